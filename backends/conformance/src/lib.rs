@@ -1,0 +1,1 @@
+//! One suite that every backend runs: values, gradients, shapes and refusals.

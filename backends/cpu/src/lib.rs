@@ -1,0 +1,1 @@
+//! The CPU backend: candle-core for storage and matmul, our own kernels where the time goes.

@@ -1,0 +1,1 @@
+//! Tensors, the kernels that a backend provides, and the gradient rules.

@@ -1,0 +1,290 @@
+//! What the server needs of a store. `storage/store` implements [`Ledger`]; tests implement it in memory.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_protocol::{Failure, LogLevel, MetricPoint};
+use assay_spec::{ArtifactRef, Outputs};
+use serde_json::Value;
+
+/// The memory behind a server.
+///
+/// Everything that changes while a run goes on passes through [`Ledger::record`], in batches and in order; one batch
+/// is one transaction, so that what a crash leaves behind is always a prefix of what happened.
+#[async_trait::async_trait]
+pub trait Ledger: Send + Sync + 'static {
+    /// Opens a run with all of its tasks, each `waiting`.
+    async fn begin(&self, run: NewRun) -> Result<RunId, LedgerError>;
+
+    /// Applies a batch in one transaction.
+    async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError>;
+
+    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still there.
+    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError>;
+
+    /// Takes a finished file into the store under its hash. The file may be moved away or copied.
+    async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError>;
+
+    /// Where an artifact's content lies.
+    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf;
+
+    /// A new empty folder for one attempt's work, on the same file system as the artifacts.
+    async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
+}
+
+/// Why the store did not do what was asked, for a person: what, where, and what to do.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct LedgerError(pub String);
+
+/// A run as it begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRun {
+    /// The workflow's name.
+    pub name: String,
+    /// The workflow file, as it was given.
+    pub file: String,
+    /// The workflow file's text.
+    pub source: String,
+    /// The parameters after overrides.
+    pub params: Value,
+    /// The machine: processor, cores, memory, kernel. Part of what makes a number traceable.
+    pub machine: Value,
+    /// Assay's own version and commit.
+    pub version: String,
+    /// In the order of [`TaskIx`].
+    pub tasks: Vec<NewTask>,
+}
+
+/// A task as its run begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTask {
+    /// Such as `train[chunk=64,states=16]#2`.
+    pub address: String,
+    /// The job's name.
+    pub job: String,
+    /// The step kind.
+    pub kind: String,
+    /// The matrix values of this cell, in the order of their axes' names.
+    pub matrix: BTreeMap<String, Value>,
+    /// Which replicate, from 1; `None` where the job has none.
+    pub replicate: Option<u32>,
+    /// The tasks that it needs.
+    pub needs: Vec<TaskIx>,
+    /// The task that it is derived from by `strategy: {each: ..}`: results are shown together along this line.
+    pub each: Option<TaskIx>,
+}
+
+/// Something to remember.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// An entry of the journal, as JSON. `seq` counts from 1 without gaps.
+    Journal {
+        /// Its number.
+        seq: u64,
+        /// The entry.
+        entry: String,
+    },
+    /// A task's config is known, and with it its cache key.
+    Resolved {
+        /// The task.
+        task: TaskIx,
+        /// The config without expressions.
+        config: Value,
+        /// The cache key, 64 hexadecimal digits.
+        key: String,
+    },
+    /// A task changed its state. `detail` says what the state cannot, such as an error in one line.
+    State {
+        /// The task.
+        task: TaskIx,
+        /// The new state.
+        state: TaskStateName,
+        /// A few words, or empty.
+        detail: String,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// An attempt was sent to a worker.
+    AttemptBegan {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// The worker's name.
+        worker: String,
+        /// The backend chosen.
+        backend: String,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// The executor greeted: who computed this.
+    AttemptGreeted {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// The whole [`assay_protocol::Hello`], as JSON.
+        executor: Value,
+    },
+    /// An attempt ended; `failure` is `None` when it succeeded.
+    AttemptEnded {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// Why it failed, if it did.
+        failure: Option<Failure>,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// New points of an attempt's metrics.
+    Metrics {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// In order.
+        points: Vec<MetricPoint>,
+    },
+    /// New lines of an attempt's log.
+    Logs {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// In order.
+        lines: Vec<LogLine>,
+    },
+    /// A task succeeded by its own work: its outputs, and what the cache shall answer from now on.
+    Succeeded {
+        /// The task.
+        task: TaskIx,
+        /// The attempt that did it.
+        epoch: Epoch,
+        /// Its outputs; the artifacts are in the store already.
+        outputs: Outputs,
+        /// The last value of each metric.
+        metrics: BTreeMap<String, f64>,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// A task was answered from the cache. Its curves and logs are those of the task that did the work.
+    Cached {
+        /// The task.
+        task: TaskIx,
+        /// What [`Ledger::lookup`] answered.
+        result: CachedResult,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// The run is over.
+    Ended {
+        /// How.
+        state: RunStateName,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+}
+
+/// What the cache knows of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CachedResult {
+    /// The run that did the work.
+    pub run: RunId,
+    /// The task there.
+    pub task: TaskIx,
+    /// The attempt that did it.
+    pub epoch: Epoch,
+    /// Its outputs.
+    pub outputs: Outputs,
+    /// The last value of each metric.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// A line of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// Milliseconds since 1970.
+    pub at: u64,
+    /// How much it matters.
+    pub level: LogLevel,
+    /// The text, without a line break at its end.
+    pub text: String,
+}
+
+/// The states of a task, as they are stored and shown. The states themselves, with their data, are `assay_core`'s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TaskStateName {
+    /// Something that it needs is not finished.
+    Waiting,
+    /// It could run as soon as there is room.
+    Ready,
+    /// An attempt is under way.
+    Running,
+    /// An attempt failed, and the next one waits for its time.
+    BackingOff,
+    /// Done by its own work.
+    Succeeded,
+    /// Answered from the cache.
+    Cached,
+    /// Out of attempts.
+    Failed,
+    /// Something that it needs failed.
+    Skipped,
+    /// Cancelled by a person, or with its run.
+    Cancelled,
+}
+
+/// The states of a run, as they are stored and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RunStateName {
+    /// Under way.
+    Running,
+    /// Every task succeeded or was cached.
+    Succeeded,
+    /// Some task failed.
+    Failed,
+    /// A person stopped it.
+    Cancelled,
+    /// Its process went away without a word; found so by a later one.
+    Interrupted,
+}
+
+macro_rules! names {
+    ($type:ty { $($variant:ident => $name:literal),+ $(,)? }) => {
+        impl $type {
+            /// Every state, in the order of a life.
+            pub const ALL: &'static [$type] = &[$(<$type>::$variant),+];
+
+            /// The name in the store, in JSON and on the pages.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(<$type>::$variant => $name),+ }
+            }
+
+            /// The state of this name.
+            #[must_use]
+            pub fn of(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|state| state.name() == name)
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+names!(TaskStateName {
+    Waiting => "waiting", Ready => "ready", Running => "running", BackingOff => "backing_off",
+    Succeeded => "succeeded", Cached => "cached", Failed => "failed", Skipped => "skipped", Cancelled => "cancelled",
+});
+
+names!(RunStateName {
+    Running => "running", Succeeded => "succeeded", Failed => "failed", Cancelled => "cancelled",
+    Interrupted => "interrupted",
+});

@@ -1,0 +1,1 @@
+//! The node agent: runs attempts in executors and reports what they say.

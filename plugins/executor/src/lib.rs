@@ -1,0 +1,1 @@
+//! The other end: turns requests into steps and steps into reports.

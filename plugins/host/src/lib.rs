@@ -1,0 +1,1 @@
+//! Spawns, greets, supervises, times out and kills executors.

@@ -1,0 +1,17 @@
+//! The messages between a worker and an executor, and nothing else.
+//!
+//! An executor is a child process. It speaks on its standard input and output in frames: a length (`u32`, little
+//! endian, at most [`MAX_FRAME`]) and that many bytes of JSON, one message each. The executor speaks first, with
+//! [`Report::Hello`]; then each [`Request`] of the worker is answered by [`Report`]s. What it writes to its standard
+//! error is kept as log lines. Tensors never cross: artifacts go by path, and the worker computes their hashes.
+//!
+//! Every report about an attempt carries that attempt's epoch: what comes from a superseded attempt is refused.
+
+mod frame;
+mod message;
+
+pub use frame::{FrameError, MAX_FRAME, read_frame, write_frame};
+pub use message::{
+    DeviceInfo, Failure, FailureClass, Hello, LogLevel, MetricPoint, PROTOCOL, Progress, Report, Request, RunRequest,
+    StepKindInfo,
+};

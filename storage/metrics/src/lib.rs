@@ -1,0 +1,1 @@
+//! Metric points as Parquet segments, read with polars.

@@ -1,0 +1,1 @@
+//! The store: journal, runs, artifacts by content hash, metric points.

@@ -1,0 +1,1 @@
+//! Layering, tidiness, simulation and acceptance: tests that look at the whole.

@@ -1,0 +1,1 @@
+//! Pages, assets and the JSON API.

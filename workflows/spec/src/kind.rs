@@ -1,0 +1,65 @@
+//! What the spec knows of a step kind. The kinds themselves are above (`workflows/steps`), and register here.
+
+use serde_json::Value;
+
+/// A step kind, as far as checking a workflow file needs it.
+pub struct StepKind {
+    /// As in `uses:`.
+    pub name: &'static str,
+    /// Raised whenever the same config and inputs would give other results; part of the cache key.
+    pub version: u32,
+    /// One sentence, for help and for the JSON Schema.
+    pub about: &'static str,
+    /// JSON Schema (draft 2020-12, as schemars 1 writes it) of the `with:` block.
+    pub schema: Value,
+    /// What a finished task of this kind offers to others.
+    pub outputs: &'static [OutputKind],
+    /// The metrics that it reports.
+    pub metrics: &'static [MetricKind],
+    /// What the schema cannot say, checked on a resolved config that satisfies the schema.
+    pub check: fn(&Value) -> Vec<Finding>,
+}
+
+/// One output of a step kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputKind {
+    /// As in `needs.JOB.outputs.NAME`.
+    pub name: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+}
+
+/// One metric of a step kind, or a family of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricKind {
+    /// The name; a `*` stands for one path segment, as in `latency/*/*/median`.
+    pub name: &'static str,
+    /// The unit as it is printed behind a number; empty for a ratio or a pure number.
+    pub unit: &'static str,
+    /// Which direction is better.
+    pub better: Better,
+    /// Shown in the terminal's table and first on the pages, in this column; most metrics are not.
+    pub headline: Option<&'static str>,
+}
+
+/// Which direction of a metric is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Losses, sizes, latencies.
+    Lower,
+    /// Accuracies, rates.
+    Higher,
+    /// It only describes.
+    Neither,
+}
+
+/// Something wrong with a config beyond its schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where in the config, as keys and indices.
+    pub path: Vec<String>,
+    /// What is wrong, in a lower-case fragment that quotes the offending value.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}

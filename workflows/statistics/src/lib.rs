@@ -1,0 +1,1 @@
+//! Intervals, outliers, comparisons and corrections: the statistics of experiments.

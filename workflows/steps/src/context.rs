@@ -1,0 +1,72 @@
+//! What a step is given to run with, and how it fails.
+
+use std::path::PathBuf;
+
+use assay_spec::ArtifactRef;
+use assay_tensor::Device;
+
+/// The world as a step sees it. Implemented by the executor, and by tests.
+pub trait Context {
+    /// Where to compute.
+    fn device(&self) -> &Device;
+    /// Compute threads that the step may use, at least 1.
+    fn threads(&self) -> usize;
+    /// Which replicate this is, from 1. Mix it into the seed.
+    fn replicate(&self) -> u32;
+    /// Where an input artifact lies. Read-only.
+    ///
+    /// # Errors
+    /// If the worker did not provide that artifact.
+    fn input(&self, artifact: &ArtifactRef) -> Result<PathBuf, StepError>;
+    /// An empty folder of this attempt's own, for outputs and scratch.
+    fn workdir(&self) -> PathBuf;
+    /// Declares that a file below [`Context::workdir`] is finished and is the output `name`.
+    ///
+    /// # Errors
+    /// If the file is not there, or lies elsewhere.
+    fn artifact(&mut self, name: &str, file: &std::path::Path) -> Result<(), StepError>;
+    /// Offers a plain value as the output `name`.
+    fn value(&mut self, name: &str, value: serde_json::Value);
+    /// Reports one point of a metric; `step` is the x axis, 0 where there is none.
+    fn metric(&mut self, name: &str, step: u64, value: f64);
+    /// Reports how far the step is. Cheap: it may be called at every iteration.
+    fn progress(&mut self, done: u64, total: Option<u64>, unit: &str, note: &str);
+    /// Writes a line to the log.
+    fn log(&mut self, text: &str);
+    /// Whether the step shall stop; ask about ten times a second, and return [`StepError::Cancelled`].
+    fn cancelled(&self) -> bool;
+}
+
+/// Why a step failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// It cannot do what was asked.
+    #[error("{message}")]
+    Failed {
+        /// What happened, in a lower-case fragment.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// A check that it makes on its own result did not hold.
+    #[error("{message}")]
+    Check {
+        /// What was found and what was expected.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// The device or the host ran out of memory.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// It was asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl StepError {
+    /// A failure without a hint.
+    pub fn failed(message: impl Into<String>) -> Self {
+        StepError::Failed { message: message.into(), hint: None }
+    }
+}
