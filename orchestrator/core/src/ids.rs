@@ -26,7 +26,12 @@ id!(
     TaskIx(u32)
 );
 id!(
-    /// A worker node, as the server numbers them.
+    /// A job's place in its run's list of jobs, counting from 0.
+    JobIx(u32)
+);
+id!(
+    /// One life of a worker node, as the server numbers them. A worker that starts again, or that was given up and
+    /// comes back, joins under a number that was never used before.
     WorkerId(u32)
 );
 id!(

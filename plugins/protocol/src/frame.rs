@@ -9,32 +9,85 @@ use serde::de::DeserializeOwned;
 /// artifacts never cross the pipe.
 pub const MAX_FRAME: u32 = 4 * 1024 * 1024;
 
+/// How much of what is no message an error quotes, in characters.
+const EXCERPT: usize = 120;
+
 /// Why a frame could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The pipe broke, or ended inside a frame.
     #[error("the pipe failed: {0}")]
     Io(#[from] io::Error),
-    /// The announced length exceeds [`MAX_FRAME`]; most often text was printed where frames belong.
-    #[error("a frame of {0} bytes was announced (at most {MAX_FRAME} are allowed); its first bytes read {1:?} as text")]
-    TooLong(u32, String),
+    /// Text stands where a frame's length belongs. Carries the beginning of the text, quoted.
+    #[error("text stands where a message was expected: {0}")]
+    Text(String),
+    /// The announced length exceeds [`MAX_FRAME`].
+    #[error("a message of {0} bytes was announced, and at most {MAX_FRAME} are allowed")]
+    TooLong(u32),
     /// The bytes are no message of this protocol.
-    #[error("not a message of this protocol: {0}")]
-    Malformed(#[from] serde_json::Error),
+    #[error("not a message of this protocol ({error}): {text}")]
+    Malformed {
+        /// What is wrong with it.
+        error: serde_json::Error,
+        /// The beginning of what came instead, quoted.
+        text: String,
+    },
+}
+
+/// The beginning of what came instead of a message, quoted and escaped for an error.
+#[must_use]
+pub fn excerpt(bytes: &[u8]) -> String {
+    let head = &bytes[..bytes.len().min(4 * EXCERPT)];
+    let text = String::from_utf8_lossy(head);
+    let cut: String = text.chars().take(EXCERPT).collect();
+    let more = if cut.len() < text.len() || head.len() < bytes.len() { "\u{2026}" } else { "" };
+    format!("{cut:?}{more}")
+}
+
+/// Reads the four bytes that a frame begins with.
+///
+/// # Errors
+/// [`FrameError::Text`] if they are printable: read as a length, four such bytes would announce over 150 MB, so that
+/// text is never taken for a frame. [`FrameError::TooLong`] if they announce more than [`MAX_FRAME`].
+pub fn frame_length(head: [u8; 4]) -> Result<usize, FrameError> {
+    let length = u32::from_le_bytes(head);
+    if length <= MAX_FRAME {
+        return Ok(length as usize);
+    }
+    let is_text = head.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..=0xf4));
+    Err(if is_text { FrameError::Text(excerpt(&head)) } else { FrameError::TooLong(length) })
+}
+
+/// Reads a frame's body.
+///
+/// # Errors
+/// [`FrameError::Malformed`].
+pub fn parse_frame<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
+    serde_json::from_slice(body).map_err(|error| FrameError::Malformed { error, text: excerpt(body) })
+}
+
+/// One message as the bytes of a frame.
+///
+/// # Errors
+/// [`FrameError::TooLong`] if the message is larger than [`MAX_FRAME`]; [`FrameError::Malformed`] if it cannot be
+/// written as JSON, which no message of this crate can cause.
+pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message).map_err(|error| FrameError::Malformed { error, text: String::new() })?;
+    let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
+    if length > MAX_FRAME {
+        return Err(FrameError::TooLong(length));
+    }
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    Ok(frame)
 }
 
 /// Writes one message and flushes.
 ///
 /// # Errors
-/// [`FrameError::Io`] if the pipe is gone, [`FrameError::TooLong`] if the message is larger than [`MAX_FRAME`].
+/// [`FrameError::Io`] if the pipe is gone, and those of [`encode_frame`].
 pub fn write_frame<T: Serialize>(out: &mut impl Write, message: &T) -> Result<(), FrameError> {
-    let body = serde_json::to_vec(message)?;
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    if length > MAX_FRAME {
-        return Err(FrameError::TooLong(length, String::new()));
-    }
-    out.write_all(&length.to_le_bytes())?;
-    out.write_all(&body)?;
+    out.write_all(&encode_frame(message)?)?;
     out.flush()?;
     Ok(())
 }
@@ -55,13 +108,9 @@ pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> Result<Option<T
             Err(e) => return Err(e.into()),
         }
     }
-    let length = u32::from_le_bytes(head);
-    if length > MAX_FRAME {
-        return Err(FrameError::TooLong(length, String::from_utf8_lossy(&head).into_owned()));
-    }
-    let mut body = vec![0; length as usize];
+    let mut body = vec![0; frame_length(head)?];
     input.read_exact(&mut body)?;
-    Ok(Some(serde_json::from_slice(&body)?))
+    parse_frame(&body).map(Some)
 }
 
 #[cfg(test)]
@@ -79,10 +128,44 @@ mod tests {
         assert_eq!(read_frame::<Vec<f64>>(&mut input).unwrap(), None);
     }
 
+    fn error(input: &[u8]) -> String {
+        read_frame::<Vec<f64>>(&mut &*input).unwrap_err().to_string()
+    }
+
     #[test]
-    fn text_on_the_pipe_is_told_from_a_frame() {
-        let error = read_frame::<Vec<f64>>(&mut b"hello, world".as_slice()).unwrap_err();
-        assert!(error.to_string().contains("\"hell\""), "{error}");
+    fn what_is_no_frame_is_quoted() {
+        assert_eq!(error(b"hello, world"), "text stands where a message was expected: \"hell\"");
+        assert_eq!(error("über".as_bytes()), "text stands where a message was expected: \"übe\"");
+        assert_eq!(
+            error(&[0, 0, 0, 0xff]),
+            "a message of 4278190080 bytes was announced, and at most 4194304 are allowed"
+        );
+        assert_eq!(
+            error(b"\x03\0\0\0[]x"),
+            "not a message of this protocol (trailing characters at line 1 column 3): \"[]x\""
+        );
+    }
+
+    #[test]
+    fn an_excerpt_is_short_whatever_it_is_of() {
+        assert_eq!(excerpt(b"a\nb\0"), r#""a\nb\0""#);
+        assert!(excerpt(&vec![0xff; MAX_FRAME as usize]).chars().count() < 10 * EXCERPT);
+        assert!(excerpt("\u{10ffff}".repeat(4000).as_bytes()).ends_with("\"\u{2026}"));
+    }
+
+    #[test]
+    fn no_text_announces_an_acceptable_length() {
+        for head in [*b"\t\t\t\t", *b"\n\n\n\n", *b"    ", *b"~~~~", *b"0 \r\n"] {
+            assert!(matches!(frame_length(head), Err(FrameError::Text(_))), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_not_written() {
+        let mut pipe = Vec::new();
+        let long = "x".repeat(MAX_FRAME as usize);
+        assert!(matches!(write_frame(&mut pipe, &long), Err(FrameError::TooLong(_))));
+        assert!(pipe.is_empty());
     }
 
     #[test]

@@ -139,6 +139,38 @@ pub enum Report {
     },
 }
 
+impl Report {
+    /// The attempt that it belongs to; `None` for the greeting, which comes before any.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u32> {
+        match self {
+            Report::Hello(_) => None,
+            Report::Started { epoch }
+            | Report::Progress { epoch, .. }
+            | Report::Metrics { epoch, .. }
+            | Report::Log { epoch, .. }
+            | Report::Artifact { epoch, .. }
+            | Report::Completed { epoch, .. }
+            | Report::Failed { epoch, .. } => Some(*epoch),
+        }
+    }
+
+    /// The report's name in JSON, for messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Report::Hello(_) => "hello",
+            Report::Started { .. } => "started",
+            Report::Progress { .. } => "progress",
+            Report::Metrics { .. } => "metrics",
+            Report::Log { .. } => "log",
+            Report::Artifact { .. } => "artifact",
+            Report::Completed { .. } => "completed",
+            Report::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// A position within a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {

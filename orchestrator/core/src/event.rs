@@ -1,0 +1,124 @@
+//! What can happen: the one closed list of the core's inputs.
+
+use std::collections::BTreeSet;
+
+use assay_protocol::Failure;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptId, RunId, TaskId, WorkerId};
+use crate::plan::{Resource, RunPlan};
+use crate::settings::Settings;
+
+/// Something that happened.
+///
+/// No event is an error, whenever it comes: one about something unknown, finished or superseded changes nothing. So a
+/// message may be lost, doubled, late or out of order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The durations change. The first entry of a journal, unless [`Settings::default`] is meant.
+    Configured {
+        /// From now on.
+        settings: Settings,
+    },
+    /// A run begins. With embedded workers, let them join first: tasks for which there is no worker fail at once then.
+    RunSubmitted {
+        /// Its number; a second submission under the same number is ignored.
+        run: RunId,
+        /// What it is to do. A plan that [`RunPlan::validate`] refuses ends at once as rejected.
+        plan: RunPlan,
+    },
+    /// A person gives a run up.
+    CancelRun {
+        /// The run.
+        run: RunId,
+    },
+    /// A worker is there, holding no attempts. Counts as a heartbeat if it is there already.
+    WorkerJoined {
+        /// A number that was never used before: see [`Orchestrator::next_worker`](crate::Orchestrator::next_worker).
+        worker: WorkerId,
+        /// What it has to offer.
+        capacity: Capacity,
+    },
+    /// A worker is gone for good, and every process that it had with it. A connection that broke is not that: its lease
+    /// decides.
+    WorkerLeft {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A worker is alive.
+    WorkerHeartbeat {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// The answer to [`Effect::Resolve`](crate::Effect::Resolve).
+    TaskResolved {
+        /// The task.
+        task: TaskId,
+        /// What came of it.
+        resolution: Resolution,
+    },
+    /// A worker has begun an attempt: the answer to [`Effect::Start`](crate::Effect::Start). Its timeout counts from here.
+    AttemptStarted {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// An attempt is over, and its process gone. Take in its artifacts before applying this.
+    AttemptEnded {
+        /// The attempt.
+        attempt: AttemptId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Nothing but the passing of time; due when [`Orchestrator::next_deadline`](crate::Orchestrator::next_deadline) says.
+    Tick,
+}
+
+/// What became of a task whose needs are all there, before it takes a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// The cache has its result.
+    Cached,
+    /// It has to run.
+    Runnable,
+    /// Its config cannot be resolved; the task fails with the class `step`.
+    Invalid {
+        /// Why, in a lower-case fragment.
+        message: String,
+    },
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It did what was asked, and its outputs are taken in.
+    Succeeded,
+    /// It did not.
+    Failed(Failure),
+}
+
+/// What a worker has to offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capacity {
+    /// What people call it.
+    pub name: String,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// The backends that it has executors for.
+    pub backends: BTreeSet<String>,
+}
+
+impl Capacity {
+    /// Whether an attempt that takes this could run here if nothing else did.
+    #[must_use]
+    pub fn could_ever_run(&self, resource: &Resource) -> bool {
+        self.backends.contains(&resource.backend)
+            && resource.cpus <= self.cpus
+            && resource.memory.unwrap_or(0) <= self.memory
+    }
+}

@@ -1,0 +1,92 @@
+//! The journal: every event in the order in which it was applied. Where it is kept is the driver's affair.
+
+use serde::{Deserialize, Serialize};
+
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::orchestrator::Orchestrator;
+use crate::time::Millis;
+
+/// One line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Counts from 1 without gaps.
+    pub seq: u64,
+    /// When the event was applied, as the driver's clock said.
+    pub now: Millis,
+    /// What happened.
+    pub event: Event,
+}
+
+/// The journal is not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("entry {expected} of the journal is missing: entry {found} stands in its place")]
+pub struct JournalGap {
+    /// The number that had to come.
+    pub expected: u64,
+    /// The number that came.
+    pub found: u64,
+}
+
+impl Orchestrator {
+    /// The journal's next entry. Write it down before applying it: what is not in the journal has not happened.
+    #[must_use]
+    pub fn entry(&self, now: Millis, event: Event) -> Entry {
+        Entry { seq: self.applied + 1, now, event }
+    }
+
+    /// Applies the journal's next entry.
+    ///
+    /// # Errors
+    /// If it is not the next one; nothing has changed then.
+    pub fn apply_entry(&mut self, entry: Entry) -> Result<Vec<Effect>, JournalGap> {
+        let expected = self.applied + 1;
+        if entry.seq != expected {
+            return Err(JournalGap { expected, found: entry.seq });
+        }
+        Ok(self.apply(entry.now, entry.event))
+    }
+}
+
+/// The state that a journal leads to: equal to the one that wrote it. Its effects were carried out then, except perhaps
+/// the last ones: see [`Orchestrator::outstanding`].
+///
+/// # Errors
+/// If an entry is missing or out of place.
+pub fn replay(entries: impl IntoIterator<Item = Entry>) -> Result<Orchestrator, JournalGap> {
+    let mut orchestrator = Orchestrator::new();
+    for entry in entries {
+        orchestrator.apply_entry(entry)?;
+    }
+    Ok(orchestrator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_gap_is_refused_and_changes_nothing() {
+        let mut core = Orchestrator::new();
+        let first = core.entry(Millis(5), Event::Configured { settings: Settings::SERVER });
+        assert_eq!(first.seq, 1);
+        core.apply_entry(first.clone()).unwrap();
+        let before = core.clone();
+        assert_eq!(core.apply_entry(first.clone()), Err(JournalGap { expected: 2, found: 1 }));
+        assert_eq!(core, before);
+        let late = Entry { seq: 3, now: Millis(6), event: Event::Tick };
+        let gap = replay([first, late]).unwrap_err();
+        assert_eq!(gap.to_string(), "entry 2 of the journal is missing: entry 3 stands in its place");
+    }
+
+    #[test]
+    fn an_entry_reads_as_json() {
+        let entry = Orchestrator::new().entry(Millis(5), Event::Configured { settings: Settings::EMBEDDED });
+        let text = serde_json::to_string(&entry).unwrap();
+        let settings = r#"{"lease_ms":null,"patience_ms":0,"grace_ms":10000,"resend_ms":null}"#;
+        assert_eq!(text, format!(r#"{{"seq":1,"now":5,"event":{{"event":"configured","settings":{settings}}}}}"#));
+        assert_eq!(serde_json::from_str::<Entry>(&text).unwrap(), entry);
+    }
+}

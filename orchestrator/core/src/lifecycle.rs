@@ -1,0 +1,306 @@
+//! How tasks, attempts and runs pass from one state to the next, and what follows from it.
+
+use std::collections::VecDeque;
+
+use assay_protocol::{Failure, FailureClass};
+
+use crate::deadlines::Deadline;
+use crate::effect::{Effect, StopReason};
+use crate::event::Outcome;
+use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
+use crate::orchestrator::Orchestrator;
+use crate::run::{Run, RunPhase};
+use crate::task::{Task, TaskState};
+use crate::worker::{Slot, SlotPhase};
+
+impl Run {
+    fn task_mut(&mut self, task: TaskIx) -> Option<&mut Task> {
+        self.tasks.get_mut(task.0 as usize)
+    }
+}
+
+impl Orchestrator {
+    /// Puts a task into another state, and keeps every index and counter true. What follows for other tasks is
+    /// [`Orchestrator::settle`]'s.
+    pub(crate) fn transition(&mut self, id: TaskId, next: TaskState, out: &mut Vec<Effect>) {
+        let Some(task) = self.runs.get_mut(&id.run).and_then(|run| run.task_mut(id.task)) else { return };
+        let last = std::mem::replace(&mut task.state, next.clone());
+        self.leave(id, &last);
+        self.enter(id, &next);
+        out.push(Effect::TaskChanged { task: id, state: next.clone() });
+        if next == TaskState::Resolving {
+            out.push(Effect::Resolve { task: id });
+        }
+    }
+
+    fn leave(&mut self, id: TaskId, state: &TaskState) {
+        match state {
+            TaskState::Ready { .. } => self.dequeue(id),
+            TaskState::Running { epoch, .. } | TaskState::Stopping { epoch, .. } => {
+                self.deadlines.clear(Deadline::Attempt(AttemptId { task: id, epoch: *epoch }));
+                self.count_live(id, -1);
+            }
+            TaskState::BackingOff { .. } => self.deadlines.clear(Deadline::BackOff(id)),
+            TaskState::Waiting { .. } | TaskState::Resolving => {}
+            TaskState::Succeeded { .. }
+            | TaskState::Cached
+            | TaskState::Failed { .. }
+            | TaskState::Skipped { .. }
+            | TaskState::Cancelled => unreachable!("task {id} leaves a final state"),
+        }
+    }
+
+    fn enter(&mut self, id: TaskId, state: &TaskState) {
+        match state {
+            TaskState::Ready { .. } => self.enqueue(id),
+            TaskState::Running { epoch, timeout_at, .. } => {
+                self.count_live(id, 1);
+                if let Some(timeout_at) = timeout_at {
+                    let attempt = AttemptId { task: id, epoch: *epoch };
+                    self.deadlines.set(Deadline::Attempt(attempt), timeout_at.plus(self.settings.grace_ms));
+                }
+            }
+            TaskState::Stopping { epoch, until, .. } => {
+                self.count_live(id, 1);
+                self.deadlines.set(Deadline::Attempt(AttemptId { task: id, epoch: *epoch }), *until);
+            }
+            TaskState::BackingOff { until, .. } => self.deadlines.set(Deadline::BackOff(id), *until),
+            TaskState::Waiting { .. } | TaskState::Resolving => {}
+            TaskState::Succeeded { .. }
+            | TaskState::Cached
+            | TaskState::Failed { .. }
+            | TaskState::Skipped { .. }
+            | TaskState::Cancelled => {
+                if let Some(run) = self.runs.get_mut(&id.run) {
+                    run.open -= 1;
+                }
+            }
+        }
+    }
+
+    fn count_live(&mut self, id: TaskId, change: i32) {
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        let job = run.plan.tasks[id.task.0 as usize].job;
+        let live = &mut run.jobs[job.0 as usize].live;
+        *live = live.saturating_add_signed(change);
+    }
+
+    /// Puts a task into a final state and draws the consequences: dependents go on or are skipped, a `fail_fast` job
+    /// is called off, and the run ends with its last task. Breadth first and without recursion, since chains are long.
+    pub(crate) fn settle(&mut self, id: TaskId, state: TaskState, out: &mut Vec<Effect>) {
+        let mut due = VecDeque::from([(id.task, state)]);
+        while let Some((ix, state)) = due.pop_front() {
+            let id = TaskId { run: id.run, task: ix };
+            if self.task(id).is_none_or(|task| task.state.is_final()) {
+                continue; // Skipped already by another of its needs, or called off with its job.
+            }
+            self.transition(id, state.clone(), out);
+            match state {
+                TaskState::Succeeded { .. } | TaskState::Cached => self.release_dependents(id, out),
+                TaskState::Failed { .. } => {
+                    self.skip_dependents(id, ix, &mut due);
+                    self.fail_job(id, &mut due, out);
+                }
+                TaskState::Cancelled => self.skip_dependents(id, ix, &mut due),
+                TaskState::Skipped { because } => self.skip_dependents(id, because, &mut due),
+                _ => unreachable!("task {id} is settled in a state that is not final"),
+            }
+        }
+        self.conclude(id.run, out);
+    }
+
+    /// One need fewer for those that wait for this task; those that have none left are resolved.
+    fn release_dependents(&mut self, id: TaskId, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        let mut complete = Vec::new();
+        for dependent in run.tasks[id.task.0 as usize].dependents.clone() {
+            if let Some(Task { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent) {
+                *unfinished -= 1;
+                if *unfinished == 0 {
+                    complete.push(dependent);
+                }
+            }
+        }
+        for task in complete {
+            self.transition(TaskId { run: id.run, task }, TaskState::Resolving, out);
+        }
+    }
+
+    fn skip_dependents(&self, id: TaskId, because: TaskIx, due: &mut VecDeque<(TaskIx, TaskState)>) {
+        let Some(task) = self.task(id) else { return };
+        due.extend(task.dependents.iter().map(|&dependent| (dependent, TaskState::Skipped { because })));
+    }
+
+    /// Calls off the rest of a `fail_fast` job one of whose tasks has failed.
+    fn fail_job(&mut self, id: TaskId, due: &mut VecDeque<(TaskIx, TaskState)>, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get(&id.run) else { return };
+        let job = run.plan.tasks[id.task.0 as usize].job.0 as usize;
+        if !run.plan.jobs[job].fail_fast {
+            return;
+        }
+        for task in run.jobs[job].members.clone() {
+            let id = TaskId { run: id.run, task };
+            match self.task(id).map(|task| &task.state) {
+                Some(TaskState::Running { .. }) => self.stop_live(id, StopReason::FailFast, out),
+                Some(TaskState::Stopping { .. }) => {}
+                Some(_) => due.push_back((task, TaskState::Cancelled)),
+                None => {}
+            }
+        }
+    }
+
+    /// Cancels a task: at once if it has no live attempt, else as soon as that has ended.
+    pub(crate) fn call_off(&mut self, id: TaskId, reason: StopReason, out: &mut Vec<Effect>) {
+        let Some(task) = self.task(id) else { return };
+        match &task.state {
+            state if state.is_final() => {}
+            TaskState::Stopping { .. } => {}
+            TaskState::Running { .. } => self.stop_live(id, reason, out),
+            _ => self.transition(id, TaskState::Cancelled, out),
+        }
+    }
+
+    fn stop_live(&mut self, id: TaskId, reason: StopReason, out: &mut Vec<Effect>) {
+        let Some(&TaskState::Running { epoch, worker, variant, .. }) = self.task(id).map(|task| &task.state) else {
+            return;
+        };
+        let until = self.now.plus(self.settings.grace_ms);
+        self.transition(id, TaskState::Stopping { epoch, worker, variant, reason, until }, out);
+        self.stop_slot(AttemptId { task: id, epoch }, reason, out);
+    }
+
+    /// Tells the worker to end an attempt. Its slot stays taken until it has.
+    fn stop_slot(&mut self, attempt: AttemptId, reason: StopReason, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slot_mut(attempt) else { return };
+        slot.phase = SlotPhase::Stopping(reason);
+        out.extend(self.last_word(attempt));
+        self.arm_resend(attempt);
+    }
+
+    /// Counts the timeout of an attempt from now.
+    pub(crate) fn restart_timeout(&mut self, attempt: AttemptId) {
+        let (now, grace) = (self.now, self.settings.grace_ms);
+        let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
+        let limit = run.plan.tasks.get(attempt.task.task.0 as usize).and_then(|plan| plan.timeout_ms);
+        if let Some(Task { state: TaskState::Running { epoch, started, timeout_at, .. }, .. }) =
+            run.task_mut(attempt.task.task)
+            && *epoch == attempt.epoch
+        {
+            *started = now;
+            *timeout_at = limit.map(|limit| now.plus(limit));
+            if let Some(at) = *timeout_at {
+                self.deadlines.set(Deadline::Attempt(attempt), at.plus(grace));
+            }
+        }
+    }
+
+    /// The attempt has had its time and its grace: its task goes on without it. Its slot stays taken.
+    pub(crate) fn attempt_overdue(&mut self, attempt: AttemptId, out: &mut Vec<Effect>) {
+        let Some(task) = self.task(attempt.task) else { return };
+        let failure = match task.state {
+            TaskState::Running { started, .. } => {
+                let seconds = self.now.since(started) as f64 / 1000.0;
+                let message = format!("still running after {seconds} seconds, and its worker did not end it");
+                let hint = Some("raise `timeout-minutes`, or make the step smaller".to_owned());
+                Failure { class: FailureClass::Timeout, message, hint }
+            }
+            _ => Failure {
+                class: FailureClass::Cancelled,
+                message: "told to stop, and its worker did not say that it did".to_owned(),
+                hint: None,
+            },
+        };
+        if failure.class == FailureClass::Timeout {
+            self.stop_slot(attempt, StopReason::TimedOut, out);
+        }
+        self.attempt_over(attempt, Outcome::Failed(failure), out);
+    }
+
+    /// The live attempt of a task is over. What comes of any other attempt changes nothing: this is the fence.
+    pub(crate) fn attempt_over(&mut self, attempt: AttemptId, outcome: Outcome, out: &mut Vec<Effect>) {
+        if !self.accepts(attempt) {
+            return;
+        }
+        let id = attempt.task;
+        out.push(Effect::AttemptOver { attempt, outcome: outcome.clone() });
+        let stopping = self.task(id).is_some_and(|task| matches!(task.state, TaskState::Stopping { .. }));
+        match outcome {
+            Outcome::Succeeded => self.settle(id, TaskState::Succeeded { epoch: attempt.epoch }, out),
+            Outcome::Failed(_) if stopping => self.settle(id, TaskState::Cancelled, out),
+            Outcome::Failed(failure) => self.attempt_failed(id, failure, out),
+        }
+    }
+
+    fn attempt_failed(&mut self, id: TaskId, failure: Failure, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        let (plan, task) = (&run.plan.tasks[id.task.0 as usize], &mut run.tasks[id.task.0 as usize]);
+        match task.tally.count(failure.class, &plan.retry) {
+            None => self.settle(id, TaskState::Failed { failure }, out),
+            Some(0) => self.transition(id, TaskState::Ready { since: self.now }, out),
+            Some(pause) => {
+                let (until, failures) = (self.now.plus(pause), task.tally.failed());
+                self.transition(id, TaskState::BackingOff { until, failures }, out);
+            }
+        }
+    }
+
+    /// A worker is gone: its slots with it, and the live ones among its attempts were preempted.
+    pub(crate) fn worker_gone(&mut self, id: WorkerId, how: &str, out: &mut Vec<Effect>) {
+        self.retired.insert(id);
+        self.deadlines.clear(Deadline::Lease(id));
+        let Some(worker) = self.workers.remove(&id) else { return };
+        for &attempt in worker.slots.keys() {
+            self.slots.remove(&attempt);
+            self.deadlines.clear(Deadline::Resend(attempt));
+        }
+        for &attempt in worker.slots.keys() {
+            let message = format!("its worker `{}` {how}", worker.capacity.name);
+            let failure = Failure { class: FailureClass::Preempted, message, hint: None };
+            self.attempt_over(attempt, Outcome::Failed(failure), out);
+        }
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn release(&mut self, attempt: AttemptId) {
+        self.deadlines.clear(Deadline::Resend(attempt));
+        if let Some(worker) = self.slots.remove(&attempt).and_then(|worker| self.workers.get_mut(&worker)) {
+            worker.release(attempt);
+        }
+    }
+
+    pub(crate) fn slot_mut(&mut self, attempt: AttemptId) -> Option<&mut Slot> {
+        let worker = self.slots.get(&attempt)?;
+        self.workers.get_mut(worker)?.slots.get_mut(&attempt)
+    }
+
+    /// What the worker was told last about an attempt and has not answered.
+    pub(crate) fn last_word(&self, attempt: AttemptId) -> Option<Effect> {
+        let &worker = self.slots.get(&attempt)?;
+        let slot = self.workers.get(&worker)?.slots.get(&attempt)?;
+        match slot.phase {
+            SlotPhase::Starting => {
+                Some(Effect::Start { attempt, worker, variant: slot.variant, resource: slot.resource.clone() })
+            }
+            SlotPhase::Running => None,
+            SlotPhase::Stopping(reason) => Some(Effect::Stop { attempt, worker, reason }),
+        }
+    }
+
+    /// Says the last word again after a while, where words get lost.
+    pub(crate) fn arm_resend(&mut self, attempt: AttemptId) {
+        if let Some(pause) = self.settings.resend_ms {
+            self.deadlines.set(Deadline::Resend(attempt), self.now.plus(pause.max(1)));
+        }
+    }
+
+    /// Ends the run if its last task is in a final state.
+    pub(crate) fn conclude(&mut self, id: RunId, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        if run.open > 0 || matches!(run.phase, RunPhase::Ended(_)) {
+            return;
+        }
+        let outcome = run.outcome();
+        run.phase = RunPhase::Ended(outcome.clone());
+        out.push(Effect::RunEnded { run: id, outcome });
+    }
+}

@@ -1,0 +1,253 @@
+//! [`Orchestrator`]: all scheduling state, and [`apply`](Orchestrator::apply), the one way to change it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use assay_protocol::{Failure, FailureClass};
+
+use crate::deadlines::{Deadline, Deadlines};
+use crate::effect::{Effect, RunOutcome, StopReason};
+use crate::event::{Capacity, Event, Resolution};
+use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
+use crate::plan::RunPlan;
+use crate::run::{ClassIx, Run, RunPhase};
+use crate::settings::Settings;
+use crate::task::TaskState;
+use crate::time::Millis;
+use crate::worker::{SlotPhase, Worker};
+
+/// All scheduling state of all runs and workers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Orchestrator {
+    pub(crate) settings: Settings,
+    /// The latest moment that it was told of. A clock that steps back is held at this.
+    pub(crate) now: Millis,
+    /// How many events were applied.
+    pub(crate) applied: u64,
+    pub(crate) runs: BTreeMap<RunId, Run>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
+    /// Numbers of workers that left or were given up. They are never used again.
+    pub(crate) retired: BTreeSet<WorkerId>,
+    /// Where every slot is, those of superseded attempts included.
+    pub(crate) slots: BTreeMap<AttemptId, WorkerId>,
+    /// The first ready task of every class that has one, in the order in which they are placed.
+    pub(crate) queue: BTreeSet<(RunId, TaskIx, ClassIx)>,
+    pub(crate) deadlines: Deadlines,
+}
+
+impl Orchestrator {
+    /// No runs, no workers, and [`Settings::default`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Changes the state by one event, and says what is to be done about it.
+    ///
+    /// `now` and `event` are all that the result depends on, besides the state. What is due by `now` happens within,
+    /// after the event itself: a heartbeat that comes in time for a late tick still counts.
+    pub fn apply(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        self.apply_counting(now, event).0
+    }
+
+    /// As [`Orchestrator::apply`], and how many tasks the scheduler looked at: what the cost of an event grows with.
+    pub(crate) fn apply_counting(&mut self, now: Millis, event: Event) -> (Vec<Effect>, usize) {
+        self.applied += 1;
+        self.now = self.now.max(now);
+        let mut effects = Vec::new();
+        let out = &mut effects;
+        match event {
+            Event::Configured { settings } => self.settings = settings,
+            Event::RunSubmitted { run, plan } => self.submit(run, plan, out),
+            Event::CancelRun { run } => self.cancel_run(run, out),
+            Event::WorkerJoined { worker, capacity } => self.worker_joined(worker, capacity, out),
+            Event::WorkerLeft { worker } => self.worker_gone(worker, "left", out),
+            Event::WorkerHeartbeat { worker } => self.heard_of(worker, out),
+            Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
+            Event::AttemptStarted { attempt } => self.attempt_started(attempt),
+            Event::AttemptEnded { attempt, outcome } => {
+                self.release(attempt);
+                self.attempt_over(attempt, outcome, out);
+            }
+            Event::Tick => {}
+        }
+        let mut looked_at = 0;
+        loop {
+            self.expire(out);
+            looked_at += self.find_stranded(out);
+            // With a grace of 0, what a stranded task called off is due at once.
+            if self.deadlines.next().is_none_or(|at| at > self.now) {
+                break;
+            }
+        }
+        looked_at += self.schedule(out);
+        (effects, looked_at)
+    }
+
+    /// When to apply a [`Event::Tick`] if nothing else happens before; later than the latest `now`. `None` if the core
+    /// waits for events only.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Millis> {
+        self.deadlines.next()
+    }
+
+    /// Whether this is the live attempt of its task. The fence: metrics, log lines, artifacts and completions of any
+    /// other attempt are to be refused.
+    #[must_use]
+    pub fn accepts(&self, attempt: AttemptId) -> bool {
+        let live = self.task(attempt.task).and_then(|task| task.state.live());
+        live.is_some_and(|(epoch, _)| epoch == attempt.epoch)
+    }
+
+    /// What was asked for and not answered yet. A driver that restarts does this after the replay: the effects of its
+    /// last moments may not have reached anyone. Doing any of it twice is harmless.
+    #[must_use]
+    pub fn outstanding(&self) -> Vec<Effect> {
+        let resolving = self.runs.iter().flat_map(|(&run, state)| {
+            let tasks = (0..).map(TaskIx).zip(&state.tasks);
+            let tasks = tasks.filter(|(_, task)| task.state == TaskState::Resolving);
+            tasks.map(move |(task, _)| Effect::Resolve { task: TaskId { run, task } })
+        });
+        resolving.chain(self.slots.keys().filter_map(|&attempt| self.last_word(attempt))).collect()
+    }
+
+    /// A number for the next worker to join, larger than all that were ever used.
+    #[must_use]
+    pub fn next_worker(&self) -> WorkerId {
+        let used = self.workers.keys().next_back().max(self.retired.last());
+        WorkerId(used.map_or(0, |worker| worker.0.saturating_add(1)))
+    }
+
+    /// The durations in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All runs, those that ended included, in the order of their numbers.
+    pub fn runs(&self) -> impl Iterator<Item = (RunId, &Run)> {
+        self.runs.iter().map(|(&id, run)| (id, run))
+    }
+
+    /// A run.
+    #[must_use]
+    pub fn run(&self, run: RunId) -> Option<&Run> {
+        self.runs.get(&run)
+    }
+
+    /// A task.
+    #[must_use]
+    pub fn task(&self, id: TaskId) -> Option<&crate::task::Task> {
+        self.runs.get(&id.run)?.tasks.get(id.task.0 as usize)
+    }
+
+    /// The workers that are there, in the order of their numbers.
+    pub fn workers(&self) -> impl Iterator<Item = (WorkerId, &Worker)> {
+        self.workers.iter().map(|(&id, worker)| (id, worker))
+    }
+
+    /// A worker, if it is there.
+    #[must_use]
+    pub fn worker(&self, worker: WorkerId) -> Option<&Worker> {
+        self.workers.get(&worker)
+    }
+
+    fn submit(&mut self, id: RunId, plan: RunPlan, out: &mut Vec<Effect>) {
+        if self.runs.contains_key(&id) {
+            return;
+        }
+        if let Err(problem) = plan.validate() {
+            let outcome = RunOutcome::Rejected { message: problem.to_string() };
+            out.push(Effect::RunEnded { run: id, outcome });
+            return;
+        }
+        let run = Run::new(plan);
+        let free: Vec<TaskIx> = (0..)
+            .map(TaskIx)
+            .zip(&run.plan.tasks)
+            .filter(|(_, task)| task.needs.is_empty())
+            .map(|(ix, _)| ix)
+            .collect();
+        self.runs.insert(id, run);
+        for task in free {
+            self.transition(TaskId { run: id, task }, TaskState::Resolving, out);
+        }
+        self.conclude(id, out);
+    }
+
+    fn cancel_run(&mut self, id: RunId, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        if run.phase != RunPhase::Going {
+            return;
+        }
+        run.phase = RunPhase::Cancelling;
+        let tasks = run.tasks.len() as u32;
+        for task in (0..tasks).map(TaskIx) {
+            self.call_off(TaskId { run: id, task }, StopReason::Cancelled, out);
+        }
+        self.conclude(id, out);
+    }
+
+    fn resolved(&mut self, task: TaskId, resolution: Resolution, out: &mut Vec<Effect>) {
+        if self.task(task).is_none_or(|task| task.state != TaskState::Resolving) {
+            return;
+        }
+        match resolution {
+            Resolution::Cached => self.settle(task, TaskState::Cached, out),
+            Resolution::Runnable => self.transition(task, TaskState::Ready { since: self.now }, out),
+            Resolution::Invalid { message } => {
+                let failure = Failure { class: FailureClass::Step, message, hint: None };
+                self.settle(task, TaskState::Failed { failure }, out);
+            }
+        }
+    }
+
+    fn worker_joined(&mut self, id: WorkerId, capacity: Capacity, out: &mut Vec<Effect>) {
+        if !self.workers.contains_key(&id) && !self.retired.contains(&id) {
+            self.workers.insert(id, Worker::new(capacity));
+        }
+        self.heard_of(id, out);
+    }
+
+    fn heard_of(&mut self, worker: WorkerId, out: &mut Vec<Effect>) {
+        if !self.workers.contains_key(&worker) {
+            // Also where its joining was lost: it joins under another number, and a late word of this one is void.
+            self.retired.insert(worker);
+            out.push(Effect::Dismiss { worker });
+            return;
+        }
+        match self.settings.lease_ms {
+            Some(lease) => self.deadlines.set(Deadline::Lease(worker), self.now.plus(lease)),
+            None => self.deadlines.clear(Deadline::Lease(worker)),
+        }
+    }
+
+    fn attempt_started(&mut self, attempt: AttemptId) {
+        let Some(slot) = self.slot_mut(attempt) else { return };
+        if slot.phase != SlotPhase::Starting {
+            return;
+        }
+        slot.phase = SlotPhase::Running;
+        self.deadlines.clear(Deadline::Resend(attempt));
+        self.restart_timeout(attempt);
+    }
+
+    /// Does everything that is due.
+    fn expire(&mut self, out: &mut Vec<Effect>) {
+        while let Some(due) = self.deadlines.pop_due(self.now) {
+            match due {
+                Deadline::Lease(worker) => {
+                    self.worker_gone(worker, "was not heard of for its lease", out);
+                    out.push(Effect::Dismiss { worker });
+                }
+                Deadline::Resend(attempt) => {
+                    out.extend(self.last_word(attempt));
+                    self.arm_resend(attempt);
+                }
+                Deadline::Attempt(attempt) => self.attempt_overdue(attempt, out),
+                Deadline::BackOff(task) => self.transition(task, TaskState::Ready { since: self.now }, out),
+                // `find_stranded` comes next, and sees that patience is at its end.
+                Deadline::Stranded(..) => {}
+            }
+        }
+    }
+}

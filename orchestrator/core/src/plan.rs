@@ -1,0 +1,328 @@
+//! What a run is to do: its tasks in an order in which they could be run one after the other, and its jobs.
+
+use assay_protocol::FailureClass;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobIx, TaskIx};
+
+/// Everything that the core knows of a run. Configs, step kinds and outputs stay with the driver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunPlan {
+    /// The tasks, indexed by [`TaskIx`]. Where several are ready, the one that stands first starts first: replicates are
+    /// interleaved over the cells by whoever makes the plan.
+    pub tasks: Vec<TaskPlan>,
+    /// The jobs, indexed by [`JobIx`].
+    pub jobs: Vec<JobPlan>,
+}
+
+/// One task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskPlan {
+    /// Such as `train[chunk=64,states=16]#2`.
+    pub address: String,
+    /// The job that it is a cell of.
+    pub job: JobIx,
+    /// The tasks that must have succeeded before; each smaller than this task's own index, each once.
+    pub needs: Vec<TaskIx>,
+    /// What it can run on, the preferred one first; at least one.
+    pub variants: Vec<Resource>,
+    /// What happens when an attempt fails.
+    pub retry: Retry,
+    /// How long one attempt may run, in milliseconds (at least 1); `None` is without a limit.
+    pub timeout_ms: Option<u64>,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobPlan {
+    /// As in the workflow file.
+    pub name: String,
+    /// How many of its tasks may run at the same time (at least 1); `None` is without a limit.
+    pub max_parallel: Option<u32>,
+    /// Whether the failure of one of its tasks cancels the others.
+    pub fail_fast: bool,
+}
+
+/// What one attempt takes of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// A backend's name, such as `cpu`.
+    pub backend: String,
+    /// Processors (at least 1).
+    pub cpus: u32,
+    /// Memory in bytes; `None` reserves nothing.
+    pub memory: Option<u64>,
+    /// Whether nothing else may run on the worker at the same time, as measurements ask for.
+    pub exclusive: bool,
+}
+
+/// When an attempt that failed is followed by another.
+///
+/// * `max` counts retries, not attempts. Preemptions are counted apart: they are the infrastructure's fault, and are
+///   retried up to `max(max, 3)` times whatever `when` says. A task thus has at most `1 + max + max(max, 3)` attempts.
+/// * An empty `when` stands for every class but `step`, `check` and `cancelled`: those would fail again, or were meant.
+/// * `cancelled` is never retried, even where it is listed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// How many retries at most.
+    pub max: u32,
+    /// The classes that are retried; empty for the default.
+    pub when: Vec<FailureClass>,
+    /// The pause before the first retry, in milliseconds.
+    pub backoff_ms: u64,
+    /// What the pause is multiplied by from one retry to the next; finite and at least 1.
+    pub factor: f64,
+}
+
+/// Preemptions are retried this many times even if `retry.max` is smaller.
+pub const PREEMPTIONS: u32 = 3;
+
+/// No pause before a retry is longer than this: an hour, in milliseconds.
+pub const LONGEST_BACKOFF_MS: u64 = 3_600_000;
+
+impl Retry {
+    /// No retries, except after preemptions, and those at once.
+    #[must_use]
+    pub fn never() -> Self {
+        Retry { max: 0, when: Vec::new(), backoff_ms: 0, factor: 1.0 }
+    }
+
+    /// Whether a failure of this class is one that this policy retries.
+    #[must_use]
+    pub fn covers(&self, class: FailureClass) -> bool {
+        match class {
+            FailureClass::Cancelled => false,
+            FailureClass::Preempted => true,
+            FailureClass::Step | FailureClass::Check => self.when.contains(&class),
+            _ => self.when.is_empty() || self.when.contains(&class),
+        }
+    }
+
+    /// How many failures of this class's kind (preemptions, or all others together) are retried.
+    #[must_use]
+    pub fn limit(&self, class: FailureClass) -> u32 {
+        if class == FailureClass::Preempted { self.max.max(PREEMPTIONS) } else { self.max }
+    }
+
+    /// The most attempts that a task can have under this policy.
+    #[must_use]
+    pub fn most_attempts(&self) -> u64 {
+        1 + u64::from(self.max) + u64::from(self.max.max(PREEMPTIONS))
+    }
+
+    /// The pause after the `failures`-th failure (from 1): `backoff_ms * factor^(failures - 1)`, at most
+    /// [`LONGEST_BACKOFF_MS`].
+    #[must_use]
+    pub fn pause_ms(&self, failures: u32) -> u64 {
+        // Multiplied out rather than with `powi`, whose last bits differ between platforms.
+        let longest = LONGEST_BACKOFF_MS as f64;
+        let mut pause = (self.backoff_ms as f64).min(longest);
+        for _ in 1..failures {
+            let next = (pause * self.factor).min(longest);
+            if next == pause {
+                break;
+            }
+            pause = next;
+        }
+        pause as u64
+    }
+}
+
+/// What is wrong with a plan. Plans come from checked workflows, so this tells of a bug above, or of a damaged journal.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// More tasks than [`TaskIx`] can number.
+    #[error("the plan has {0} tasks; at most {max} can be numbered", max = u32::MAX)]
+    TooManyTasks(usize),
+    /// A task of a job that is not there.
+    #[error("task `{address}` belongs to job {job}, but the plan has only {jobs} jobs")]
+    NoSuchJob {
+        /// The task.
+        address: String,
+        /// The job that it names.
+        job: JobIx,
+        /// How many there are.
+        jobs: usize,
+    },
+    /// A need that does not come before.
+    #[error("task `{address}` has index {task} and needs task {need}; needs must have smaller indices")]
+    NeedsLater {
+        /// The task.
+        address: String,
+        /// Its index.
+        task: TaskIx,
+        /// The need.
+        need: TaskIx,
+    },
+    /// A need that is listed twice.
+    #[error("task `{address}` needs task {need} twice; list each need once")]
+    NeedsTwice {
+        /// The task.
+        address: String,
+        /// The need.
+        need: TaskIx,
+    },
+    /// A value that is not allowed.
+    #[error("{place} has {what}; {rule}")]
+    Value {
+        /// Which task or job.
+        place: String,
+        /// What was found.
+        what: String,
+        /// What is allowed.
+        rule: &'static str,
+    },
+}
+
+impl RunPlan {
+    /// Checks what the core relies on.
+    ///
+    /// # Errors
+    /// The first problem found, in the order of tasks, then of jobs.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        if u32::try_from(self.tasks.len()).is_err() {
+            return Err(PlanError::TooManyTasks(self.tasks.len()));
+        }
+        for (task, plan) in (0..).map(TaskIx).zip(&self.tasks) {
+            if plan.job.0 as usize >= self.jobs.len() {
+                let address = plan.address.clone();
+                return Err(PlanError::NoSuchJob { address, job: plan.job, jobs: self.jobs.len() });
+            }
+            plan.validate(task)?;
+        }
+        self.jobs.iter().try_for_each(JobPlan::validate)
+    }
+}
+
+impl JobPlan {
+    fn validate(&self) -> Result<(), PlanError> {
+        if self.max_parallel == Some(0) {
+            let place = format!("job `{}`", self.name);
+            return Err(PlanError::Value { place, what: "max_parallel 0".into(), rule: "at least 1 task must run" });
+        }
+        Ok(())
+    }
+}
+
+impl TaskPlan {
+    fn validate(&self, task: TaskIx) -> Result<(), PlanError> {
+        let mut seen = std::collections::BTreeSet::new();
+        for &need in &self.needs {
+            if need >= task {
+                return Err(PlanError::NeedsLater { address: self.address.clone(), task, need });
+            }
+            if !seen.insert(need) {
+                return Err(PlanError::NeedsTwice { address: self.address.clone(), need });
+            }
+        }
+        let refuse =
+            |what: String, rule| Err(PlanError::Value { place: format!("task `{}`", self.address), what, rule });
+        if self.variants.is_empty() {
+            return refuse("no variants".into(), "list at least one resource that it can run on");
+        }
+        if self.variants.iter().any(|variant| variant.cpus == 0) {
+            return refuse("a variant with 0 cpus".into(), "an attempt takes at least 1");
+        }
+        if self.timeout_ms == Some(0) {
+            return refuse("a timeout of 0 ms".into(), "use at least 1 ms, or none for no limit");
+        }
+        if !(self.retry.factor.is_finite() && self.retry.factor >= 1.0) {
+            return refuse(format!("a backoff factor of {}", self.retry.factor), "use a finite number from 1 up");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(change: impl FnOnce(&mut RunPlan)) -> RunPlan {
+        let variants = vec![Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive: false }];
+        let task = TaskPlan {
+            address: "data".into(),
+            job: JobIx(0),
+            needs: Vec::new(),
+            variants,
+            retry: Retry::never(),
+            timeout_ms: None,
+        };
+        let second = TaskPlan { address: "train".into(), needs: vec![TaskIx(0)], ..task.clone() };
+        let job = JobPlan { name: "job".into(), max_parallel: Some(1), fail_fast: false };
+        let mut plan = RunPlan { tasks: vec![task, second], jobs: vec![job] };
+        change(&mut plan);
+        plan
+    }
+
+    #[test]
+    fn a_plan_is_refused_with_a_reason() {
+        assert_eq!(plan(|_| {}).validate(), Ok(()));
+        let check = |change: fn(&mut RunPlan), message: &str| {
+            assert_eq!(plan(change).validate().unwrap_err().to_string(), message);
+        };
+        check(|p| p.tasks[1].job = JobIx(1), "task `train` belongs to job 1, but the plan has only 1 jobs");
+        check(
+            |p| p.tasks[1].needs = vec![TaskIx(1)],
+            "task `train` has index 1 and needs task 1; needs must have smaller indices",
+        );
+        check(
+            |p| p.tasks[1].needs = vec![TaskIx(9)],
+            "task `train` has index 1 and needs task 9; needs must have smaller indices",
+        );
+        check(|p| p.tasks[1].needs.push(TaskIx(0)), "task `train` needs task 0 twice; list each need once");
+        check(
+            |p| p.tasks[0].variants.clear(),
+            "task `data` has no variants; list at least one resource that it can run on",
+        );
+        check(
+            |p| p.tasks[0].variants[0].cpus = 0,
+            "task `data` has a variant with 0 cpus; an attempt takes at least 1",
+        );
+        check(
+            |p| p.tasks[0].timeout_ms = Some(0),
+            "task `data` has a timeout of 0 ms; use at least 1 ms, or none for no limit",
+        );
+        check(
+            |p| p.tasks[0].retry.factor = f64::NAN,
+            "task `data` has a backoff factor of NaN; use a finite number from 1 up",
+        );
+        check(
+            |p| p.tasks[0].retry.factor = 0.5,
+            "task `data` has a backoff factor of 0.5; use a finite number from 1 up",
+        );
+        check(|p| p.jobs[0].max_parallel = Some(0), "job `job` has max_parallel 0; at least 1 task must run");
+    }
+
+    #[test]
+    fn pauses_grow_by_their_factor_up_to_an_hour() {
+        let check = |backoff_ms, factor, pauses: &[u64]| {
+            let retry = Retry { backoff_ms, factor, ..Retry::never() };
+            let found: Vec<u64> = (1..=pauses.len() as u32).map(|failures| retry.pause_ms(failures)).collect();
+            assert_eq!(found, pauses, "{backoff_ms} ms by {factor}");
+        };
+        check(5_000, 2.0, &[5_000, 10_000, 20_000, 40_000]);
+        check(1_000, 1.5, &[1_000, 1_500, 2_250, 3_375]);
+        check(1_000, 1.0, &[1_000, 1_000, 1_000]);
+        check(0, 2.0, &[0, 0, 0]);
+        check(3_000_000, 2.0, &[3_000_000, LONGEST_BACKOFF_MS, LONGEST_BACKOFF_MS]);
+        check(u64::MAX, f64::MAX, &[LONGEST_BACKOFF_MS, LONGEST_BACKOFF_MS]);
+        let patient = Retry { backoff_ms: 1, factor: 2.0, ..Retry::never() };
+        assert_eq!(patient.pause_ms(u32::MAX), LONGEST_BACKOFF_MS);
+    }
+
+    #[test]
+    fn what_is_retried_by_default_is_what_may_go_better_next_time() {
+        let covered = |when: &[FailureClass]| -> Vec<&str> {
+            let retry = Retry { when: when.to_vec(), ..Retry::never() };
+            FailureClass::ALL.into_iter().filter(|&class| retry.covers(class)).map(FailureClass::name).collect()
+        };
+        let default = ["timeout", "oom", "output", "protocol", "crashed", "unavailable", "preempted"];
+        assert_eq!(covered(&[]), default);
+        assert_eq!(covered(&[FailureClass::Step, FailureClass::Cancelled]), ["step", "preempted"]);
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Orchestrator::sanity_check`]: what is true of the state between any two events.
+
+use crate::deadlines::Deadline;
+use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
+use crate::orchestrator::Orchestrator;
+use crate::plan::TaskPlan;
+use crate::run::{ClassIx, Run, RunPhase};
+use crate::task::{Task, TaskState};
+use crate::worker::{Slot, SlotPhase, Worker};
+
+/// Returns from the function with the message unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+impl Orchestrator {
+    /// Looks at the whole state. Costs as much as the state is large: for tests, and for a driver in doubt.
+    ///
+    /// # Errors
+    /// The first thing found that can never be, and where. It is always a bug of this crate.
+    pub fn sanity_check(&self) -> Result<(), String> {
+        for (&id, run) in &self.runs {
+            self.check_run(id, run).map_err(|problem| format!("run {id}: {problem}"))?;
+        }
+        for (&id, worker) in &self.workers {
+            self.check_worker(id, worker).map_err(|problem| format!("worker {id}: {problem}"))?;
+        }
+        let slots: usize = self.workers.values().map(|worker| worker.slots.len()).sum();
+        ensure!(slots == self.slots.len(), "{} slots are indexed, and workers have {slots}", self.slots.len());
+        self.check_queue()?;
+        self.check_deadlines()
+    }
+
+    fn check_run(&self, id: RunId, run: &Run) -> Result<(), String> {
+        ensure!(run.tasks.len() == run.plan.tasks.len(), "{} tasks are kept", run.tasks.len());
+        let open = run.tasks.iter().filter(|task| !task.state.is_final()).count();
+        ensure!(open == run.open as usize, "{open} tasks are open, and {} are counted", run.open);
+        let ended = matches!(run.phase, RunPhase::Ended(_));
+        ensure!(ended == (open == 0), "{open} tasks are open in the phase {:?}", run.phase);
+        for (ix, (job, plan)) in run.jobs.iter().zip(&run.plan.jobs).enumerate() {
+            let live = job.members.iter().filter(|task| run.tasks[task.0 as usize].state.live().is_some()).count();
+            ensure!(live == job.live as usize, "job {ix} has {live} live attempts, and {} are counted", job.live);
+            let most = plan.max_parallel.unwrap_or(u32::MAX);
+            ensure!(job.live <= most, "job {ix} has {live} live attempts, and {most} are allowed");
+        }
+        for (ix, (task, plan)) in (0..).map(TaskIx).zip(run.tasks.iter().zip(&run.plan.tasks)) {
+            let id = TaskId { run: id, task: ix };
+            self.check_task(id, run, task, plan).map_err(|problem| format!("task {ix} {:?}: {problem}", task.state))?;
+        }
+        Ok(())
+    }
+
+    fn check_task(&self, id: TaskId, run: &Run, task: &Task, plan: &TaskPlan) -> Result<(), String> {
+        let state_of = |task: &TaskIx| &run.tasks[task.0 as usize].state;
+        let missing = plan.needs.iter().filter(|&need| !state_of(need).is_success()).count();
+        let most = plan.retry.most_attempts();
+        ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
+        let started = task.tally.failed() + u32::from(task.state.live().is_some());
+        let going = run.phase == RunPhase::Going;
+        match &task.state {
+            TaskState::Waiting { unfinished } => {
+                ensure!(missing > 0 && missing == *unfinished as usize, "{missing} needs are not there");
+                let lost = plan.needs.iter().find(|&need| state_of(need).is_final() && !state_of(need).is_success());
+                ensure!(lost.is_none(), "it still waits, but its need {lost:?} will never be there");
+            }
+            TaskState::Skipped { because } => {
+                let root = |need: &TaskIx| match state_of(need) {
+                    TaskState::Failed { .. } | TaskState::Cancelled => need == because,
+                    TaskState::Skipped { because: root } => root == because,
+                    _ => false,
+                };
+                ensure!(plan.needs.iter().any(root), "none of its needs explains it");
+            }
+            TaskState::Cancelled => {}
+            _ => ensure!(missing == 0, "{missing} needs are not there"),
+        }
+        match &task.state {
+            TaskState::Waiting { .. } | TaskState::Resolving => {
+                ensure!(going, "the run is in the phase {:?}", run.phase);
+                ensure!(task.attempts() == 0, "it had {} attempts", task.attempts());
+            }
+            TaskState::Ready { .. } | TaskState::BackingOff { .. } => {
+                ensure!(going, "the run is in the phase {:?}", run.phase);
+                ensure!(task.attempts() == started, "{} attempts, of which {started} failed", task.attempts());
+            }
+            TaskState::Running { epoch, .. } | TaskState::Stopping { epoch, .. } => {
+                ensure!(*epoch == task.tally.epoch, "the latest attempt is {}", task.tally.epoch);
+                ensure!(task.attempts() == started, "{} attempts, {started} accounted for", task.attempts());
+                self.check_live(AttemptId { task: id, epoch: *epoch }, task, plan, going)?;
+            }
+            TaskState::Succeeded { epoch } => {
+                ensure!(*epoch == task.tally.epoch, "the latest attempt is {}", task.tally.epoch);
+                ensure!(task.attempts() == started + 1, "{} attempts, of which {started} failed", task.attempts());
+            }
+            TaskState::Cached => ensure!(task.attempts() == 0, "it had {} attempts", task.attempts()),
+            TaskState::Failed { .. } | TaskState::Skipped { .. } | TaskState::Cancelled => {}
+        }
+        Ok(())
+    }
+
+    fn check_live(&self, attempt: AttemptId, task: &Task, plan: &TaskPlan, going: bool) -> Result<(), String> {
+        let (TaskState::Running { worker, variant, .. } | TaskState::Stopping { worker, variant, .. }) = &task.state
+        else {
+            return Ok(());
+        };
+        let slot = self.workers.get(worker).and_then(|worker| worker.slots.get(&attempt));
+        let Some(slot) = slot else { return Err(format!("worker {worker} has no slot for it")) };
+        ensure!(plan.variants.get(*variant) == Some(&slot.resource), "the slot is not of its variant");
+        ensure!(slot.variant == *variant, "the slot is of variant {}", slot.variant);
+        let due = self.deadlines.at(Deadline::Attempt(attempt)).is_some();
+        match &task.state {
+            TaskState::Running { timeout_at, .. } => {
+                ensure!(going, "it runs on in a run that is over or cancelled");
+                ensure!(timeout_at.is_some() == due, "its timeout is not waited for");
+                ensure!(timeout_at.is_some() == plan.timeout_ms.is_some(), "its timeout is not the plan's");
+            }
+            _ => {
+                ensure!(due, "its end is not waited for");
+                ensure!(matches!(slot.phase, SlotPhase::Stopping(_)), "the worker was not told to stop");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_worker(&self, id: WorkerId, worker: &Worker) -> Result<(), String> {
+        ensure!(!self.retired.contains(&id), "it is there and retired");
+        let cpus: u64 = worker.slots.values().map(|slot| u64::from(slot.resource.cpus)).sum();
+        let memory: u128 = worker.slots.values().map(|slot| u128::from(slot.resource.memory.unwrap_or(0))).sum();
+        ensure!(cpus == u64::from(worker.used_cpus), "{cpus} cpus are taken, and {} are counted", worker.used_cpus);
+        ensure!(memory == u128::from(worker.used_memory), "{memory} bytes are taken, {} counted", worker.used_memory);
+        ensure!(worker.used_cpus <= worker.capacity.cpus, "it is given {cpus} cpus too many");
+        ensure!(worker.used_memory <= worker.capacity.memory, "it is given {memory} bytes, more than it has");
+        let exclusive = worker.slots.values().any(|slot| slot.resource.exclusive);
+        ensure!(!exclusive || worker.slots.len() == 1, "something runs beside an exclusive attempt");
+        worker.slots.iter().try_for_each(|(&attempt, slot)| self.check_slot(id, attempt, slot))
+    }
+
+    fn check_slot(&self, worker: WorkerId, attempt: AttemptId, slot: &Slot) -> Result<(), String> {
+        ensure!(self.slots.get(&attempt) == Some(&worker), "its attempt {attempt} is not indexed");
+        let Some(task) = self.task(attempt.task) else { return Err(format!("no task for its attempt {attempt}")) };
+        ensure!(attempt.epoch <= task.tally.epoch, "its attempt {attempt} was never made");
+        let running = matches!(task.state, TaskState::Running { .. }) && self.accepts(attempt);
+        match slot.phase {
+            SlotPhase::Starting | SlotPhase::Running => ensure!(running, "{attempt} is over, and was not stopped"),
+            SlotPhase::Stopping(_) => ensure!(!running, "{attempt} was stopped, and its task does not know"),
+        }
+        let resend = self.deadlines.at(Deadline::Resend(attempt)).is_some();
+        ensure!(!resend || slot.phase != SlotPhase::Running, "{attempt} has answered, and is asked again");
+        Ok(())
+    }
+
+    fn check_queue(&self) -> Result<(), String> {
+        let mut heads = 0;
+        for (&id, run) in &self.runs {
+            for (ix, class) in (0..).map(ClassIx).zip(&run.classes) {
+                for &task in &class.ready {
+                    let ready = matches!(run.tasks[task.0 as usize].state, TaskState::Ready { .. });
+                    ensure!(ready && run.tasks[task.0 as usize].class == ix, "task {id}/{task} is queued wrongly");
+                }
+                if let Some(&head) = class.ready.first() {
+                    heads += 1;
+                    ensure!(self.queue.contains(&(id, head, ix)), "class {} of run {id} is not queued", ix.0);
+                }
+                let waits = self.deadlines.at(Deadline::Stranded(id, ix)).is_some();
+                ensure!(waits == class.stranded.is_some(), "class {} of run {id} is stranded and forgotten", ix.0);
+                ensure!(!waits || !class.ready.is_empty(), "class {} of run {id} is stranded and empty", ix.0);
+            }
+            let ready = run.tasks.iter().filter(|task| matches!(task.state, TaskState::Ready { .. })).count();
+            let queued: usize = run.classes.iter().map(|class| class.ready.len()).sum();
+            ensure!(ready == queued, "run {id} has {ready} ready tasks, and {queued} are queued");
+        }
+        ensure!(heads == self.queue.len(), "{heads} classes have ready tasks, and {} are queued", self.queue.len());
+        Ok(())
+    }
+
+    fn check_deadlines(&self) -> Result<(), String> {
+        ensure!(self.deadlines.consistent(), "the deadlines disagree with themselves");
+        for (at, deadline) in self.deadlines.iter() {
+            ensure!(at > self.now, "{deadline:?} was due at {at}, and it is {}", self.now);
+            let known = match deadline {
+                Deadline::Lease(worker) => self.workers.contains_key(&worker),
+                Deadline::Resend(attempt) => self.slots.contains_key(&attempt),
+                Deadline::Attempt(attempt) => self.accepts(attempt),
+                Deadline::BackOff(id) => self
+                    .task(id)
+                    .is_some_and(|task| matches!(task.state, TaskState::BackingOff { until, .. } if until == at)),
+                Deadline::Stranded(run, class) => {
+                    self.runs.get(&run).is_some_and(|run| run.classes.len() > class.0 as usize)
+                }
+            };
+            ensure!(known, "{deadline:?} waits for nothing");
+        }
+        for (&run, state) in &self.runs {
+            for (task, kept) in (0..).map(TaskIx).zip(&state.tasks) {
+                let id = TaskId { run, task };
+                let backing_off = matches!(kept.state, TaskState::BackingOff { .. });
+                let waits = self.deadlines.at(Deadline::BackOff(id)).is_some();
+                ensure!(backing_off == waits, "task {id} backs off, and nothing wakes it");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Which ready task starts where.
+//!
+//! The rule: ready tasks are taken in order, runs by their number and tasks by their index.
+//!
+//! * **Variant.** A task takes the first of its variants that some worker present could ever run, and waits for that
+//!   one even where another has room: which backend computed a cell depends on the workers, never on how busy they are,
+//!   so that the cells of a sweep stay comparable.
+//! * **Worker.** The one with the smallest number that has room: workers fill up one after the other, and whole ones
+//!   stay free for exclusive attempts.
+//! * **Fairness.** A task that finds no room holds one worker back: the first that could ever run it and that no task
+//!   before it holds back. Nothing that stands later in the order starts there. That worker drains, so that an
+//!   exclusive or a large task starts after at most what already runs there, and not after all that is small. The others
+//!   stay open to everyone.
+//! * **`max_parallel`.** A task at its job's limit is passed over and holds nothing back.
+//! * **No such worker.** Where no worker present could ever run any variant, the task waits `patience_ms`, counted from
+//!   when there was none, and then fails as unavailable.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use assay_protocol::{Failure, FailureClass};
+
+use crate::deadlines::Deadline;
+use crate::effect::Effect;
+use crate::ids::{AttemptId, Epoch, RunId, TaskId, TaskIx, WorkerId};
+use crate::orchestrator::Orchestrator;
+use crate::plan::Resource;
+use crate::run::{Class, ClassIx};
+use crate::task::TaskState;
+
+/// What can be done about the first ready task of a class.
+enum Placement {
+    /// It starts.
+    Start { worker: WorkerId, variant: usize },
+    /// There is no room; this worker is held back for it.
+    NoRoom { hold: Option<WorkerId> },
+    /// Its job is at its limit, or no worker could ever run it.
+    Passed,
+}
+
+impl Orchestrator {
+    /// Starts all that can start, and says how many tasks it looked at.
+    pub(crate) fn schedule(&mut self, out: &mut Vec<Effect>) -> usize {
+        let mut held = BTreeSet::new();
+        self.for_each_head(|core, run, task, class| match core.place(run, class, &held) {
+            Placement::Start { worker, variant } => core.start(TaskId { run, task }, worker, variant, out),
+            Placement::NoRoom { hold } => held.extend(hold),
+            Placement::Passed => {}
+        })
+    }
+
+    /// Starts or ends the wait of those that no worker could ever run, and fails those that have waited long enough;
+    /// says how many tasks it looked at.
+    pub(crate) fn find_stranded(&mut self, out: &mut Vec<Effect>) -> usize {
+        self.for_each_head(|core, run, _, class| {
+            let possible = core.class(run, class).is_some_and(|class| core.first_possible(&class.variants).is_some());
+            if possible { core.unstrand(run, class) } else { core.strand(run, class, out) }
+        })
+    }
+
+    /// Goes through the first ready task of every class in order, those included that come to be first meanwhile.
+    fn for_each_head(&mut self, mut visit: impl FnMut(&mut Self, RunId, TaskIx, ClassIx)) -> usize {
+        let mut looked_at = 0;
+        let mut from = Bound::Unbounded;
+        while let Some(&head) = self.queue.range((from, Bound::Unbounded)).next() {
+            from = Bound::Excluded(head);
+            looked_at += 1;
+            let (run, task, class) = head;
+            visit(self, run, task, class);
+        }
+        looked_at
+    }
+
+    fn place(&self, run: RunId, class: ClassIx, held: &BTreeSet<WorkerId>) -> Placement {
+        let Some((class, run)) = self.class(run, class).zip(self.runs.get(&run)) else { return Placement::Passed };
+        let Some((variant, resource)) = self.first_possible(&class.variants) else { return Placement::Passed };
+        let job = class.job.0 as usize;
+        if run.plan.jobs[job].max_parallel.is_some_and(|most| run.jobs[job].live >= most) {
+            return Placement::Passed;
+        }
+        let mut hold = None;
+        for (&id, worker) in &self.workers {
+            if held.contains(&id) {
+                continue;
+            }
+            if worker.has_room(resource) {
+                return Placement::Start { worker: id, variant };
+            }
+            if hold.is_none() && worker.capacity.could_ever_run(resource) {
+                hold = Some(id);
+            }
+        }
+        Placement::NoRoom { hold }
+    }
+
+    /// The first variant that some worker could ever run.
+    fn first_possible<'a>(&self, variants: &'a [Resource]) -> Option<(usize, &'a Resource)> {
+        let could = |resource: &Resource| self.workers.values().any(|worker| worker.capacity.could_ever_run(resource));
+        variants.iter().enumerate().find(|(_, resource)| could(resource))
+    }
+
+    fn start(&mut self, id: TaskId, worker: WorkerId, variant: usize, out: &mut Vec<Effect>) {
+        let now = self.now;
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        let (plan, task) = (&run.plan.tasks[id.task.0 as usize], &mut run.tasks[id.task.0 as usize]);
+        let epoch = Epoch(task.tally.epoch.0 + 1);
+        let resource = plan.variants[variant].clone();
+        let timeout_at = plan.timeout_ms.map(|limit| now.plus(limit));
+        task.tally.epoch = epoch;
+        let attempt = AttemptId { task: id, epoch };
+        self.slots.insert(attempt, worker);
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.take(attempt, variant, resource);
+        }
+        self.transition(id, TaskState::Running { epoch, worker, variant, started: now, timeout_at }, out);
+        out.extend(self.last_word(attempt));
+        self.arm_resend(attempt);
+    }
+
+    /// There is no worker for the ready tasks of this class: they wait, and fail when patience is at an end.
+    fn strand(&mut self, run: RunId, class: ClassIx, out: &mut Vec<Effect>) {
+        let (now, patience) = (self.now, self.settings.patience_ms);
+        let Some(stranded) = self.class_mut(run, class) else { return };
+        let until = stranded.stranded.get_or_insert(now).plus(patience);
+        if now < until {
+            self.deadlines.set(Deadline::Stranded(run, class), until);
+            return;
+        }
+        let ready: Vec<TaskIx> = stranded.ready.iter().copied().collect();
+        let failure = self.unavailable(run, class);
+        for task in ready {
+            let id = TaskId { run, task };
+            // An earlier one of them may have called this one off, in a `fail_fast` job.
+            if self.task(id).is_some_and(|task| matches!(task.state, TaskState::Ready { .. })) {
+                self.settle(id, TaskState::Failed { failure: failure.clone() }, out);
+            }
+        }
+    }
+
+    fn unstrand(&mut self, run: RunId, ix: ClassIx) {
+        if let Some(class) = self.class_mut(run, ix)
+            && class.stranded.take().is_some()
+        {
+            self.deadlines.clear(Deadline::Stranded(run, ix));
+        }
+    }
+
+    /// Why no worker could ever run this class, variant by variant, and what to do.
+    fn unavailable(&self, run: RunId, class: ClassIx) -> Failure {
+        let variants = self.class(run, class).map(|class| class.variants.as_slice()).unwrap_or_default();
+        let offered: BTreeSet<&str> =
+            self.workers.values().flat_map(|worker| worker.capacity.backends.iter().map(String::as_str)).collect();
+        let reasons: Vec<String> = variants
+            .iter()
+            .map(|Resource { backend, cpus, memory, .. }| {
+                if !offered.contains(backend.as_str()) {
+                    return format!("no worker has the backend `{backend}`");
+                }
+                let memory = memory.map(|bytes| format!(" and {bytes} bytes of memory")).unwrap_or_default();
+                format!("no worker with the backend `{backend}` has {cpus} cpus{memory}")
+            })
+            .collect();
+        let offer = match offered.is_empty() {
+            true => "no worker is there".to_owned(),
+            false => format!("the workers offer {}", quoted(offered)),
+        };
+        let hint = format!("{offer}; start a worker that could run it, or change `resources`");
+        Failure { class: FailureClass::Unavailable, message: reasons.join(", and "), hint: Some(hint) }
+    }
+
+    /// A task became ready.
+    pub(crate) fn enqueue(&mut self, id: TaskId) {
+        self.with_ready(id, |ready| {
+            ready.insert(id.task);
+        });
+    }
+
+    /// A task is ready no longer.
+    pub(crate) fn dequeue(&mut self, id: TaskId) {
+        self.with_ready(id, |ready| {
+            ready.remove(&id.task);
+        });
+    }
+
+    /// Changes the ready tasks of a task's class, and keeps its place in the queue.
+    fn with_ready(&mut self, id: TaskId, change: impl FnOnce(&mut BTreeSet<TaskIx>)) {
+        let Some(ix) = self.task(id).map(|task| task.class) else { return };
+        let Some(class) = self.class_mut(id.run, ix) else { return };
+        let before = class.ready.first().copied();
+        change(&mut class.ready);
+        let after = class.ready.first().copied();
+        if let Some(head) = before {
+            self.queue.remove(&(id.run, head, ix));
+        }
+        match after {
+            Some(head) => {
+                self.queue.insert((id.run, head, ix));
+            }
+            None => self.unstrand(id.run, ix),
+        }
+    }
+
+    fn class(&self, run: RunId, class: ClassIx) -> Option<&Class> {
+        self.runs.get(&run)?.classes.get(class.0 as usize)
+    }
+
+    fn class_mut(&mut self, run: RunId, class: ClassIx) -> Option<&mut Class> {
+        self.runs.get_mut(&run)?.classes.get_mut(class.0 as usize)
+    }
+}
+
+fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

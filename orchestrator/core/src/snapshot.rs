@@ -1,0 +1,174 @@
+//! The whole state as text, for tests and for people in doubt.
+//!
+//! Every struct and every variant is taken apart without `..`: a new field does not compile until it is shown here.
+
+use std::fmt::{self, Display, Write};
+
+use crate::deadlines::Deadline;
+use crate::effect::{RunOutcome, StopReason};
+use crate::event::Capacity;
+use crate::ids::RunId;
+use crate::orchestrator::Orchestrator;
+use crate::plan::{JobPlan, Resource, RunPlan};
+use crate::run::{Class, ClassIx, Job, Run, RunPhase};
+use crate::settings::Settings;
+use crate::task::{Tally, Task, TaskState};
+use crate::worker::{Slot, SlotPhase, Worker};
+
+impl Orchestrator {
+    /// The state, a line for each thing in it. For reading, not for parsing.
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, f: &mut String) -> fmt::Result {
+        let Orchestrator { settings, now, applied, runs, workers, retired, slots, queue, deadlines } = self;
+        let Settings { lease_ms, patience_ms, grace_ms, resend_ms } = settings;
+        writeln!(f, "now {now} after {applied} events")?;
+        let (lease, resend) = (or_none(lease_ms), or_none(resend_ms));
+        writeln!(f, "settings: lease {lease}, patience {patience_ms}, grace {grace_ms}, resend {resend}")?;
+        for (id, worker) in workers {
+            write!(f, "worker {id} ")?;
+            write_worker(f, worker)?;
+        }
+        if !retired.is_empty() {
+            writeln!(f, "retired: {}", joined(retired))?;
+        }
+        for (&id, run) in runs {
+            write_run(f, id, run)?;
+        }
+        if !slots.is_empty() {
+            let slots: Vec<String> = slots.iter().map(|(attempt, worker)| format!("{attempt} on {worker}")).collect();
+            writeln!(f, "slots: {}", slots.join(", "))?;
+        }
+        if !queue.is_empty() {
+            let heads = queue.iter().map(|(run, task, ClassIx(class))| format!("{run}/{task} (class {class})"));
+            writeln!(f, "queue: {}", heads.collect::<Vec<_>>().join(", "))?;
+        }
+        for (at, deadline) in deadlines.iter() {
+            writeln!(f, "at {at}: {}", deadline_text(deadline))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_worker(f: &mut String, worker: &Worker) -> fmt::Result {
+    let Worker { capacity, slots, used_cpus, used_memory } = worker;
+    let Capacity { name, cpus, memory, backends } = capacity;
+    writeln!(f, "`{name}` [{}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}", joined(backends))?;
+    for (attempt, slot) in slots {
+        let Slot { variant, resource, phase } = slot;
+        let phase = match phase {
+            SlotPhase::Starting => "starting".to_owned(),
+            SlotPhase::Running => "running".to_owned(),
+            SlotPhase::Stopping(reason) => format!("stopping, {}", reason_text(*reason)),
+        };
+        writeln!(f, "    {attempt} {phase}: variant {variant}, {}", resource_text(resource))?;
+    }
+    Ok(())
+}
+
+fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
+    let Run { plan, phase, tasks, jobs, classes, open } = run;
+    let phase = match phase {
+        RunPhase::Going => "going".to_owned(),
+        RunPhase::Cancelling => "cancelling".to_owned(),
+        RunPhase::Ended(RunOutcome::Succeeded) => "succeeded".to_owned(),
+        RunPhase::Ended(RunOutcome::Failed) => "failed".to_owned(),
+        RunPhase::Ended(RunOutcome::Cancelled) => "cancelled".to_owned(),
+        RunPhase::Ended(RunOutcome::Rejected { message }) => format!("rejected: {message}"),
+    };
+    writeln!(f, "run {id} {phase}, {open} open")?;
+    let RunPlan { tasks: task_plans, jobs: job_plans } = plan;
+    for (job, plan) in jobs.iter().zip(job_plans) {
+        let Job { members, live } = job;
+        let JobPlan { name, max_parallel, fail_fast } = plan;
+        let most = max_parallel.map(|most| format!(" of {most}")).unwrap_or_default();
+        let fail_fast = if *fail_fast { ", fail fast" } else { "" };
+        writeln!(f, "    job {name}: {} tasks, {live} live{most}{fail_fast}", members.len())?;
+    }
+    for (ix, class) in classes.iter().enumerate() {
+        let Class { job, variants, ready, stranded } = class;
+        let variants: Vec<String> = variants.iter().map(resource_text).collect();
+        write!(f, "    class {ix}: job {job}, {}", variants.join(" or "))?;
+        if !ready.is_empty() {
+            write!(f, ", ready {}", joined(ready))?;
+        }
+        if let Some(since) = stranded {
+            write!(f, ", stranded since {since}")?;
+        }
+        writeln!(f)?;
+    }
+    for (ix, (task, plan)) in tasks.iter().zip(task_plans).enumerate() {
+        let Task { state, dependents, class: ClassIx(class), tally } = task;
+        let Tally { epoch, failures, preemptions } = tally;
+        write!(f, "    {ix} {} (class {class}): {}", plan.address, state_text(state))?;
+        if epoch.0 > 0 {
+            write!(f, "; attempts {epoch}, failures {failures}, preemptions {preemptions}")?;
+        }
+        if !dependents.is_empty() {
+            write!(f, " -> {}", joined(dependents))?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+fn state_text(state: &TaskState) -> String {
+    match state {
+        TaskState::Waiting { unfinished } => format!("waiting for {unfinished}"),
+        TaskState::Resolving => "resolving".into(),
+        TaskState::Ready { since } => format!("ready since {since}"),
+        TaskState::Running { epoch, worker, variant, started, timeout_at } => {
+            let timeout = or_none(timeout_at);
+            format!("running @{epoch} on {worker}, variant {variant}, since {started}, timeout {timeout}")
+        }
+        TaskState::Stopping { epoch, worker, variant, reason, until } => {
+            let reason = reason_text(*reason);
+            format!("stopping @{epoch} on {worker}, variant {variant}, {reason}, until {until}")
+        }
+        TaskState::BackingOff { until, failures } => format!("backing off until {until} after {failures} failures"),
+        TaskState::Succeeded { epoch } => format!("succeeded @{epoch}"),
+        TaskState::Cached => "cached".into(),
+        TaskState::Failed { failure } => format!("failed, {}: {}", failure.class, failure.message),
+        TaskState::Skipped { because } => format!("skipped because of {because}"),
+        TaskState::Cancelled => "cancelled".into(),
+    }
+}
+
+fn resource_text(resource: &Resource) -> String {
+    let Resource { backend, cpus, memory, exclusive } = resource;
+    let memory: String = memory.map(|bytes| format!(" memory {bytes}")).unwrap_or_default();
+    let exclusive = if *exclusive { " alone" } else { "" };
+    format!("{backend} cpus {cpus}{memory}{exclusive}")
+}
+
+fn reason_text(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "cancelled",
+        StopReason::FailFast => "fail fast",
+        StopReason::TimedOut => "timed out",
+    }
+}
+
+fn deadline_text(deadline: Deadline) -> String {
+    match deadline {
+        Deadline::Lease(worker) => format!("worker {worker} is given up"),
+        Deadline::Resend(attempt) => format!("the last word about {attempt} is said again"),
+        Deadline::Attempt(attempt) => format!("{attempt} is given up"),
+        Deadline::BackOff(task) => format!("{task} is ready again"),
+        Deadline::Stranded(run, ClassIx(class)) => format!("patience with class {class} of run {run} is at its end"),
+    }
+}
+
+fn or_none(value: &Option<impl Display>) -> String {
+    value.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
+}
+
+fn joined(values: impl IntoIterator<Item = impl Display>) -> String {
+    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,28 @@
+//! Moments, as the core is told them. It never asks a clock.
+
+use serde::{Deserialize, Serialize};
+
+/// A moment: milliseconds since 1970, or since any other origin that the driver keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// The moment `ms` milliseconds later; the end of time where there is none.
+    #[must_use]
+    pub fn plus(self, ms: u64) -> Self {
+        Millis(self.0.saturating_add(ms))
+    }
+
+    /// How many milliseconds lie between `earlier` and this moment; 0 if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Millis) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl std::fmt::Display for Millis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,143 @@
+//! Short words for plans, workers and events.
+
+use assay_core::{
+    AttemptId, Capacity, Epoch, Event, JobIx, JobPlan, Outcome, Resolution, Resource, Retry, RunId, RunPlan, Settings,
+    TaskId, TaskIx, TaskPlan, WorkerId,
+};
+use assay_protocol::{Failure, FailureClass};
+
+/// A task `name` of job 0 that needs nothing, takes one processor and is never retried.
+pub fn task(name: &str) -> TaskPlan {
+    TaskPlan {
+        address: name.into(),
+        job: JobIx(0),
+        needs: Vec::new(),
+        variants: vec![cpus(1)],
+        retry: Retry::never(),
+        timeout_ms: None,
+    }
+}
+
+/// What a test may change about a task.
+pub trait But: Sized {
+    fn needs(self, needs: &[u32]) -> Self;
+    fn on(self, variants: &[Resource]) -> Self;
+    fn retry(self, max: u32, when: &[FailureClass], backoff_ms: u64) -> Self;
+    fn timeout(self, ms: u64) -> Self;
+    fn of(self, job: u32) -> Self;
+}
+
+impl But for TaskPlan {
+    fn needs(self, needs: &[u32]) -> Self {
+        TaskPlan { needs: needs.iter().copied().map(TaskIx).collect(), ..self }
+    }
+
+    fn on(self, variants: &[Resource]) -> Self {
+        TaskPlan { variants: variants.to_vec(), ..self }
+    }
+
+    fn retry(self, max: u32, when: &[FailureClass], backoff_ms: u64) -> Self {
+        TaskPlan { retry: Retry { max, when: when.to_vec(), backoff_ms, factor: 2.0 }, ..self }
+    }
+
+    fn timeout(self, ms: u64) -> Self {
+        TaskPlan { timeout_ms: Some(ms), ..self }
+    }
+
+    fn of(self, job: u32) -> Self {
+        TaskPlan { job: JobIx(job), ..self }
+    }
+}
+
+pub fn cpus(cpus: u32) -> Resource {
+    Resource { backend: "cpu".into(), cpus, memory: None, exclusive: false }
+}
+
+pub fn gpu() -> Resource {
+    Resource { backend: "cuda".into(), ..cpus(1) }
+}
+
+pub fn alone() -> Resource {
+    Resource { exclusive: true, ..cpus(1) }
+}
+
+pub fn job(name: &str) -> JobPlan {
+    JobPlan { name: name.into(), max_parallel: None, fail_fast: false }
+}
+
+/// Run 1, of one job without limits.
+pub fn run(tasks: &[TaskPlan]) -> Event {
+    run_of(1, vec![job("job")], tasks)
+}
+
+pub fn run_of(run: i64, jobs: Vec<JobPlan>, tasks: &[TaskPlan]) -> Event {
+    Event::RunSubmitted { run: RunId(run), plan: RunPlan { tasks: tasks.to_vec(), jobs } }
+}
+
+pub fn cancel() -> Event {
+    Event::CancelRun { run: RunId(1) }
+}
+
+pub fn settings(change: impl FnOnce(&mut Settings)) -> Event {
+    let mut settings = Settings { lease_ms: None, patience_ms: 0, grace_ms: 10, resend_ms: None };
+    change(&mut settings);
+    Event::Configured { settings }
+}
+
+/// A worker with the backend `cpu`.
+pub fn joined(worker: u32, cpus: u32) -> Event {
+    joined_with(worker, cpus, &["cpu"])
+}
+
+pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
+    let backends = backends.iter().map(ToString::to_string).collect();
+    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends };
+    Event::WorkerJoined { worker: WorkerId(worker), capacity }
+}
+
+pub fn left(worker: u32) -> Event {
+    Event::WorkerLeft { worker: WorkerId(worker) }
+}
+
+pub fn alive(worker: u32) -> Event {
+    Event::WorkerHeartbeat { worker: WorkerId(worker) }
+}
+
+fn id(run: i64, task: u32) -> TaskId {
+    TaskId { run: RunId(run), task: TaskIx(task) }
+}
+
+fn attempt(task: u32, epoch: u32) -> AttemptId {
+    AttemptId { task: id(1, task), epoch: Epoch(epoch) }
+}
+
+pub fn runnable(task: u32) -> Event {
+    runnable_of(1, task)
+}
+
+pub fn runnable_of(run: i64, task: u32) -> Event {
+    Event::TaskResolved { task: id(run, task), resolution: Resolution::Runnable }
+}
+
+pub fn cached(task: u32) -> Event {
+    Event::TaskResolved { task: id(1, task), resolution: Resolution::Cached }
+}
+
+pub fn invalid(task: u32, message: &str) -> Event {
+    Event::TaskResolved { task: id(1, task), resolution: Resolution::Invalid { message: message.into() } }
+}
+
+pub fn started(task: u32, epoch: u32) -> Event {
+    Event::AttemptStarted { attempt: attempt(task, epoch) }
+}
+
+pub fn succeeded(task: u32, epoch: u32) -> Event {
+    Event::AttemptEnded { attempt: attempt(task, epoch), outcome: Outcome::Succeeded }
+}
+
+pub fn failed(task: u32, epoch: u32, class: FailureClass) -> Event {
+    let failure = Failure { class, message: format!("it was {class}"), hint: None };
+    Event::AttemptEnded { attempt: attempt(task, epoch), outcome: Outcome::Failed(failure) }
+}
+
+pub const TICK: Event = Event::Tick;

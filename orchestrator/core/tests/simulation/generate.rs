@@ -1,0 +1,167 @@
+//! Random histories: what is submitted, what there is to run it on, and what goes wrong.
+
+use std::collections::BTreeSet;
+
+use assay_core::{Capacity, JobIx, JobPlan, Resource, Retry, RunId, RunPlan, Settings, TaskIx, TaskPlan};
+use assay_protocol::FailureClass;
+
+use crate::rng::Rng;
+
+/// Which kinds of trouble a history may have. Each history draws how much of each.
+#[derive(Clone, Copy)]
+pub struct Flavour {
+    pub name: &'static str,
+    pub failing_steps: bool,
+    pub bad_network: bool,
+    pub dying_workers: bool,
+    pub stubborn_attempts: bool,
+    pub driver_restarts: bool,
+    pub cancels: bool,
+}
+
+/// The odds of one history, in percent where nothing else is said.
+#[derive(Debug, Default)]
+pub struct Odds {
+    pub lose: u64,
+    pub double: u64,
+    /// The longest delay of a message, in milliseconds.
+    pub delay: u64,
+    /// Of an attempt to fail.
+    pub fail: u64,
+    /// Of an attempt to run until its timeout.
+    pub hang: u64,
+    /// Of a worker not to enforce a timeout, or to take long to obey a stop.
+    pub stubborn: u64,
+    pub cached: u64,
+    pub invalid: u64,
+    /// Of a worker that dies to be known to have died.
+    pub notice: u64,
+}
+
+pub struct Scenario {
+    pub settings: Settings,
+    pub odds: Odds,
+    pub workers: Vec<Capacity>,
+    /// When each run is submitted, and when it is cancelled.
+    pub runs: Vec<(u64, RunId, RunPlan, Option<u64>)>,
+    /// When a worker's process dies, which, and how long it is away.
+    pub deaths: Vec<(u64, usize, u64)>,
+    /// When a worker cannot be reached, which, and for how long.
+    pub partitions: Vec<(u64, usize, u64)>,
+    pub restarts: Vec<u64>,
+    /// From here on nothing goes wrong any more, except in the steps.
+    pub heal_at: u64,
+}
+
+const BACKENDS: [&str; 3] = ["cpu", "cuda", "rocm"];
+
+impl Scenario {
+    pub fn draw(rng: &mut Rng, flavour: &Flavour) -> Self {
+        let heal_at = rng.range(50, 250);
+        let times = |rng: &mut Rng, on: bool, most: u64| -> Vec<u64> {
+            let count = if on { rng.range(0, most) } else { 0 };
+            (0..count).map(|_| rng.below(heal_at)).collect()
+        };
+        let workers: Vec<Capacity> = (0..rng.range(1, 4)).map(|n| capacity(rng, n)).collect();
+        let runs = (1..=rng.range(1, 2) as i64)
+            .map(|id| {
+                let cancel = (flavour.cancels && rng.chance(25)).then(|| rng.below(heal_at));
+                (rng.below(20), RunId(id), plan(rng), cancel)
+            })
+            .collect();
+        let of_workers = |rng: &mut Rng, on: bool| -> Vec<(u64, usize, u64)> {
+            let moments = times(rng, on, 4);
+            moments.into_iter().map(|at| (at, rng.below(workers.len() as u64) as usize, rng.range(1, 120))).collect()
+        };
+        let deaths = of_workers(rng, flavour.dying_workers);
+        let partitions = of_workers(rng, flavour.bad_network);
+        let restarts = times(rng, flavour.driver_restarts, 3);
+        Scenario {
+            settings: settings(rng),
+            odds: odds(rng, flavour),
+            workers,
+            runs,
+            deaths,
+            partitions,
+            restarts,
+            heal_at,
+        }
+    }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    Settings {
+        lease_ms: Some(rng.range(50, 90)),
+        patience_ms: *rng.pick(&[0, 30, 300]),
+        grace_ms: *rng.pick(&[0, 5, 40]),
+        resend_ms: Some(rng.range(8, 30)),
+    }
+}
+
+fn odds(rng: &mut Rng, flavour: &Flavour) -> Odds {
+    let mut upto = |on: bool, most: u64| if on { rng.range(0, most) } else { 0 };
+    Odds {
+        lose: upto(flavour.bad_network, 30),
+        double: upto(flavour.bad_network, 30),
+        delay: upto(true, if flavour.bad_network { 40 } else { 3 }),
+        fail: upto(flavour.failing_steps, 50),
+        hang: upto(flavour.stubborn_attempts, 25),
+        stubborn: upto(flavour.stubborn_attempts, 60),
+        cached: upto(true, 30),
+        invalid: upto(flavour.failing_steps, 6),
+        notice: upto(true, 100),
+    }
+}
+
+fn capacity(rng: &mut Rng, number: u64) -> Capacity {
+    let mut backends: BTreeSet<String> =
+        BACKENDS[1..].iter().filter(|_| rng.chance(40)).map(ToString::to_string).collect();
+    if number == 0 || rng.chance(80) {
+        backends.insert("cpu".into());
+    }
+    let large = rng.chance(60);
+    let cpus = if large { 4 } else { rng.range(1, 3) as u32 };
+    let memory = if large { 300 } else { rng.range(0, 3) * 100 };
+    Capacity { name: format!("node-{number}"), cpus, memory, backends }
+}
+
+fn plan(rng: &mut Rng) -> RunPlan {
+    let jobs: Vec<JobPlan> = (0..rng.range(1, 3))
+        .map(|job| JobPlan {
+            name: format!("job-{job}"),
+            max_parallel: rng.chance(30).then(|| rng.range(1, 3) as u32),
+            fail_fast: rng.chance(20),
+        })
+        .collect();
+    let tasks = (0..rng.range(0, 10)).map(|task| task_plan(rng, task as u32, jobs.len() as u64)).collect();
+    RunPlan { tasks, jobs }
+}
+
+fn task_plan(rng: &mut Rng, task: u32, jobs: u64) -> TaskPlan {
+    let density = *rng.pick(&[0, 20, 50]);
+    let variants = (0..rng.range(1, 2)).map(|_| resource(rng)).collect();
+    TaskPlan {
+        address: format!("task-{task}"),
+        job: JobIx(rng.below(jobs) as u32),
+        needs: (0..task).filter(|_| rng.chance(density)).map(TaskIx).collect(),
+        variants,
+        retry: retry(rng),
+        timeout_ms: rng.chance(60).then(|| rng.range(5, 60)),
+    }
+}
+
+fn resource(rng: &mut Rng) -> Resource {
+    let backend = if rng.chance(75) { "cpu" } else { BACKENDS[rng.range(1, 2) as usize] };
+    Resource {
+        backend: backend.into(),
+        cpus: *rng.pick(&[1, 1, 1, 2, 4]),
+        memory: rng.chance(30).then(|| rng.range(0, 3) * 100),
+        exclusive: rng.chance(20),
+    }
+}
+
+fn retry(rng: &mut Rng) -> Retry {
+    let when =
+        if rng.chance(50) { Vec::new() } else { FailureClass::ALL.into_iter().filter(|_| rng.chance(40)).collect() };
+    Retry { max: rng.below(5) as u32, when, backoff_ms: *rng.pick(&[0, 1, 15]), factor: *rng.pick(&[1.0, 1.5, 3.0]) }
+}

@@ -1,0 +1,145 @@
+//! A simulated worker: keeps the promises that the crate's documentation asks of one, slowly.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use assay_core::{AttemptId, Capacity, Outcome, Resource, WorkerId};
+use assay_protocol::{Failure, FailureClass};
+
+/// What a worker is told.
+#[derive(Debug, Clone)]
+pub enum Order {
+    Start { attempt: AttemptId, resource: Resource, timeout_ms: Option<u64> },
+    Stop { attempt: AttemptId },
+    Acknowledge { attempt: AttemptId },
+    Dismiss,
+}
+
+/// What a worker says.
+#[derive(Debug, Clone)]
+pub enum Word {
+    Joined { worker: WorkerId, capacity: Capacity },
+    Left { worker: WorkerId },
+    Heartbeat { worker: WorkerId },
+    Started { attempt: AttemptId },
+    Ended { attempt: AttemptId, outcome: Outcome },
+    Metric { attempt: AttemptId },
+}
+
+/// How an attempt will go, decided when it begins.
+#[derive(Debug, Clone)]
+pub struct Fate {
+    /// When its process ends, in milliseconds from its beginning.
+    pub after: u64,
+    pub outcome: Outcome,
+    /// How long the process takes to die when it is stopped.
+    pub dying: u64,
+}
+
+/// What a worker does with an order.
+pub enum Reaction {
+    Say(Word),
+    /// The attempt begins.
+    Begin(AttemptId),
+    /// The attempt's process is killed; it may take its time to die.
+    Kill(AttemptId),
+    /// It ended everything, and joins anew.
+    Rejoin,
+}
+
+pub struct Node {
+    pub capacity: Capacity,
+    /// `None` while its process is dead.
+    pub life: Option<WorkerId>,
+    pub unreachable_until: u64,
+    /// Processes, and what they take.
+    running: BTreeMap<AttemptId, (Resource, bool)>,
+    /// Ended, and not acknowledged.
+    ended: BTreeMap<AttemptId, Outcome>,
+    /// Begun or refused in this life: never to be begun again.
+    known: BTreeSet<AttemptId>,
+}
+
+pub fn failure(class: FailureClass) -> Outcome {
+    Outcome::Failed(Failure { class, message: format!("simulated: {class}"), hint: None })
+}
+
+impl Node {
+    pub fn new(capacity: Capacity) -> Self {
+        let (running, ended, known) = Default::default();
+        Node { capacity, life: None, unreachable_until: 0, running, ended, known }
+    }
+
+    /// The process begins, and with it a life.
+    pub fn rise(&mut self, life: WorkerId) {
+        *self = Node { unreachable_until: self.unreachable_until, ..Node::new(self.capacity.clone()) };
+        self.life = Some(life);
+    }
+
+    pub fn obey(&mut self, order: Order) -> Result<Vec<Reaction>, String> {
+        Ok(match order {
+            Order::Start { attempt, resource, .. } => {
+                if self.running.contains_key(&attempt) {
+                    vec![Reaction::Say(Word::Started { attempt })]
+                } else if let Some(outcome) = self.ended.get(&attempt) {
+                    vec![Reaction::Say(Word::Ended { attempt, outcome: outcome.clone() })]
+                } else if self.known.insert(attempt) {
+                    self.running.insert(attempt, (resource, false));
+                    self.check_room()?;
+                    vec![Reaction::Begin(attempt), Reaction::Say(Word::Started { attempt })]
+                } else {
+                    Vec::new()
+                }
+            }
+            Order::Stop { attempt } => {
+                if let Some((_, stopping)) = self.running.get_mut(&attempt) {
+                    let first = !std::mem::replace(stopping, true);
+                    first.then_some(Reaction::Kill(attempt)).into_iter().collect()
+                } else {
+                    if self.known.insert(attempt) {
+                        self.ended.insert(attempt, failure(FailureClass::Cancelled));
+                    }
+                    let again = self.ended.get(&attempt);
+                    again
+                        .map(|outcome| Reaction::Say(Word::Ended { attempt, outcome: outcome.clone() }))
+                        .into_iter()
+                        .collect()
+                }
+            }
+            Order::Acknowledge { attempt } => {
+                self.ended.remove(&attempt);
+                Vec::new()
+            }
+            Order::Dismiss => vec![Reaction::Rejoin],
+        })
+    }
+
+    /// The attempt's process is gone; what to say about it. `None` if it was gone before.
+    pub fn end(&mut self, attempt: AttemptId, outcome: Outcome) -> Option<Word> {
+        self.running.remove(&attempt)?;
+        self.ended.insert(attempt, outcome.clone());
+        Some(Word::Ended { attempt, outcome })
+    }
+
+    /// What it says at every beat of its heart.
+    pub fn beat(&self) -> Vec<Word> {
+        let Some(worker) = self.life else { return Vec::new() };
+        let ended = self.ended.iter().map(|(&attempt, outcome)| Word::Ended { attempt, outcome: outcome.clone() });
+        let metrics = self.running.keys().map(|&attempt| Word::Metric { attempt });
+        [Word::Heartbeat { worker }].into_iter().chain(ended).chain(metrics).collect()
+    }
+
+    /// The processes themselves never exceed the machine, whatever the core believes.
+    fn check_room(&self) -> Result<(), String> {
+        let cpus: u32 = self.running.values().map(|(resource, _)| resource.cpus).sum();
+        let memory: u64 = self.running.values().filter_map(|(resource, _)| resource.memory).sum();
+        let alone = self.running.values().any(|(resource, _)| resource.exclusive);
+        let name = &self.capacity.name;
+        if cpus > self.capacity.cpus || memory > self.capacity.memory {
+            return Err(format!("{name} really runs {cpus} cpus and {memory} bytes: {:?}", self.running));
+        }
+        if alone && self.running.len() > 1 {
+            return Err(format!("{name} really runs something beside an exclusive attempt: {:?}", self.running));
+        }
+        Ok(())
+    }
+}

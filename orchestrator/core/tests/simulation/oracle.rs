@@ -1,0 +1,363 @@
+//! Judges the core from outside: by the events that it was given and the effects that it returned, and by nothing of
+//! its state. Slow and obvious on purpose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use assay_core::{
+    AttemptId, Capacity, Effect, Epoch, Event, Outcome, Resolution, Resource, RunId, RunOutcome, RunPlan, StopReason,
+    TaskId, TaskIx, TaskPlan, TaskState, WorkerId,
+};
+use assay_protocol::FailureClass;
+
+/// What was seen, so that a simulation that tests nothing is noticed.
+#[derive(Debug, Default, Clone)]
+pub struct Seen(pub BTreeMap<&'static str, u64>);
+
+impl Seen {
+    pub fn one(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+}
+
+struct KnownRun {
+    plan: RunPlan,
+    cancelled: bool,
+    ended: Option<RunOutcome>,
+    tasks: Vec<KnownTask>,
+}
+
+#[derive(Clone)]
+struct KnownTask {
+    state: TaskState,
+    epoch: u32,
+    /// The live attempt.
+    live: Option<(Epoch, WorkerId)>,
+    failures: u32,
+    preemptions: u32,
+    last: Option<Outcome>,
+}
+
+#[derive(Default)]
+pub struct Oracle {
+    runs: BTreeMap<RunId, KnownRun>,
+    workers: BTreeMap<WorkerId, (Capacity, BTreeMap<AttemptId, Resource>)>,
+    gone: BTreeSet<WorkerId>,
+    pub seen: Seen,
+}
+
+type Verdict = Result<(), String>;
+
+/// Returns from the function with the message unless the condition holds.
+macro_rules! must {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+impl Oracle {
+    /// Judges one event and all that came of it.
+    pub fn judge(&mut self, event: &Event, effects: &[Effect]) -> Verdict {
+        self.before(event, effects)?;
+        for effect in effects {
+            self.effect(event, effect).map_err(|problem| format!("{effect:?}: {problem}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the core should accept what an attempt says.
+    pub fn accepts(&self, attempt: AttemptId) -> bool {
+        self.live(attempt.task).is_some_and(|(epoch, _)| epoch == attempt.epoch)
+    }
+
+    /// Whether every run has ended.
+    pub fn all_ended(&self) -> bool {
+        self.runs.values().all(|run| run.ended.is_some())
+    }
+
+    /// The timeout of a task, as the driver would look it up.
+    pub fn timeout_of(&self, task: TaskId) -> Option<u64> {
+        self.plan(task).and_then(|plan| plan.timeout_ms)
+    }
+
+    fn live(&self, id: TaskId) -> Option<(Epoch, WorkerId)> {
+        self.runs.get(&id.run)?.tasks.get(id.task.0 as usize)?.live
+    }
+
+    fn plan(&self, id: TaskId) -> Option<&TaskPlan> {
+        self.runs.get(&id.run)?.plan.tasks.get(id.task.0 as usize)
+    }
+
+    fn before(&mut self, event: &Event, effects: &[Effect]) -> Verdict {
+        match event {
+            Event::RunSubmitted { run, plan } if !self.runs.contains_key(run) => {
+                let state = |task: &TaskPlan| TaskState::Waiting { unfinished: task.needs.len() as u32 };
+                let known = |task| {
+                    let (state, epoch, failures, preemptions) = (state(task), 0, 0, 0);
+                    KnownTask { state, epoch, live: None, failures, preemptions, last: None }
+                };
+                let tasks = plan.tasks.iter().map(known).collect();
+                self.runs.insert(*run, KnownRun { plan: plan.clone(), cancelled: false, ended: None, tasks });
+            }
+            Event::CancelRun { run } => {
+                if let Some(run) = self.runs.get_mut(run).filter(|run| run.ended.is_none()) {
+                    run.cancelled = true;
+                }
+            }
+            Event::WorkerJoined { worker, capacity } if !self.gone.contains(worker) => {
+                self.workers.entry(*worker).or_insert_with(|| (capacity.clone(), BTreeMap::new()));
+            }
+            Event::WorkerJoined { worker, .. } | Event::WorkerHeartbeat { worker }
+                if !self.workers.contains_key(worker) =>
+            {
+                self.gone.insert(*worker);
+                must!(effects.contains(&Effect::Dismiss { worker: *worker }), "{worker} is not dismissed");
+            }
+            Event::WorkerLeft { worker } => self.forget(*worker),
+            Event::AttemptEnded { attempt, .. } => {
+                self.workers.values_mut().for_each(|(_, slots)| drop(slots.remove(attempt)));
+                if !self.accepts(*attempt) {
+                    self.seen.one("fenced end");
+                    let over =
+                        |effect: &Effect| matches!(effect, Effect::AttemptOver { attempt: a, .. } if a == attempt);
+                    must!(!effects.iter().any(over), "{attempt} is superseded, and ended its task's attempt");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, worker: WorkerId) {
+        self.gone.insert(worker);
+        self.workers.remove(&worker);
+    }
+
+    fn effect(&mut self, event: &Event, effect: &Effect) -> Verdict {
+        match effect {
+            Effect::Resolve { task } => self.needs_done(*task),
+            Effect::Start { attempt, worker, variant, resource } => {
+                if self.accepts(*attempt) {
+                    self.seen.one("start said again");
+                    must!(self.live(attempt.task) == Some((attempt.epoch, *worker)), "it moved to another worker");
+                    return Ok(());
+                }
+                self.start(*attempt, *worker, *variant, resource)
+            }
+            Effect::Stop { attempt, worker, reason } => self.stop(*attempt, *worker, *reason),
+            Effect::Dismiss { worker } => {
+                self.seen.one("dismissal");
+                self.forget(*worker);
+                Ok(())
+            }
+            Effect::AttemptOver { attempt, outcome } => self.over(event, *attempt, outcome),
+            Effect::TaskChanged { task, state } => self.changed(event, *task, state),
+            Effect::RunEnded { run, outcome } => self.ended(*run, outcome),
+        }
+    }
+
+    fn needs_done(&self, id: TaskId) -> Verdict {
+        let run = self.runs.get(&id.run).ok_or("no such run")?;
+        must!(run.ended.is_none() && !run.cancelled, "its run is over or cancelled");
+        for need in &run.plan.tasks[id.task.0 as usize].needs {
+            must!(run.tasks[need.0 as usize].state.is_success(), "its need {need} is not there");
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, attempt: AttemptId, worker: WorkerId, variant: usize, resource: &Resource) -> Verdict {
+        let id = attempt.task;
+        self.needs_done(id)?;
+        must!(self.live(id).is_none(), "its task has a live attempt");
+        let run = self.runs.get_mut(&id.run).ok_or("no such run")?;
+        let plan = &run.plan.tasks[id.task.0 as usize];
+        let possible = plan
+            .variants
+            .iter()
+            .position(|resource| self.workers.values().any(|(capacity, _)| capacity.could_ever_run(resource)));
+        must!(possible == Some(variant), "not the first variant that is possible");
+        must!(plan.variants[variant] == *resource, "not the resource of its variant");
+        let (capacity, slots) = self.workers.get_mut(&worker).ok_or("no such worker")?;
+        must!(slots.insert(attempt, resource.clone()).is_none(), "it was there before");
+        let cpus: u32 = slots.values().map(|slot| slot.cpus).sum();
+        let memory: u64 = slots.values().filter_map(|slot| slot.memory).sum();
+        must!(cpus <= capacity.cpus && memory <= capacity.memory, "too much for the worker: {slots:?}");
+        must!(slots.len() == 1 || slots.values().all(|slot| !slot.exclusive), "not alone: {slots:?}");
+        let task = &mut run.tasks[id.task.0 as usize];
+        must!(attempt.epoch.0 == task.epoch + 1, "the latest attempt was {}", task.epoch);
+        task.epoch = attempt.epoch.0;
+        must!(u64::from(task.epoch) <= plan.retry.most_attempts(), "too many attempts");
+        task.live = Some((attempt.epoch, worker));
+        let (job, tasks) = (plan.job, run.plan.tasks.iter().zip(&run.tasks));
+        let live = tasks.filter(|(plan, task)| plan.job == job && task.live.is_some()).count();
+        let most = run.plan.jobs[job.0 as usize].max_parallel;
+        must!(most.is_none_or(|most| live <= most as usize), "job {job} has {live} live attempts");
+        self.seen.one(if attempt.epoch.0 > 1 { "retry" } else { "start" });
+        Ok(())
+    }
+
+    fn stop(&mut self, attempt: AttemptId, worker: WorkerId, reason: StopReason) -> Verdict {
+        let taken = self.workers.get(&worker).is_some_and(|(_, slots)| slots.contains_key(&attempt));
+        must!(taken, "there is nothing to stop");
+        let run = self.runs.get(&attempt.task.run).ok_or("no such run")?;
+        must!(reason != StopReason::Cancelled || run.cancelled, "nobody cancelled it");
+        self.seen.one(match reason {
+            StopReason::Cancelled => "stop, cancelled",
+            StopReason::FailFast => "stop, fail fast",
+            StopReason::TimedOut => "stop, timed out",
+        });
+        Ok(())
+    }
+
+    fn over(&mut self, event: &Event, attempt: AttemptId, outcome: &Outcome) -> Verdict {
+        must!(self.accepts(attempt), "it is not live");
+        let said = matches!(event, Event::AttemptEnded { attempt: a, outcome: o } if *a == attempt && o == outcome);
+        must!(*outcome != Outcome::Succeeded || said, "nobody said that it succeeded");
+        let run = self.runs.get_mut(&attempt.task.run).ok_or("no such run")?;
+        let task = &mut run.tasks[attempt.task.task.0 as usize];
+        task.live = None;
+        task.last = Some(outcome.clone());
+        match outcome.failure().map(|failure| failure.class) {
+            None => self.seen.one("success"),
+            Some(FailureClass::Preempted) => {
+                task.preemptions += 1;
+                self.seen.one("preemption");
+            }
+            Some(_) => {
+                task.failures += 1;
+                self.seen.one("failure");
+            }
+        }
+        Ok(())
+    }
+
+    fn changed(&mut self, event: &Event, id: TaskId, state: &TaskState) -> Verdict {
+        let run = self.runs.get(&id.run).ok_or("no such run")?;
+        must!(run.ended.is_none(), "its run has ended");
+        let last = &run.tasks[id.task.0 as usize];
+        must!(!last.state.is_final(), "it was final: {:?}", last.state);
+        must!(!state.is_final() || last.live.is_none(), "it has a live attempt");
+        match state {
+            TaskState::Waiting { .. } => return Err("nothing begins to wait again".into()),
+            TaskState::Resolving => must!(matches!(last.state, TaskState::Waiting { .. }), "from {:?}", last.state),
+            TaskState::Ready { .. } | TaskState::BackingOff { .. } => run.may_run_again(event, id.task)?,
+            TaskState::Running { .. } => {
+                must!(matches!(last.state, TaskState::Ready { .. }), "from {:?}", last.state);
+                must!(last.live.is_none(), "it has a live attempt");
+            }
+            TaskState::Stopping { .. } => must!(last.live.is_some(), "it has no live attempt"),
+            TaskState::Succeeded { .. } => {
+                must!(last.last == Some(Outcome::Succeeded), "no attempt of it has succeeded");
+                run.needs_succeeded(id.task)?;
+            }
+            TaskState::Cached => {
+                let told = Event::TaskResolved { task: id, resolution: Resolution::Cached };
+                must!(*event == told, "nobody said so");
+                run.needs_succeeded(id.task)?;
+            }
+            TaskState::Failed { failure } => {
+                let stranded = matches!(last.state, TaskState::Ready { .. });
+                must!(!stranded || failure.class == FailureClass::Unavailable, "it was ready");
+                let possible = run.plan.tasks[id.task.0 as usize].variants.iter().any(|r| self.possible(r));
+                must!(!stranded || !possible, "a worker could run it");
+            }
+            TaskState::Skipped { because } => run.may_skip(id.task, *because)?,
+            TaskState::Cancelled => run.may_cancel(id.task)?,
+        }
+        match state {
+            TaskState::Failed { .. } if last.epoch == 0 => self.seen.one("failed unstarted"),
+            TaskState::Cached => self.seen.one("cached"),
+            TaskState::Skipped { .. } => self.seen.one("skip"),
+            TaskState::Cancelled => self.seen.one("cancelled"),
+            _ => {}
+        }
+        if let Some(run) = self.runs.get_mut(&id.run) {
+            run.tasks[id.task.0 as usize].state = state.clone();
+        }
+        Ok(())
+    }
+
+    /// Whether some worker that is there could ever run this.
+    fn possible(&self, resource: &Resource) -> bool {
+        self.workers.values().any(|(capacity, _)| capacity.could_ever_run(resource))
+    }
+
+    fn ended(&mut self, id: RunId, outcome: &RunOutcome) -> Verdict {
+        let run = self.runs.get_mut(&id).ok_or("no such run")?;
+        must!(run.ended.is_none(), "it had ended");
+        must!(run.tasks.iter().all(|task| task.state.is_final()), "some task has not");
+        must!(run.tasks.iter().all(|task| task.live.is_none()), "some attempt is live");
+        let expected = match () {
+            () if run.tasks.iter().all(|task| task.state.is_success()) => RunOutcome::Succeeded,
+            () if run.cancelled => RunOutcome::Cancelled,
+            () => RunOutcome::Failed,
+        };
+        must!(*outcome == expected, "expected {expected:?}");
+        run.ended = Some(expected);
+        Ok(())
+    }
+
+    /// At the end: what had no reason not to run did run.
+    pub fn farewell(&self) -> Verdict {
+        for (id, run) in &self.runs {
+            must!(run.ended.is_some(), "run {id} never ended");
+            for (task, plan) in run.tasks.iter().zip(&run.plan.tasks) {
+                let lost = |need: &TaskIx| !run.tasks[need.0 as usize].state.is_success();
+                if plan.needs.iter().any(lost) {
+                    let idle = matches!(task.state, TaskState::Skipped { .. } | TaskState::Cancelled);
+                    must!(idle, "{} ended as {:?} without its needs", plan.address, task.state);
+                } else {
+                    must!(!matches!(task.state, TaskState::Skipped { .. }), "{} was skipped for nothing", plan.address);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl KnownRun {
+    fn needs_succeeded(&self, task: TaskIx) -> Verdict {
+        let needs = &self.plan.tasks[task.0 as usize].needs;
+        let lost = needs.iter().find(|need| !self.tasks[need.0 as usize].state.is_success());
+        must!(lost.is_none(), "its need {lost:?} has not succeeded");
+        Ok(())
+    }
+
+    /// A task becomes ready because it was resolved, or after a failure that is retried, and not too often.
+    fn may_run_again(&self, event: &Event, task: TaskIx) -> Verdict {
+        let (last, retry) = (&self.tasks[task.0 as usize], &self.plan.tasks[task.0 as usize].retry);
+        let Some(failure) = last.last.as_ref().and_then(Outcome::failure) else {
+            let runnable = matches!(event, Event::TaskResolved { resolution: Resolution::Runnable, .. });
+            must!(runnable && last.state == TaskState::Resolving, "from {:?}", last.state);
+            return Ok(());
+        };
+        let preempted = failure.class == FailureClass::Preempted;
+        let count = if preempted { last.preemptions } else { last.failures };
+        let most = if preempted { retry.max.max(3) } else { retry.max };
+        must!(count <= most, "retried for the {count}. time, and {most} are allowed");
+        must!(retry.covers(failure.class), "{} is not retried", failure.class);
+        Ok(())
+    }
+
+    fn may_skip(&self, task: TaskIx, because: TaskIx) -> Verdict {
+        let root = &self.tasks[because.0 as usize].state;
+        must!(matches!(root, TaskState::Failed { .. } | TaskState::Cancelled), "task {because} is {root:?}");
+        must!(reaches(&self.plan, task, because), "it does not need task {because}");
+        Ok(())
+    }
+
+    fn may_cancel(&self, task: TaskIx) -> Verdict {
+        let job = self.plan.tasks[task.0 as usize].job;
+        let mut mates = self.plan.tasks.iter().zip(&self.tasks).filter(|(plan, _)| plan.job == job);
+        let failed = mates.any(|(_, mate)| matches!(mate.state, TaskState::Failed { .. }));
+        let called_off = self.plan.jobs[job.0 as usize].fail_fast && failed;
+        must!(self.cancelled || called_off, "nobody cancelled it");
+        Ok(())
+    }
+}
+
+/// Whether `from` needs `to`, directly or not.
+fn reaches(plan: &RunPlan, from: TaskIx, to: TaskIx) -> bool {
+    plan.tasks[from.0 as usize].needs.iter().any(|&need| need == to || reaches(plan, need, to))
+}
