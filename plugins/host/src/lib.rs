@@ -1,1 +1,36 @@
 //! Spawns, greets, supervises, times out and kills executors.
+//!
+//! One attempt of one step is one child process, an *executor*, that speaks the frames of `assay-protocol` on its
+//! standard input and output. [`run_attempt`] starts it, hands it the request, passes on what it reports and answers
+//! with an [`Outcome`]; it never answers with an error of its own, because whatever goes wrong is the attempt's
+//! [`Failure`](assay_protocol::Failure), told apart by class and worded for a person.
+//!
+//! What always holds:
+//!
+//! - A step never runs in this address space. Whatever it does costs one attempt.
+//! - When [`run_attempt`] returns, the executor's whole process group is gone; when its future is dropped, the group is
+//!   killed. When this process dies, the executor is killed by the kernel (Linux), and elsewhere ends at the end of its
+//!   input.
+//! - No report reaches the caller before the greeting, after the last report, or under another attempt's epoch.
+//! - What is kept in memory of a talkative executor is bounded: a slow consumer makes the executor wait, and neither of
+//!   the two can put off the time limit, the memory limit or a stop.
+//! - Only the process group's leader is spawned by us, and a signal is sent only while that leader is unreaped, so that
+//!   no signal can hit a stranger that was given the same number.
+
+mod artifact;
+mod attempt;
+mod command;
+mod conversation;
+mod event;
+mod explain;
+mod frames;
+mod limits;
+mod memory;
+mod process;
+mod stderr;
+
+pub use attempt::{greet, run_attempt};
+pub use command::{ExecutorCommand, NotFound};
+pub use event::{HostEvent, Outcome, Stop, StopHandle, StopSignal, stop_channel};
+pub use limits::Limits;
+pub use memory::machine_memory;

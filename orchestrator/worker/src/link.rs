@@ -1,0 +1,87 @@
+//! What a server and a worker node say to each other. Today the link is a pair of channels inside one process; the
+//! messages are what a socket would carry.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use assay_core::AttemptId;
+use assay_protocol::{Failure, Hello, LogLevel, MetricPoint, Progress};
+use serde_json::Value;
+
+/// From the server to a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToWorker {
+    /// Run one attempt.
+    Start(Box<Assignment>),
+    /// Give an attempt up: its executor is asked to stop, then killed.
+    Stop(AttemptId),
+}
+
+/// One attempt, with all that a worker needs to run it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    /// Which attempt.
+    pub attempt: AttemptId,
+    /// The task's address, for messages and logs.
+    pub address: String,
+    /// The backend whose executor shall run it.
+    pub backend: String,
+    /// The step kind.
+    pub kind: String,
+    /// The resolved config.
+    pub config: Value,
+    /// Where the artifacts that the config names lie, by hash.
+    pub artifacts: BTreeMap<String, PathBuf>,
+    /// The attempt's own empty folder.
+    pub workdir: PathBuf,
+    /// Compute threads.
+    pub threads: u32,
+    /// Which replicate, from 1.
+    pub replicate: u32,
+    /// Milliseconds that it may take.
+    pub timeout_ms: u64,
+    /// Bytes of memory that it may use; `None` for the worker's own limit.
+    pub memory: Option<u64>,
+}
+
+/// From a worker to the server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FromWorker {
+    /// The worker is alive.
+    Heartbeat,
+    /// An attempt under way has something to tell.
+    News(AttemptId, News),
+    /// An attempt is over and its executor is gone.
+    Ended(AttemptId, Ending),
+}
+
+/// What an attempt tells while it is under way.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// The executor greeted.
+    Greeted(Box<Hello>),
+    /// The step began.
+    Started,
+    /// How far it is.
+    Progress(Progress),
+    /// New metric points.
+    Metrics(Vec<MetricPoint>),
+    /// A line for the log.
+    Log(LogLevel, String),
+    /// A finished output file, checked to lie inside the work folder.
+    Artifact {
+        /// The output's name.
+        name: String,
+        /// Where it lies.
+        path: PathBuf,
+    },
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// The step completed, with these plain values among its outputs.
+    Completed(BTreeMap<String, Value>),
+    /// It failed.
+    Failed(Failure),
+}

@@ -1,0 +1,120 @@
+//! The node: takes assignments, runs each in an executor process of its own, and reports what they say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use assay_core::AttemptId;
+use assay_host::{ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel};
+use assay_protocol::RunRequest;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::link::{Assignment, Ending, FromWorker, News, ToWorker};
+
+/// How often a node says that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// How a node finds the executor of a backend: the command, or why there is none.
+pub type FindExecutor = dyn Fn(&str) -> Result<ExecutorCommand, NotFound> + Send + Sync;
+
+/// Runs a node until the server's end of the link is gone; then every executor is killed.
+pub async fn run(
+    find: Arc<FindExecutor>,
+    memory: u64,
+    mut from_server: mpsc::Receiver<ToWorker>,
+    to_server: mpsc::Sender<FromWorker>,
+) {
+    let mut stops: BTreeMap<AttemptId, StopHandle> = BTreeMap::new();
+    // Dropping the set aborts the attempts, and an aborted attempt kills its executor.
+    let mut attempts: JoinSet<AttemptId> = JoinSet::new();
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    loop {
+        tokio::select! {
+            message = from_server.recv() => match message {
+                Some(ToWorker::Start(assignment)) => {
+                    let (stop, stopped) = stop_channel();
+                    stops.insert(assignment.attempt, stop);
+                    attempts.spawn(attempt(find.clone(), *assignment, memory, stopped, to_server.clone()));
+                }
+                Some(ToWorker::Stop(id)) => {
+                    if let Some(stop) = stops.remove(&id) {
+                        // An attempt that ended a moment ago no longer listens.
+                        let _ = stop.send(Stop::Cancelled);
+                    }
+                }
+                None => return,
+            },
+            Some(Ok(id)) = attempts.join_next() => {
+                stops.remove(&id);
+            }
+            _ = heartbeat.tick() => {
+                if to_server.send(FromWorker::Heartbeat).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// One attempt, from its assignment to its ending.
+async fn attempt(
+    find: Arc<FindExecutor>,
+    assignment: Assignment,
+    memory: u64,
+    stopped: StopSignal,
+    to_server: mpsc::Sender<FromWorker>,
+) -> AttemptId {
+    let id = assignment.attempt;
+    let ending = match find(&assignment.backend) {
+        Err(error) => Ending::Failed(error.into()),
+        Ok(command) => {
+            let limits = Limits {
+                timeout: Duration::from_millis(assignment.timeout_ms),
+                memory: assignment.memory.unwrap_or(memory).min(memory),
+                ..Limits::default()
+            };
+            let (events, received) = mpsc::channel(64);
+            let forwarding = tokio::spawn(forward(id, received, to_server.clone()));
+            let outcome = run_attempt(&command, request(assignment), &limits, stopped, events).await;
+            // All that the executor said is passed on before its end is.
+            let _ = forwarding.await;
+            match outcome {
+                Outcome::Completed(values) => Ending::Completed(values),
+                Outcome::Failed(failure) => Ending::Failed(failure),
+            }
+        }
+    };
+    // A server that is gone needs no ending.
+    let _ = to_server.send(FromWorker::Ended(id, ending)).await;
+    id
+}
+
+fn request(assignment: Assignment) -> RunRequest {
+    RunRequest {
+        task: assignment.address,
+        epoch: assignment.attempt.epoch.0,
+        kind: assignment.kind,
+        config: assignment.config,
+        artifacts: assignment.artifacts,
+        workdir: assignment.workdir,
+        threads: assignment.threads,
+        replicate: assignment.replicate,
+    }
+}
+
+async fn forward(id: AttemptId, mut events: mpsc::Receiver<HostEvent>, to_server: mpsc::Sender<FromWorker>) {
+    while let Some(event) = events.recv().await {
+        let news = match event {
+            HostEvent::Greeted(hello) => News::Greeted(Box::new(hello)),
+            HostEvent::Started => News::Started,
+            HostEvent::Progress(progress) => News::Progress(progress),
+            HostEvent::Metrics(points) => News::Metrics(points),
+            HostEvent::Log(level, text) => News::Log(level, text),
+            HostEvent::Artifact { name, path } => News::Artifact { name, path },
+        };
+        if to_server.send(FromWorker::News(id, news)).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The behaviours, by name.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use assay_protocol::{Failure, FailureClass, LogLevel, MetricPoint, Progress, Report, Request, RunRequest, read_frame};
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::{hello, outputs, report, say};
+
+/// More than any test allows, and less than would hurt a machine whose host does not notice.
+const PLENTY: usize = 3 << 30;
+
+/// Runs a behaviour until it ends the process or returns.
+pub(crate) fn run(name: &str, request: &RunRequest) -> ExitCode {
+    let epoch = request.epoch;
+    match name {
+        "allocate" => allocate(),
+        "allocate_at_once" => drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 60))),
+        "loop" => loop_for_ever(),
+        "flood_stderr" => loop {
+            if writeln!(std::io::stderr(), "the same line again and again, as a loop prints it").is_err() {
+                return ExitCode::SUCCESS;
+            }
+        },
+        "flood_frames" => loop {
+            report(&Report::Log { epoch, level: LogLevel::Info, text: "again and again ".repeat(64) });
+        },
+        "flood_metrics" => loop {
+            let point = |step| MetricPoint { name: "train/loss".into(), step, value: 1.0 };
+            report(&Report::Metrics { epoch, points: (0..256).map(point).collect() });
+        },
+        "flood_progress" => (0..50_000).for_each(|done| {
+            let progress = Progress { done, total: None, unit: "steps".into(), note: String::new() };
+            report(&Report::Progress { epoch, progress });
+        }),
+        "long_line" => long_line(),
+        "binary_stderr" => drop(std::io::stderr().write_all(b"f\xc3\xbcr \xff\xfe\x1b[31m\nlast\rnew\n\nno end")),
+        "stray_print" => say("a step that prints\n"),
+        "not_json" => say("\x04\0\0\0{no}"),
+        "unknown_report" => say("\x0e\0\0\0{\"report\":\"?\"}"),
+        "long_frame" => say("\0\0\0\x10"),
+        "half_frame" => {
+            say("\0\x10\0\0{\"report\":\"progress\"");
+            return ExitCode::SUCCESS;
+        }
+        "exit" => return ExitCode::from(7),
+        "exit_quietly" => return ExitCode::SUCCESS,
+        "exit_with_words" => {
+            eprintln!("Traceback (most recent call last):\n  File \"train.py\", line 1\nValueError: no such device\n");
+            return ExitCode::from(1);
+        }
+        "abort" => std::process::abort(),
+        // Rust's own handler takes the first, to look for a stack overflow.
+        "segfault" => (0..2).for_each(|_| die_by(Signal::SEGV)),
+        "killed" => die_by(Signal::KILL),
+        "panic" => panic!("the dice fell off the table"),
+        "close_output" => close_output(),
+        "grandchild" => grandchild(epoch),
+        _ => return politely(name, request),
+    }
+    report(&Report::Completed { epoch, values: BTreeMap::new() });
+    ExitCode::SUCCESS
+}
+
+/// Those that keep to the protocol in form.
+fn politely(name: &str, request: &RunRequest) -> ExitCode {
+    let epoch = request.epoch;
+    let artifact = |name: &str, path: &str| report(&Report::Artifact { epoch, name: name.into(), path: path.into() });
+    match name {
+        "wrong_epoch" => report(&Report::Started { epoch: epoch + 6 }),
+        "started_twice" => report(&Report::Started { epoch }),
+        "hello_again" => report(&Report::Hello(hello())),
+        "escape_artifact" => {
+            let outside = std::os::unix::fs::symlink("/etc/passwd", request.workdir.join("link"));
+            artifact("model", if outside.is_ok() { "link" } else { "/etc/passwd" });
+        }
+        "missing_artifact" => artifact("model", "nothing"),
+        "folder_artifact" => artifact("model", "."),
+        "artifact_twice" => {
+            write(request, "model");
+            write(request, "model");
+        }
+        "metric_without_name" => {
+            report(&Report::Metrics { epoch, points: vec![MetricPoint { name: String::new(), step: 0, value: 0.0 }] });
+        }
+        "fail" => return end(Report::Failed { epoch, failure: fail(FailureClass::Step, "there is nothing to learn") }),
+        "check" => return end(Report::Failed { epoch, failure: fail(FailureClass::Check, "0.1 is more than 0.0001") }),
+        "cancelled" => return end(Report::Failed { epoch, failure: fail(FailureClass::Cancelled, "cancelled") }),
+        "obedient" => obey(epoch),
+        "linger" => {
+            report(&Report::Completed { epoch, values: BTreeMap::new() });
+            loop_for_ever();
+        }
+        "bad_end" => {
+            report(&Report::Completed { epoch, values: BTreeMap::new() });
+            return ExitCode::from(9);
+        }
+        "ok" | "" => return well(request),
+        unknown => {
+            let failure = fail(FailureClass::Step, &format!("`{unknown}` is not a behaviour of the chaos executor"));
+            return end(Report::Failed { epoch, failure });
+        }
+    }
+    end(Report::Completed { epoch, values: BTreeMap::new() })
+}
+
+/// One of everything.
+fn well(request: &RunRequest) -> ExitCode {
+    let epoch = request.epoch;
+    report(&Report::Log { epoch, level: LogLevel::Info, text: format!("running {}", request.task) });
+    for done in 0..=2 {
+        let progress = Progress { done, total: Some(2), unit: "throws".into(), note: format!("sum {done}") };
+        report(&Report::Progress { epoch, progress });
+        let point = MetricPoint { name: "train/loss".into(), step: done, value: 1.0 / (1.0 + done as f64) };
+        report(&Report::Metrics { epoch, points: vec![point] });
+    }
+    eprintln!("a word on standard error");
+    outputs(request).iter().for_each(|name| write(request, name));
+    let values = BTreeMap::from([("threads".into(), request.threads.into())]);
+    end(Report::Completed { epoch, values })
+}
+
+fn end(last: Report) -> ExitCode {
+    report(&last);
+    ExitCode::SUCCESS
+}
+
+fn fail(class: FailureClass, message: &str) -> Failure {
+    Failure { class, message: message.into(), hint: Some("throw again".into()) }
+}
+
+fn write(request: &RunRequest, name: &str) {
+    let path = PathBuf::from(format!("{name}.txt"));
+    if let Err(error) = std::fs::write(request.workdir.join(&path), format!("{} by chaos\n", request.task)) {
+        eprintln!("cannot write {}: {error}", path.display());
+    }
+    report(&Report::Artifact { epoch: request.epoch, name: name.into(), path });
+}
+
+/// Does nothing, and does not listen.
+pub(crate) fn loop_for_ever() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+fn allocate() {
+    let mut hoard = Vec::new();
+    while hoard.len() * 16 < PLENTY >> 20 {
+        // Written to, or the kernel only promises it.
+        hoard.push(vec![1_u8; 16 << 20]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::hint::black_box(hoard);
+}
+
+fn long_line() {
+    let mut stderr = std::io::stderr().lock();
+    let piece = [b'x'; 64 << 10];
+    let wrote = (0..32).try_for_each(|_| stderr.write_all(&piece)).and_then(|()| stderr.write_all(b"\nafter it\n"));
+    drop(wrote);
+}
+
+fn die_by(signal: Signal) {
+    if kill_process(getpid(), signal).is_ok() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Ends its output, and stays.
+fn close_output() {
+    // SAFETY: this takes the descriptor from `std::io::stdout`, which nothing uses after this line: the process only
+    // sleeps until it is killed.
+    drop(unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(1) });
+    loop_for_ever();
+}
+
+/// Leaves a process behind that holds all of its pipes.
+fn grandchild(epoch: u32) {
+    match std::process::Command::new("sleep").arg("600").spawn() {
+        Ok(child) => {
+            report(&Report::Log { epoch, level: LogLevel::Info, text: format!("grandchild {}", child.id()) });
+        }
+        Err(error) => eprintln!("no grandchild: {error}"),
+    }
+}
+
+/// Works until it is asked to stop.
+fn obey(epoch: u32) {
+    let asked = read_frame(&mut std::io::stdin().lock());
+    if let Ok(Some(Request::Cancel { epoch: cancelled })) = asked {
+        report(&Report::Log { epoch, level: LogLevel::Info, text: format!("stopping attempt {cancelled}") });
+        report(&Report::Failed { epoch, failure: fail(FailureClass::Cancelled, "cancelled") });
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,88 @@
+//! `assay-executor-chaos`: an executor that misbehaves in one way on request, so that tests can see what its host makes
+//! of it. It speaks the protocol by its own code as far as it speaks it at all.
+//!
+//! What to do is named in the config, `{"chaos": "loop"}`, or else in the environment, `ASSAY_CHAOS=loop`, as
+//! `BEHAVIOUR` or `BEHAVIOUR:N`: misbehave in the first N attempts, then be `ok`. Without a name, and with `ok`, it
+//! completes; `ASSAY_CHAOS_OUTPUTS=dataset,model` names the outputs that it then writes (none without it), which the
+//! config can do as well, `{"outputs": ["dataset"]}`. What must happen before the greeting is only taken from the
+//! environment.
+
+mod behaviours;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use assay_protocol::{DeviceInfo, Hello, PROTOCOL, Report, Request, RunRequest, StepKindInfo, read_frame, write_frame};
+
+/// It claims every kind, so that any workflow can be sent through it.
+const KINDS: [&str; 7] = ["prepare", "train", "quantize", "export", "benchmark", "evaluate", "chaos"];
+
+fn main() -> ExitCode {
+    let from_environment = std::env::var("ASSAY_CHAOS").unwrap_or_default();
+    let mut hello = hello();
+    match from_environment.as_str() {
+        "no_hello" => behaviours::loop_for_ever(),
+        "garbage" => say("Welcome to the machine!\nIt has no protocol.\n"),
+        "exit_early" => return ExitCode::from(3),
+        "wrong_protocol" => hello.protocol = 99,
+        "wrong_backend" => hello.backend = "order".into(),
+        "wrong_first" => report(&Report::Started { epoch: 1 }),
+        _ => {}
+    }
+    report(&Report::Hello(hello));
+    if from_environment == "deaf" {
+        behaviours::loop_for_ever();
+    }
+    let Ok(Some(Request::Run(request))) = read_frame(&mut std::io::stdin().lock()) else {
+        return ExitCode::SUCCESS;
+    };
+    let named = request.config.get("chaos").and_then(|name| name.as_str());
+    let (name, attempts) = split(named.unwrap_or(&from_environment));
+    report(&Report::Started { epoch: request.epoch });
+    behaviours::run(if request.epoch <= attempts { name } else { "ok" }, &request)
+}
+
+fn hello() -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        version: "0.0.0".into(),
+        backend: "chaos".into(),
+        features: Vec::new(),
+        kinds: KINDS.iter().map(|&name| StepKindInfo { name: name.into(), version: 1 }).collect(),
+        device: DeviceInfo { name: "dice".into(), details: Vec::new() },
+    }
+}
+
+/// `loop:2` is the behaviour `loop` in the first two attempts; `loop` alone is so in all of them.
+fn split(text: &str) -> (&str, u32) {
+    match text.split_once(':') {
+        Some((name, attempts)) => (name, attempts.parse().unwrap_or(u32::MAX)),
+        None => (text, u32::MAX),
+    }
+}
+
+/// Says something in the protocol. A host that does not listen any more is the end of this process.
+fn report(report: &Report) {
+    if write_frame(&mut std::io::stdout().lock(), report).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Says something outside of the protocol.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// The files that a well-behaved attempt writes.
+fn outputs(request: &RunRequest) -> Vec<String> {
+    let listed = request.config.get("outputs").and_then(|names| names.as_array());
+    match listed {
+        Some(names) => names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        None => std::env::var("ASSAY_CHAOS_OUTPUTS")
+            .map(|names| names.split(',').map(str::to_owned).collect())
+            .unwrap_or_default(),
+    }
+}

@@ -1,0 +1,275 @@
+//! One attempt from its process's start to its end: the conversation, the log, the limits, and who ends whom.
+
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use assay_protocol::{Failure, Hello, LogLevel, Request, RunRequest, encode_frame};
+use futures::FutureExt;
+use futures::future::FusedFuture;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::command::ExecutorCommand;
+use crate::conversation::{Conversation, Said, accept};
+use crate::event::{HostEvent, Outcome, Stop, StopSignal, stop_channel};
+use crate::explain;
+use crate::frames::write_requests;
+use crate::limits::Limits;
+use crate::process::{Exit, Process};
+use crate::stderr::{Budget, LastWords, Overspent, pump};
+
+/// How long the kernel may take to end a process that was killed, before we go on without knowing how it ended.
+const KILL_TAKES: Duration = Duration::from_secs(5);
+
+/// How long a consumer that is behind is waited for when the process is gone.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A time limit beyond this is none, and clocks cannot count to the end of time.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Runs one attempt of one step in an executor of its own.
+///
+/// `request.workdir` has to exist; it becomes the executor's current folder. Each event waits for room in `events`, and
+/// the executor with it; a closed channel discards them. The executor's whole process group is dead when this returns,
+/// and is killed when the future is dropped.
+pub async fn run_attempt(
+    command: &ExecutorCommand,
+    mut request: RunRequest,
+    limits: &Limits,
+    stop: StopSignal,
+    events: mpsc::Sender<HostEvent>,
+) -> Outcome {
+    if let Err(failure) = make_absolute(&mut request) {
+        return Outcome::Failed(failure);
+    }
+    // Found out here, where the message can say so; the executor would only see no request.
+    if let Err(error) = encode_frame(&Request::Run(request.clone())) {
+        return Outcome::Failed(explain::too_large_request(&error));
+    }
+    supervise(command, Some(&request), limits, stop, events).await
+}
+
+/// Starts an executor only to hear who it is and what it can do.
+///
+/// # Errors
+/// As [`run_attempt`]'s failures: it cannot be started, does not greet in time, or greets wrongly.
+pub async fn greet(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, Failure> {
+    let (_handle, stop) = stop_channel();
+    let (events, mut heard) = mpsc::channel(16);
+    let listen = async {
+        let mut hello = None;
+        while let Some(event) = heard.recv().await {
+            if let HostEvent::Greeted(greeting) = event {
+                hello = Some(greeting);
+            }
+        }
+        hello
+    };
+    match tokio::join!(supervise(command, None, limits, stop, events), listen) {
+        (Outcome::Failed(failure), _) => Err(failure),
+        (Outcome::Completed(_), Some(hello)) => Ok(hello),
+        (Outcome::Completed(_), None) => Err(explain::silent(command, limits)),
+    }
+}
+
+/// Makes the request's paths mean the same in the executor's folder as here.
+fn make_absolute(request: &mut RunRequest) -> Result<(), Failure> {
+    let workdir = request.workdir.canonicalize();
+    request.workdir = workdir.map_err(|error| explain::bad_workdir(&request.workdir, &error))?;
+    for path in request.artifacts.values_mut() {
+        if let Ok(absolute) = std::path::absolute(&path) {
+            *path = absolute;
+        }
+    }
+    Ok(())
+}
+
+/// What ended the work of an attempt.
+enum End {
+    /// The conversation did.
+    Said(Said),
+    /// The time was up: that of the attempt, that to react to a stop, or that to read what a process had said before it
+    /// was killed for its memory.
+    TimeUp,
+    /// There was too much log.
+    Flood,
+}
+
+async fn supervise(
+    command: &ExecutorCommand,
+    request: Option<&RunRequest>,
+    limits: &Limits,
+    stop: StopSignal,
+    events: mpsc::Sender<HostEvent>,
+) -> Outcome {
+    let began = Instant::now();
+    let (process, pipes) = match start(command, request, limits).await {
+        Ok(started) => started,
+        Err(error) => return Outcome::Failed(explain::not_started(command, &error)),
+    };
+    let budget = Budget::new(limits.log_bytes);
+    let last_words = Mutex::new(LastWords::default());
+    let (requests, queue) = mpsc::channel(2);
+    let cancel = request.map(|request| (requests.clone(), Request::Cancel { epoch: request.epoch }));
+    let exit = process.exit.clone();
+    let talk = Conversation { command, limits, request, events: &events, budget: &budget, requests, exit };
+    let mut talk = pin!(talk.hold(pipes.stdout));
+    let log = pump(pipes.stderr, &events, &budget, &last_words);
+    let write = write_requests(pipes.stdin, queue).map(Ok);
+    let mut background = pin!(async { tokio::try_join!(write, log).map(drop) }.fuse());
+
+    let mut work = Work { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
+    let end = work.until_end(talk.as_mut(), background.as_mut(), stop, cancel, process.exit.clone()).await;
+    let gentle = request.is_some() && matches!(end, End::Said(Said::Completed(_) | Said::Failed(_) | Said::Closed));
+    let patience = if gentle { limits.grace } else { Duration::ZERO };
+    let ending = wind_down(&process, background.as_mut(), patience).await;
+
+    let last_words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
+    let (outcome, remark) = verdict(end, work.stopped, &ending, limits, &last_words);
+    if let Some(remark) = remark {
+        // Not worth waiting for a consumer that is behind.
+        let _ = events.try_send(HostEvent::Log(LogLevel::Warn, remark));
+    }
+    outcome
+}
+
+/// The three pipes of a process, ready for async use.
+struct Pipes {
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+}
+
+async fn start(
+    command: &ExecutorCommand,
+    request: Option<&RunRequest>,
+    limits: &Limits,
+) -> std::io::Result<(Process, Pipes)> {
+    let workdir = request.map(|request| request.workdir.as_path());
+    let mut process = Process::spawn(command, workdir, limits.memory).await?;
+    let missing = || std::io::Error::other("the process was started without its pipes");
+    let pipes = Pipes {
+        stdin: ChildStdin::from_std(process.stdin.take().ok_or_else(missing)?)?,
+        stdout: ChildStdout::from_std(process.stdout.take().ok_or_else(missing)?)?,
+        stderr: ChildStderr::from_std(process.stderr.take().ok_or_else(missing)?)?,
+    };
+    Ok((process, pipes))
+}
+
+/// The time in which an executor works and talks.
+struct Work {
+    /// Set once the attempt was asked to stop.
+    stopped: Option<Stop>,
+    /// When the work ends, come what may.
+    deadline: Instant,
+    grace: Duration,
+}
+
+impl Work {
+    /// Waits for the first of all that can end the work. `talk` may be held up by a slow consumer; nothing else is.
+    async fn until_end(
+        &mut self,
+        mut talk: Pin<&mut impl Future<Output = Said>>,
+        mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
+        stop: StopSignal,
+        cancel: Option<(mpsc::Sender<Request>, Request)>,
+        mut exit: watch::Receiver<Option<Exit>>,
+    ) -> End {
+        let mut stop = pin!(stop.fuse());
+        let over_memory = exit.wait_for(|exit| exit.is_some_and(|exit| exit.over_memory.is_some()));
+        let mut over_memory = pin!(over_memory.fuse());
+        loop {
+            tokio::select! {
+                said = &mut talk => return End::Said(said),
+                Err(Overspent) = &mut background => return End::Flood,
+                Ok(reason) = &mut stop => {
+                    self.stopped = Some(reason);
+                    self.hurry();
+                    if let Some((requests, cancel)) = &cancel {
+                        // A full queue means that the executor does not even read its request: then it is killed.
+                        let _ = requests.try_send(cancel.clone());
+                    }
+                }
+                Ok(_) = &mut over_memory => self.hurry(),
+                () = sleep_until(self.deadline) => return End::TimeUp,
+            }
+        }
+    }
+
+    fn hurry(&mut self) {
+        self.deadline = self.deadline.min(Instant::now() + self.grace);
+    }
+}
+
+/// How a process came to its end.
+struct Ending {
+    /// `None` if the kernel did not finish it in time.
+    exit: Option<Exit>,
+    /// Whether it had to be killed.
+    killed: bool,
+}
+
+/// Waits for the process to exit by itself for `patience`, then kills it; takes in what it still had to print.
+async fn wind_down(
+    process: &Process,
+    mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
+    patience: Duration,
+) -> Ending {
+    let mut exit = process.exit.clone();
+    let mut gone = pin!(async { exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit) });
+    let kill_at = Instant::now() + patience;
+    let mut killed = false;
+    let exit = loop {
+        tokio::select! {
+            biased;
+            exit = &mut gone => break exit,
+            _ = &mut background => {}
+            () = sleep_until(kill_at), if !killed => {
+                process.kill();
+                killed = true;
+            }
+            () = sleep_until(kill_at + KILL_TAKES) => break None,
+        }
+    };
+    if !background.is_terminated() {
+        // Whatever it printed last is still in its pipe, and a consumer that is behind gets a moment to take it.
+        let _ = timeout(DRAIN, background).await;
+    }
+    Ending { exit, killed }
+}
+
+/// The outcome, and a remark for the log where a good outcome had a bad end.
+fn verdict(
+    end: End,
+    stopped: Option<Stop>,
+    ending: &Ending,
+    limits: &Limits,
+    last_words: &LastWords,
+) -> (Outcome, Option<String>) {
+    let over_memory = ending.exit.and_then(|exit| exit.over_memory);
+    let failure = match end {
+        End::Said(Said::Completed(values)) => return (Outcome::Completed(values), remark(ending, limits)),
+        _ if stopped.is_some() => stopped.map(Stop::failure),
+        _ if over_memory.is_some() => over_memory.map(|used| explain::over_memory(used, limits)),
+        End::Said(Said::Failed(failure)) => Some(accept(failure)),
+        End::Said(Said::Refused(failure)) => Some(failure),
+        End::Said(Said::Closed) if ending.killed => Some(explain::would_not_end(limits)),
+        End::Said(Said::Closed) => None,
+        End::TimeUp => Some(explain::timeout(limits)),
+        End::Flood => Some(explain::too_much_log(limits)),
+    };
+    (Outcome::Failed(failure.unwrap_or_else(|| explain::crashed(ending.exit.as_ref(), last_words))), None)
+}
+
+fn remark(ending: &Ending, limits: &Limits) -> Option<String> {
+    let exit = ending.exit.as_ref();
+    if ending.killed {
+        Some(format!("the executor was still there {} after its last report: killed", explain::duration(limits.grace)))
+    } else if exit.is_some_and(|exit| exit.status.is_some_and(|status| !status.success())) {
+        Some(format!("the executor {} after it had completed the step", explain::ending(exit)))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,187 @@
+//! Finding the program that is a backend's executor.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use assay_protocol::{Failure, FailureClass};
+
+/// What an executor's file name begins with, if it is a program of its own.
+const PREFIX: &str = "assay-executor-";
+
+/// How to start a backend's executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorCommand {
+    /// The backend's name, which the executor must greet with.
+    pub backend: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Added to the environment that it inherits.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// No executor for a backend.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no executor for the backend `{backend}`: {reason}")]
+pub struct NotFound {
+    /// The backend asked for.
+    pub backend: String,
+    /// Where was looked, in a fragment.
+    pub reason: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl From<NotFound> for Failure {
+    fn from(error: NotFound) -> Failure {
+        let message = error.to_string();
+        Failure { class: FailureClass::Unavailable, message, hint: Some(error.hint) }
+    }
+}
+
+impl ExecutorCommand {
+    /// The executor of `backend`: for a name among `built_in`, `own_exe executor NAME`; for any other, the program
+    /// `assay-executor-NAME` in the folder of `own_exe` or in one of `PATH`, in this order.
+    ///
+    /// # Errors
+    /// [`NotFound`] says which folders were searched.
+    pub fn find(backend: &str, built_in: &[&str], own_exe: &Path) -> Result<ExecutorCommand, NotFound> {
+        Self::find_in(backend, built_in, own_exe, &std::env::var_os("PATH").unwrap_or_default())
+    }
+
+    /// [`ExecutorCommand::find`] with the value of `PATH` given.
+    ///
+    /// # Errors
+    /// [`NotFound`] says which folders were searched.
+    pub fn find_in(backend: &str, built_in: &[&str], own_exe: &Path, path: &OsStr) -> Result<Self, NotFound> {
+        let command = |program: PathBuf, args: Vec<OsString>| ExecutorCommand {
+            backend: backend.to_owned(),
+            program,
+            args,
+            env: Vec::new(),
+        };
+        if built_in.contains(&backend) {
+            return Ok(command(own_exe.to_path_buf(), vec!["executor".into(), backend.into()]));
+        }
+        let known = built_in.join("`, `");
+        if backend.is_empty() || !backend.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
+            return Err(NotFound {
+                backend: backend.to_owned(),
+                reason: "a backend's name is made of letters, digits, `-`, `_` and `.`".into(),
+                hint: format!("built in: `{known}`"),
+            });
+        }
+        let file = format!("{PREFIX}{backend}{}", std::env::consts::EXE_SUFFIX);
+        let folders = folders(own_exe, path);
+        match folders.iter().map(|folder| folder.join(&file)).find(|program| is_program(program)) {
+            Some(program) => Ok(command(program, Vec::new())),
+            None => Err(NotFound {
+                backend: backend.to_owned(),
+                reason: format!("`{file}` is not in {}", listed(&folders)),
+                hint: format!("put `{file}` into one of these folders, or use a built-in backend (`{known}`)"),
+            }),
+        }
+    }
+
+    /// Every `assay-executor-NAME` beside `own_exe` and on `PATH`, by name; where a name is there twice, the one that
+    /// [`ExecutorCommand::find`] finds.
+    #[must_use]
+    pub fn discover(own_exe: &Path) -> Vec<ExecutorCommand> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut names = std::collections::BTreeSet::new();
+        for folder in folders(own_exe, &path) {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            names.extend(entries.filter_map(|entry| {
+                let file = entry.file_name().into_string().ok()?;
+                Some(file.strip_prefix(PREFIX)?.strip_suffix(std::env::consts::EXE_SUFFIX)?.to_owned())
+            }));
+        }
+        names.iter().filter_map(|name| Self::find_in(name, &[], own_exe, &path).ok()).collect()
+    }
+}
+
+/// The folders to search, each once.
+fn folders(own_exe: &Path, path: &OsStr) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = own_exe.parent().map(Path::to_path_buf).into_iter().collect();
+    for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+fn listed(folders: &[PathBuf]) -> String {
+    let mut text = folders.iter().map(|f| format!("`{}`", f.display())).collect::<Vec<_>>().join(", ");
+    if text.is_empty() {
+        text.push_str("any folder (PATH is empty)");
+    }
+    text
+}
+
+#[cfg(unix)]
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_program(file: &Path) -> bool {
+    file.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    fn program(folder: &Path, name: &str, mode: u32) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let file = folder.join(name);
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_built_in_backend_is_the_own_binary_again() {
+        let found = ExecutorCommand::find("cpu", &["cpu", "reference"], Path::new("/opt/assay")).unwrap();
+        assert_eq!(found.program, Path::new("/opt/assay"));
+        assert_eq!(found.args, ["executor", "cpu"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn beside_the_binary_comes_before_the_path_and_a_plain_file_is_no_program() {
+        let (beside, on_path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let own = beside.path().join("assay");
+        let path = on_path.path().as_os_str();
+        let far = program(on_path.path(), "assay-executor-torch", 0o755);
+        program(beside.path(), "assay-executor-torch", 0o644);
+        assert_eq!(ExecutorCommand::find_in("torch", &[], &own, path).unwrap().program, far);
+        let near = program(beside.path(), "assay-executor-torch", 0o755);
+        assert_eq!(ExecutorCommand::find_in("torch", &[], &own, path).unwrap().program, near);
+    }
+
+    #[test]
+    fn a_missing_executor_says_where_was_looked() {
+        let find = |name| ExecutorCommand::find_in(name, &["cpu"], Path::new("/opt/assay"), OsStr::new("/a:/b:/a:c"));
+        insta::assert_snapshot!(find("rocm").unwrap_err(), @"no executor for the backend `rocm`: `assay-executor-rocm` is not in `/opt`, `/a`, `/b`");
+        assert!(find("rocm").unwrap_err().hint.contains("`cpu`"));
+        for hostile in ["", "../evil", "a b", "a/b"] {
+            assert!(find(hostile).unwrap_err().reason.contains("letters"), "{hostile}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn discovery_lists_programs_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let torch = program(folder.path(), "assay-executor-torch", 0o755);
+        program(folder.path(), "assay-executor-notes", 0o644);
+        let found = ExecutorCommand::discover(&folder.path().join("assay"));
+        assert!(found.iter().any(|c| c.backend == "torch" && c.program == torch), "{found:?}");
+        assert!(!found.iter().any(|c| c.backend == "notes"), "{found:?}");
+    }
+}

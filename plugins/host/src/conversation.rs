@@ -1,0 +1,278 @@
+//! What may be said and when: an executor's reports, checked one by one and passed on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use assay_protocol::{
+    Failure, FailureClass, FrameError, Hello, LogLevel, MetricPoint, PROTOCOL, Progress, Report, Request, RunRequest,
+    parse_frame,
+};
+use serde_json::Value;
+use tokio::io::AsyncRead;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+
+use crate::command::ExecutorCommand;
+use crate::event::HostEvent;
+use crate::explain;
+use crate::frames::Frames;
+use crate::limits::Limits;
+use crate::process::Exit;
+use crate::stderr::{Budget, MAX_LINE, cut, printable};
+
+/// How often a step's position is passed on. A display can show no more, and an executor keeps to less.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// Reports are read at this pace at most, so that one executor that floods its worker costs it a fraction of a core.
+const REPORTS_A_WINDOW: u32 = 1000;
+const WINDOW: Duration = Duration::from_millis(50);
+
+/// How long after the executor's exit its pipe is still waited on.
+const AFTER_EXIT: Duration = Duration::from_secs(1);
+
+/// The longest name of a metric or of an output, in bytes.
+const MAX_NAME: usize = 200;
+
+/// The most outputs that one attempt may report.
+const MAX_ARTIFACTS: usize = 1000;
+
+/// How a conversation ended.
+pub(crate) enum Said {
+    /// The step is completed, with these values.
+    Completed(BTreeMap<String, Value>),
+    /// The executor says that the step failed.
+    Failed(Failure),
+    /// What the executor said is refused.
+    Refused(Failure),
+    /// The executor's output ended without a last report.
+    Closed,
+}
+
+/// One attempt's conversation.
+pub(crate) struct Conversation<'a> {
+    pub(crate) command: &'a ExecutorCommand,
+    pub(crate) limits: &'a Limits,
+    /// `None` to hear the greeting only.
+    pub(crate) request: Option<&'a RunRequest>,
+    pub(crate) events: &'a mpsc::Sender<HostEvent>,
+    pub(crate) budget: &'a Budget,
+    pub(crate) requests: mpsc::Sender<Request>,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+}
+
+/// What has been heard so far.
+#[derive(Default)]
+struct State {
+    started: bool,
+    points: u64,
+    outputs: BTreeSet<String>,
+    /// A position that came too soon after the last one to be passed on.
+    held_back: Option<Progress>,
+    last_progress: Option<Instant>,
+    window: Option<(Instant, u32)>,
+}
+
+/// The part of a greeting that every version of the protocol has.
+#[derive(serde::Deserialize)]
+struct AnyHello {
+    report: String,
+    protocol: u32,
+}
+
+impl Conversation<'_> {
+    /// Hears the greeting, asks for the step, and hears its reports until the last.
+    pub(crate) async fn hold(self, output: impl AsyncRead + Unpin) -> Said {
+        let mut frames = Frames::new(output);
+        let mut state = State::default();
+        let said = self.hold_fallibly(&mut frames, &mut state).await;
+        self.release_progress(&mut state).await;
+        said.unwrap_or_else(|refused| refused)
+    }
+
+    async fn hold_fallibly<R: AsyncRead + Unpin>(
+        &self,
+        frames: &mut Frames<R>,
+        state: &mut State,
+    ) -> Result<Said, Said> {
+        let silent = || Said::Refused(explain::silent(self.command, self.limits));
+        let Some(body) = self.next_within(frames, self.limits.greeting, silent).await? else { return Ok(Said::Closed) };
+        let hello = self.greeting(body)?;
+        let unknown_kind = self.request.filter(|request| hello.kinds.iter().all(|kind| kind.name != request.kind));
+        let unknown_kind = unknown_kind.map(|request| explain::unknown_kind(&hello, &request.kind));
+        self.tell(HostEvent::Greeted(hello)).await;
+        let Some(request) = self.request else { return Ok(Said::Completed(BTreeMap::new())) };
+        if let Some(failure) = unknown_kind {
+            return Err(Said::Refused(failure));
+        }
+        // If the queue is gone, the executor does not listen, and its silence or its exit will tell.
+        let _ = self.requests.send(Request::Run(request.clone())).await;
+        let asked = Instant::now();
+        loop {
+            let left = self.limits.greeting.saturating_sub(asked.elapsed());
+            let patience = if state.started { Duration::MAX } else { left };
+            let late = || Said::Refused(explain::not_begun(self.limits));
+            let Some(body) = self.next_within(frames, patience, late).await? else { return Ok(Said::Closed) };
+            let report = parse_frame(body).map_err(refuse_frame)?;
+            if let Some(last) = self.hear(report, request, state).await.map_err(Said::Refused)? {
+                return Ok(last);
+            }
+            state.keep_pace().await;
+        }
+    }
+
+    /// The next frame; `None` when no more comes, `late` if it does not come within `patience`.
+    async fn next_within<'f, R: AsyncRead + Unpin>(
+        &self,
+        frames: &'f mut Frames<R>,
+        patience: Duration,
+        late: impl FnOnce() -> Said,
+    ) -> Result<Option<&'f [u8]>, Said> {
+        let mut exit = self.exit.clone();
+        // A process that is gone may have left its pipe to a relative that escaped from the group, so that its end
+        // never comes.
+        let orphaned = async {
+            let _ = exit.wait_for(Option::is_some).await;
+            sleep(AFTER_EXIT).await;
+        };
+        let frame = tokio::select! {
+            frame = frames.next() => frame,
+            () = orphaned => return Ok(None),
+            () = sleep(patience) => return Err(late()),
+        };
+        match frame {
+            // The executor died while it wrote: how is for its exit status to tell.
+            Err(FrameError::Io(_)) => Ok(None),
+            frame => frame.map_err(refuse_frame),
+        }
+    }
+
+    /// Checks the first frame: a greeting, in this version, under the name that was called.
+    fn greeting(&self, body: &[u8]) -> Result<Hello, Said> {
+        let any: Result<AnyHello, _> = serde_json::from_slice(body);
+        if let Some(other) = any.ok().filter(|any| any.report == "hello" && any.protocol != PROTOCOL) {
+            return Err(Said::Refused(explain::other_protocol(self.command, other.protocol)));
+        }
+        match parse_frame(body).map_err(refuse_frame)? {
+            Report::Hello(hello) if hello.backend == self.command.backend => Ok(hello),
+            Report::Hello(hello) => Err(Said::Refused(explain::other_backend(self.command, &hello))),
+            other => {
+                let what = format!("`{}` came first, where a greeting was expected", other.name());
+                Err(Said::Refused(explain::out_of_turn(&what)))
+            }
+        }
+    }
+
+    /// Hears one report; `Some` if it was the last.
+    async fn hear(&self, report: Report, request: &RunRequest, state: &mut State) -> Result<Option<Said>, Failure> {
+        if let Some(epoch) = report.epoch().filter(|&epoch| epoch != request.epoch) {
+            return Err(explain::wrong_epoch(epoch, request.epoch));
+        }
+        let needs_start = !matches!(report, Report::Started { .. } | Report::Log { .. } | Report::Failed { .. });
+        if needs_start && !state.started {
+            return Err(explain::out_of_turn(&format!("`{}` came before `started`", report.name())));
+        }
+        match report {
+            Report::Hello(_) => return Err(explain::out_of_turn("a second greeting came")),
+            Report::Started { .. } if state.started => return Err(explain::out_of_turn("`started` came twice")),
+            Report::Started { .. } => {
+                state.started = true;
+                self.tell(HostEvent::Started).await;
+            }
+            Report::Progress { progress, .. } => self.progress(state, progress).await,
+            Report::Metrics { points, .. } => self.metrics(state, points).await?,
+            Report::Log { level, text, .. } => self.log(level, &text).await?,
+            Report::Artifact { name, path, .. } => self.artifact(state, name, path, &request.workdir).await?,
+            Report::Completed { values, .. } => return Ok(Some(Said::Completed(values))),
+            Report::Failed { failure, .. } => return Ok(Some(Said::Failed(failure))),
+        }
+        Ok(None)
+    }
+
+    async fn progress(&self, state: &mut State, mut progress: Progress) {
+        progress.note = cut(&printable(progress.note.as_bytes()), MAX_NAME);
+        progress.unit = cut(&printable(progress.unit.as_bytes()), MAX_NAME);
+        state.held_back = Some(progress);
+        if state.last_progress.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
+            self.release_progress(state).await;
+        }
+    }
+
+    async fn release_progress(&self, state: &mut State) {
+        if let Some(progress) = state.held_back.take() {
+            self.tell(HostEvent::Progress(progress)).await;
+            state.last_progress = Some(Instant::now());
+        }
+    }
+
+    async fn metrics(&self, state: &mut State, points: Vec<MetricPoint>) -> Result<(), Failure> {
+        state.points = state.points.saturating_add(points.len() as u64);
+        if state.points > self.limits.metric_points {
+            return Err(explain::too_many_points(self.limits.metric_points));
+        }
+        if let Some(bad) = points.iter().find(|point| point.name.is_empty() || point.name.len() > MAX_NAME) {
+            let name = cut(&bad.name, 40);
+            return Err(explain::out_of_turn(&format!(
+                "`{name}` cannot be the name of a metric: it has {} bytes, and 1 to {MAX_NAME} are allowed",
+                bad.name.len()
+            )));
+        }
+        self.tell(HostEvent::Metrics(points)).await;
+        Ok(())
+    }
+
+    async fn log(&self, level: LogLevel, text: &str) -> Result<(), Failure> {
+        self.budget.spend(text.len() + 1).map_err(|_| explain::too_much_log(self.limits))?;
+        for line in text.lines() {
+            self.tell(HostEvent::Log(level, cut(&printable(line.as_bytes()), MAX_LINE))).await;
+        }
+        Ok(())
+    }
+
+    async fn artifact(&self, state: &mut State, name: String, path: PathBuf, workdir: &Path) -> Result<(), Failure> {
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(explain::bad_artifact(&name, &format!("a name has 1 to {MAX_NAME} bytes")));
+        }
+        if state.outputs.len() == MAX_ARTIFACTS {
+            return Err(explain::bad_artifact(&name, &format!("a step has at most {MAX_ARTIFACTS} outputs")));
+        }
+        if !state.outputs.insert(name.clone()) {
+            return Err(explain::bad_artifact(&name, "it was reported before"));
+        }
+        let workdir = workdir.to_path_buf();
+        let verified = tokio::task::spawn_blocking(move || crate::artifact::verify(&workdir, &path)).await;
+        let path = verified.unwrap_or_else(|error| Err(error.to_string()));
+        let path = path.map_err(|why| explain::bad_artifact(&name, &why))?;
+        self.tell(HostEvent::Artifact { name, path }).await;
+        Ok(())
+    }
+
+    /// Passes an event on. A consumer that has gone away is no reason to stop: the outcome still counts.
+    async fn tell(&self, event: HostEvent) {
+        let _ = self.events.send(event).await;
+    }
+}
+
+impl State {
+    /// Waits if reports come faster than they are read.
+    async fn keep_pace(&mut self) {
+        let (since, count) = self.window.unwrap_or((Instant::now(), 0));
+        self.window = Some((since, count + 1));
+        if count + 1 >= REPORTS_A_WINDOW {
+            sleep(WINDOW.saturating_sub(since.elapsed())).await;
+            self.window = None;
+        }
+    }
+}
+
+fn refuse_frame(error: FrameError) -> Said {
+    Said::Refused(explain::bad_frame(&error))
+}
+
+/// Whether an executor's own word for the class of a failure is taken.
+pub(crate) fn accept(failure: Failure) -> Failure {
+    match failure.class {
+        FailureClass::Cancelled | FailureClass::Preempted => explain::not_cancelled_by_us(),
+        _ => failure,
+    }
+}

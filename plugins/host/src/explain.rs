@@ -1,0 +1,262 @@
+//! Every failure that the host finds, in words for a person.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use assay_protocol::{Failure, FailureClass, FrameError, Hello, PROTOCOL};
+use rustix::process::Signal;
+
+use crate::command::ExecutorCommand;
+use crate::limits::Limits;
+use crate::process::Exit;
+use crate::stderr::{LastWords, cut};
+
+/// Hint for whoever writes executors.
+const STDOUT_IS_TAKEN: &str = "an executor's standard output belongs to the protocol; let it print to standard error";
+const SAME_RELEASE: &str = "take the executor and assay from the same release";
+
+fn failure(class: FailureClass, message: String, hint: &str) -> Failure {
+    Failure { class, message, hint: (!hint.is_empty()).then(|| hint.to_owned()) }
+}
+
+pub(crate) fn not_started(command: &ExecutorCommand, error: &io::Error) -> Failure {
+    let message = format!("the executor `{}` could not be started: {error}", command.program.display());
+    failure(FailureClass::Unavailable, message, "`assay backends` lists what this machine can run")
+}
+
+pub(crate) fn bad_workdir(workdir: &std::path::Path, error: &io::Error) -> Failure {
+    let message = format!("the work folder `{}` cannot be used: {error}", workdir.display());
+    failure(FailureClass::Unavailable, message, "it has to be an existing folder that may be written to")
+}
+
+pub(crate) fn silent(command: &ExecutorCommand, limits: &Limits) -> Failure {
+    let message = format!(
+        "the executor said nothing for {} after its start, where a greeting was expected",
+        duration(limits.greeting)
+    );
+    failure(FailureClass::Protocol, message, &format!("start `{}` by hand to see what it does", line(command)))
+}
+
+pub(crate) fn not_begun(limits: &Limits) -> Failure {
+    let message = format!("the executor did not begin the step within {} of being asked to", duration(limits.greeting));
+    failure(FailureClass::Protocol, message, "it may be waiting for its device, or not be listening")
+}
+
+pub(crate) fn other_protocol(command: &ExecutorCommand, theirs: u32) -> Failure {
+    let message = format!(
+        "the executor of `{}` speaks version {theirs} of the protocol, and this worker version {PROTOCOL}",
+        command.backend
+    );
+    failure(FailureClass::Protocol, message, SAME_RELEASE)
+}
+
+pub(crate) fn other_backend(command: &ExecutorCommand, hello: &Hello) -> Failure {
+    let message = format!(
+        "the executor `{}` was asked for the backend `{}`, but greets as `{}`",
+        command.program.display(),
+        command.backend,
+        cut(&hello.backend, 80)
+    );
+    failure(FailureClass::Protocol, message, "each backend has an executor of its own")
+}
+
+pub(crate) fn unknown_kind(hello: &Hello, kind: &str) -> Failure {
+    let known = hello.kinds.iter().map(|kind| format!("`{}`", kind.name)).collect::<Vec<_>>().join(", ");
+    let message = format!("the executor of `{}` knows no step kind `{kind}`, only {}", hello.backend, cut(&known, 400));
+    failure(FailureClass::Unavailable, message, SAME_RELEASE)
+}
+
+pub(crate) fn bad_frame(error: &FrameError) -> Failure {
+    let hint = match error {
+        FrameError::Text(_) | FrameError::TooLong(_) => STDOUT_IS_TAKEN,
+        FrameError::Malformed { .. } | FrameError::Io(_) => SAME_RELEASE,
+    };
+    failure(FailureClass::Protocol, format!("the executor broke the protocol: {error}"), hint)
+}
+
+pub(crate) fn too_large_request(error: &FrameError) -> Failure {
+    let message = format!("the step's config is too large for its executor: {error}");
+    failure(FailureClass::Unavailable, message, "put large values into a file and pass it as an artifact")
+}
+
+pub(crate) fn out_of_turn(what: &str) -> Failure {
+    let message = format!("the executor broke the protocol: {what}");
+    failure(FailureClass::Protocol, message, "this is a bug in the executor")
+}
+
+pub(crate) fn wrong_epoch(theirs: u32, ours: u32) -> Failure {
+    out_of_turn(&format!("a report for attempt {theirs} came during attempt {ours}"))
+}
+
+pub(crate) fn bad_artifact(name: &str, why: &str) -> Failure {
+    let message = format!("the output `{}` is refused: {why}", cut(name, 80));
+    failure(
+        FailureClass::Protocol,
+        message,
+        "outputs are regular files inside the work folder, each under its own name",
+    )
+}
+
+pub(crate) fn too_many_points(limit: u64) -> Failure {
+    let message = format!("the step reported more than {limit} metric points");
+    failure(FailureClass::Output, message, "report less often, for example every tenth training step")
+}
+
+pub(crate) fn too_much_log(limits: &Limits) -> Failure {
+    let message = format!("the step wrote more than {} of log", bytes(limits.log_bytes));
+    failure(FailureClass::Output, message, "print less, for example one line for every hundred steps")
+}
+
+pub(crate) fn timeout(limits: &Limits) -> Failure {
+    let message =
+        format!("the step was not finished after {}, its time limit, and was killed", duration(limits.timeout));
+    failure(FailureClass::Timeout, message, "raise the job's `timeout-minutes`, or give the step less to do")
+}
+
+pub(crate) fn over_memory(used: u64, limits: &Limits) -> Failure {
+    let message = format!("the step used {} of memory, and its limit is {}", bytes(used), bytes(limits.memory));
+    failure(FailureClass::Oom, message, "make the batch or the model smaller, or give the job more memory")
+}
+
+fn refused_allocation(size: u64) -> Failure {
+    let message = format!("the step asked for {} of memory at once, and the machine refused", bytes(size));
+    failure(FailureClass::Oom, message, "make the batch or the model smaller")
+}
+
+pub(crate) fn not_cancelled_by_us() -> Failure {
+    let message = "the step says that it was cancelled, but nobody asked it to stop".to_owned();
+    failure(FailureClass::Step, message, "this is a bug in the step or its executor")
+}
+
+pub(crate) fn would_not_end(limits: &Limits) -> Failure {
+    let message = format!(
+        "the executor closed its standard output without a last report, was still there after {}, and was killed",
+        duration(limits.grace)
+    );
+    failure(FailureClass::Protocol, message, "this is a bug in the executor")
+}
+
+/// A process that ended without a last report: what its standard error says of it, and else its exit status.
+pub(crate) fn crashed(exit: Option<&Exit>, last_words: &LastWords) -> Failure {
+    if let Some(size) = last_words.allocation {
+        return refused_allocation(size);
+    }
+    if let Some((place, message)) = last_words.panic() {
+        let message = format!("the executor panicked at {}: {}", cut(&place, 200), cut(&message, 400));
+        return failure(FailureClass::Crashed, message, "this is a bug; the log has what was printed before it");
+    }
+    let mut message = format!("the executor {} before the step was finished", ending(exit));
+    if let Some(text) = last_words.quote() {
+        message.push_str(&format!("; the last it printed: {text}"));
+    }
+    let signal = exit.and_then(|exit| exit.status).and_then(|status| status.signal());
+    let hint = match (signal, exit) {
+        (Some(signal), Some(exit)) if signal == Signal::KILL.as_raw() => format!(
+            "someone killed it, or the kernel because the machine was out of memory (it had used {})",
+            bytes(exit.peak)
+        ),
+        _ => String::new(),
+    };
+    failure(FailureClass::Crashed, message, &hint)
+}
+
+/// How a process ended, to be read after "the executor".
+pub(crate) fn ending(exit: Option<&Exit>) -> String {
+    match exit.and_then(|exit| exit.status) {
+        None => "ended, in a way that was not recorded,".into(),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited with code {code}"),
+            (None, Some(signal)) => format!("was killed by {}", signal_name(signal)),
+            (None, None) => "ended".into(),
+        },
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let names = [
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::HUP, "SIGHUP"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::INT, "SIGINT"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::SYS, "SIGSYS"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::TRAP, "SIGTRAP"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+    ];
+    let known = names.iter().find(|(signal, _)| signal.as_raw() == number);
+    known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
+}
+
+/// A command as a person would type it.
+fn line(command: &ExecutorCommand) -> String {
+    let args = command.args.iter().map(|arg| format!(" {}", arg.to_string_lossy())).collect::<String>();
+    format!("{}{args}", command.program.display())
+}
+
+/// A number of bytes, with three digits.
+pub(crate) fn bytes(count: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if count < 1024 {
+        return format!("{count} bytes");
+    }
+    let mut value = count as f64;
+    let mut unit = "";
+    for next in units {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    format!("{} {unit}", three_digits(value))
+}
+
+/// A span of time in the largest unit of which it is at least two.
+pub(crate) fn duration(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    let (value, unit) = match seconds {
+        _ if seconds >= 7200.0 => (seconds / 3600.0, "hours"),
+        _ if seconds >= 120.0 => (seconds / 60.0, "minutes"),
+        _ if seconds >= 1.0 => (seconds, "s"),
+        _ => (seconds * 1000.0, "ms"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+/// About three digits, and no zeros behind the point.
+fn three_digits(value: f64) -> String {
+    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_easily() {
+        let sizes = [0, 1023, 1024, 4 << 20, 1_300_000_000, u64::MAX].map(bytes).join(", ");
+        insta::assert_snapshot!(sizes, @"0 bytes, 1023 bytes, 1 KiB, 4 MiB, 1.21 GiB, 16 EiB");
+        let spans = [5, 1000, 1500, 20_000, 119_000, 1_800_000, 7_200_000, 21_600_000]
+            .map(|ms| duration(Duration::from_millis(ms)))
+            .join(", ");
+        insta::assert_snapshot!(spans, @"5 ms, 1 s, 1.5 s, 20 s, 119 s, 30 minutes, 2 hours, 6 hours");
+    }
+
+    #[test]
+    fn signals_have_names_and_unknown_ones_numbers() {
+        assert_eq!(signal_name(9), "SIGKILL");
+        assert_eq!(signal_name(64), "signal 64");
+    }
+}

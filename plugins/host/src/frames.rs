@@ -1,0 +1,63 @@
+//! Frames, read and written without blocking.
+
+use std::time::Duration;
+
+use assay_protocol::{FrameError, Request, encode_frame, excerpt, frame_length};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+
+/// How long to wait for more of a text that came instead of a message, so as to quote more than its first letters.
+const REST_OF_TEXT: Duration = Duration::from_millis(200);
+
+/// The reports of an executor.
+pub(crate) struct Frames<R> {
+    input: BufReader<R>,
+    body: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Frames { input: BufReader::with_capacity(64 * 1024, input), body: Vec::new() }
+    }
+
+    /// The body of the next frame; `None` at the end of the pipe. Not to be cancelled and called again.
+    ///
+    /// # Errors
+    /// An end inside a frame is [`FrameError::Io`] with [`std::io::ErrorKind::UnexpectedEof`].
+    pub(crate) async fn next(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let mut head = [0_u8; 4];
+        let first = self.input.read(&mut head).await?;
+        if first == 0 {
+            return Ok(None);
+        }
+        self.input.read_exact(&mut head[first..]).await?;
+        let length = match frame_length(head) {
+            Err(FrameError::Text(_)) => return Err(FrameError::Text(self.quote(head).await)),
+            length => length?,
+        };
+        self.body.resize(length, 0);
+        self.input.read_exact(&mut self.body).await?;
+        Ok(Some(&self.body))
+    }
+
+    /// What stands where a frame should, as far as it comes soon.
+    async fn quote(&mut self, head: [u8; 4]) -> String {
+        let mut text = head.to_vec();
+        let mut more = [0; 512];
+        if let Ok(Ok(count)) = tokio::time::timeout(REST_OF_TEXT, self.input.read(&mut more)).await {
+            text.extend_from_slice(more.get(..count).unwrap_or_default());
+        }
+        excerpt(&text)
+    }
+}
+
+/// Writes what comes from the queue, and closes the pipe at the queue's end. A peer that does not listen ends it early:
+/// why it does not is for its reports and its exit to tell.
+pub(crate) async fn write_requests(mut pipe: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Request>) {
+    while let Some(request) = queue.recv().await {
+        let Ok(frame) = encode_frame(&request) else { return };
+        if pipe.write_all(&frame).await.is_err() || pipe.flush().await.is_err() {
+            return;
+        }
+    }
+}

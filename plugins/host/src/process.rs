@@ -1,0 +1,203 @@
+//! One child process, the group that it leads, and the thread that watches over both.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::sync::{oneshot, watch};
+
+use crate::command::ExecutorCommand;
+use crate::memory::Meter;
+
+/// How often the memory of the group is measured.
+const MEASURE_EVERY: Duration = Duration::from_millis(20);
+
+/// A running executor. Dropping it kills its whole group.
+pub(crate) struct Process {
+    /// Taken by whoever writes.
+    pub(crate) stdin: Option<ChildStdin>,
+    /// Taken by whoever reads reports.
+    pub(crate) stdout: Option<ChildStdout>,
+    /// Taken by whoever reads log lines.
+    pub(crate) stderr: Option<ChildStderr>,
+    /// `Some` as soon as the leader is gone and the group is killed.
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    group: Arc<Group>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exit {
+    /// `None` if someone else took it.
+    pub(crate) status: Option<ExitStatus>,
+    /// The bytes that the group used when it was killed for using too many.
+    pub(crate) over_memory: Option<u64>,
+    /// The most bytes that it was seen to use.
+    pub(crate) peak: u64,
+}
+
+impl Process {
+    /// Starts the program in a process group of its own, in the folder `workdir`, and ends it when its group has more
+    /// than `memory` bytes resident.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) async fn spawn(command: &ExecutorCommand, workdir: Option<&Path>, memory: u64) -> io::Result<Process> {
+        let mut system = Command::new(&command.program);
+        system.args(&command.args).envs(command.env.iter().map(|(name, value)| (name, value)));
+        system.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        if let Some(workdir) = workdir {
+            system.current_dir(workdir);
+        }
+        die_with_parent(&mut system);
+        let (started, result) = oneshot::channel();
+        // The kernel ties the child's life to the thread that forked it, so that thread has to be one that stays until
+        // the child is gone; the threads of an async runtime give no such promise.
+        let watcher = move || match system.spawn() {
+            Ok(child) => watch_over(child, memory, started),
+            Err(error) => drop(started.send(Err(error))),
+        };
+        std::thread::Builder::new().name(format!("executor {}", command.backend)).spawn(watcher)?;
+        result.await.unwrap_or_else(|_| Err(io::Error::other("the thread that starts executors ended")))
+    }
+
+    /// Kills every process of the group, if there is any left.
+    pub(crate) fn kill(&self) {
+        self.group.kill();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Asks the kernel to kill the child when this process dies, even by `kill -9`.
+#[cfg(target_os = "linux")]
+fn die_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let setup = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // If the parent died before the line above, no signal comes any more.
+        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    };
+    // SAFETY: the closure runs between fork and exec, where only async-signal-safe calls are allowed. It makes two
+    // system calls; it neither allocates nor locks, and its error values hold no allocation.
+    unsafe {
+        command.pre_exec(setup);
+    }
+}
+
+/// Elsewhere an executor notices the death of its worker by the end of its input.
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent(_: &mut Command) {}
+
+/// A process group, for as long as its leader is ours to name.
+struct Group {
+    leader: Pid,
+    /// From here on the leader's number may belong to a stranger.
+    reaped: Mutex<bool>,
+}
+
+impl Group {
+    fn kill(&self) {
+        let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*reaped {
+            // It fails only if the group is gone, which is what is wanted.
+            let _ = kill_process_group(self.leader, Signal::KILL);
+        }
+    }
+
+    /// Kills what is left of the group of a leader that has exited, then takes the leader's status.
+    fn reap(&self, child: &mut Child) -> Option<ExitStatus> {
+        self.kill();
+        let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = child.wait().ok();
+        *reaped = true;
+        status
+    }
+}
+
+/// The life of the watching thread: measure until the leader exits, then clear up behind it.
+fn watch_over(mut child: Child, memory: u64, started: oneshot::Sender<io::Result<Process>>) {
+    let Some(leader) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+        return drop(started.send(Err(io::Error::other("the system gave a process number out of range"))));
+    };
+    be_the_first_to_go(child.id());
+    let mut meter = Meter::new(child.id());
+    let group = Arc::new(Group { leader, reaped: Mutex::new(false) });
+    let (exited, exit) = watch::channel(None);
+    let process = Process {
+        stdin: child.stdin.take(),
+        stdout: child.stdout.take(),
+        stderr: child.stderr.take(),
+        exit,
+        group: Arc::clone(&group),
+    };
+    // If nobody waits for it any more, the process is dropped here, and thereby killed.
+    drop(started.send(Ok(process)));
+    let mut over_memory = None;
+    let waiter = Waiter::new(leader);
+    while !waiter.has_exited_within(MEASURE_EVERY) {
+        let used = meter.measure();
+        if used > memory && over_memory.is_none() {
+            over_memory = Some(used);
+            group.kill();
+        }
+    }
+    let status = group.reap(&mut child);
+    exited.send_replace(Some(Exit { status, over_memory, peak: meter.peak }));
+}
+
+/// Makes an executor the kernel's first choice when the whole machine runs out of memory, rather than the worker.
+fn be_the_first_to_go(pid: u32) {
+    if cfg!(target_os = "linux") {
+        // Where it is not allowed, the kernel chooses by size, which most often comes to the same.
+        let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "500");
+    }
+}
+
+/// Waits for a child to exit without reaping it.
+struct Waiter {
+    leader: Pid,
+    #[cfg(target_os = "linux")]
+    handle: Option<rustix::fd::OwnedFd>,
+}
+
+impl Waiter {
+    fn new(leader: Pid) -> Waiter {
+        Waiter {
+            leader,
+            #[cfg(target_os = "linux")]
+            handle: rustix::process::pidfd_open(leader, rustix::process::PidfdFlags::empty()).ok(),
+        }
+    }
+
+    fn has_exited_within(&self, time: Duration) -> bool {
+        self.sleep(time);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        // An error means that there is no such child any more.
+        !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
+    }
+
+    /// Returns after `time`, and on Linux as soon as the child has exited.
+    fn sleep(&self, time: Duration) {
+        #[cfg(target_os = "linux")]
+        if let Some(handle) = &self.handle {
+            let mut handles = [rustix::event::PollFd::new(handle, rustix::event::PollFlags::IN)];
+            let time = rustix::event::Timespec {
+                tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(time.subsec_nanos()),
+            };
+            // An interrupted wait is only a shorter one.
+            let _ = rustix::event::poll(&mut handles, Some(&time));
+            return;
+        }
+        std::thread::sleep(time);
+    }
+}

@@ -1,0 +1,179 @@
+//! Standard error: log lines, and the last words of a process that crashed.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use assay_protocol::LogLevel;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+
+use crate::event::HostEvent;
+
+/// The longest line that is kept, in bytes.
+pub(crate) const MAX_LINE: usize = 4096;
+
+/// How many of the last lines are remembered for the message of a crash.
+const LAST_LINES: usize = 3;
+
+/// How many lines a panic's message may have.
+const PANIC_LINES: usize = 4;
+
+/// Bytes of log that may still be written. Shared by standard error and the log reports.
+pub(crate) struct Budget {
+    left: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: u64) -> Budget {
+        Budget { left: AtomicU64::new(bytes) }
+    }
+
+    /// Spends `bytes`.
+    ///
+    /// # Errors
+    /// [`Overspent`] if so many are not left.
+    pub(crate) fn spend(&self, bytes: usize) -> Result<(), Overspent> {
+        let take = |left: u64| left.checked_sub(bytes as u64);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_or(Err(Overspent), |_| Ok(()))
+    }
+}
+
+/// More was written than is allowed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Overspent;
+
+/// What standard error said last.
+#[derive(Debug, Default)]
+pub(crate) struct LastWords {
+    lines: VecDeque<String>,
+    panic: Vec<String>,
+    in_panic: bool,
+    /// The number of bytes that could not be allocated, as Rust's allocation error says.
+    pub(crate) allocation: Option<u64>,
+}
+
+impl LastWords {
+    fn hear(&mut self, line: &str) {
+        if let Some((_, rest)) = line.split_once("memory allocation of ") {
+            self.allocation = rest.split(' ').next().and_then(|bytes| bytes.parse().ok()).or(self.allocation);
+        }
+        if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.panic.clear();
+            self.in_panic = true;
+        } else if line.starts_with("note: ") || line.starts_with("stack backtrace:") {
+            self.in_panic = false;
+        }
+        if self.in_panic && self.panic.len() < PANIC_LINES {
+            self.panic.push(line.to_owned());
+        }
+        if !line.trim().is_empty() {
+            if self.lines.len() == LAST_LINES {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(line.to_owned());
+        }
+    }
+
+    /// The place and the message of the last panic.
+    pub(crate) fn panic(&self) -> Option<(String, String)> {
+        let (first, message) = self.panic.split_first()?;
+        let (_, place) = first.split_once(" panicked at ")?;
+        Some((place.trim_end_matches(':').to_owned(), message.join(" ")))
+    }
+
+    /// The last lines as one, or `None` if nothing was said.
+    pub(crate) fn quote(&self) -> Option<String> {
+        let text = self.lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" / ");
+        (!text.is_empty()).then(|| cut(&text, 400))
+    }
+}
+
+/// Passes every line on until the end of the pipe. Lines that are not UTF-8 are passed on as far as they are; of a long
+/// line only the beginning is.
+///
+/// # Errors
+/// [`Overspent`] if there is more than the budget allows.
+pub(crate) async fn pump(
+    mut pipe: impl AsyncRead + Unpin,
+    events: &mpsc::Sender<HostEvent>,
+    budget: &Budget,
+    last_words: &std::sync::Mutex<LastWords>,
+) -> Result<(), Overspent> {
+    let mut chunk = vec![0; 8192];
+    let mut lines = Lines::default();
+    let pass_on = async |line: Vec<u8>| {
+        let text = printable(&line);
+        last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).hear(&text);
+        // A consumer that has gone away is no reason to stop the attempt: its outcome still counts.
+        let _ = events.send(HostEvent::Log(LogLevel::Stderr, text)).await;
+    };
+    loop {
+        let count = pipe.read(&mut chunk).await.unwrap_or(0);
+        budget.spend(count)?;
+        for line in lines.take_in(chunk.get(..count).unwrap_or_default()) {
+            pass_on(line).await;
+        }
+        if count == 0 {
+            if let Some(line) = lines.last() {
+                pass_on(line).await;
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Splits a stream into lines of at most [`MAX_LINE`] bytes, however long they are.
+#[derive(Default)]
+struct Lines {
+    line: Vec<u8>,
+    cut: bool,
+}
+
+impl Lines {
+    /// The lines that these bytes complete.
+    fn take_in(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut complete = Vec::new();
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            let (line, rest) = bytes.split_at(end);
+            self.append(line);
+            complete.push(self.finish());
+            bytes = rest.get(1..).unwrap_or_default();
+        }
+        self.append(bytes);
+        complete
+    }
+
+    /// The line that no line break ended.
+    fn last(&mut self) -> Option<Vec<u8>> {
+        (!self.line.is_empty()).then(|| self.finish())
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let room = MAX_LINE - self.line.len();
+        self.cut |= bytes.len() > room;
+        self.line.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        let mut line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.cut) {
+            line.extend_from_slice(" \u{2026} (cut)".as_bytes());
+        }
+        line
+    }
+}
+
+/// A line as text: without the line's end, and without the control characters that would move a terminal's cursor.
+/// Where a line was overwritten in place, as progress bars do, what stood last counts.
+pub(crate) fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim_end_matches(['\r', '\n']);
+    let shown = text.rsplit('\r').next().unwrap_or_default();
+    let keep = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
+    shown.chars().map(keep).collect()
+}
+
+/// At most `bytes` bytes of a text, and a sign where something is missing.
+pub(crate) fn cut(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes { text.to_owned() } else { format!("{}\u{2026}", &text[..text.floor_char_boundary(bytes)]) }
+}

@@ -1,0 +1,234 @@
+//! Who is told what, who is killed when, and what is kept in memory meanwhile.
+
+mod support;
+
+use std::future::Future;
+use std::time::Duration;
+
+use assay_host::{HostEvent, Limits, Outcome, Stop, greet, run_attempt, stop_channel};
+use assay_protocol::LogLevel;
+use support::{chaos, chaos_by_environment, limits, request, run, run_with};
+use tokio::sync::mpsc;
+
+/// Waits for something that has to happen, however slow the machine is.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what} did not happen within a minute");
+}
+
+/// Whether a process is there and no zombie.
+fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// The processes whose parent is `parent` and whose current folder is `folder`.
+fn executors_in(folder: &std::path::Path) -> Vec<u32> {
+    let folder = folder.canonicalize().unwrap();
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder) && alive(*pid))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_good_attempt_is_heard_in_order() {
+    let result = run("ok", limits()).await;
+    let workdir = result.workdir.path().canonicalize().unwrap();
+    // Standard error is a pipe of its own: its lines have no place in the order of the reports.
+    let (stderr, reports): (Vec<_>, Vec<_>) =
+        result.events.iter().partition(|event| matches!(event, HostEvent::Log(LogLevel::Stderr, _)));
+    insta::with_settings!({filters => vec![(workdir.to_str().unwrap(), "WORKDIR")]}, {
+        insta::assert_debug_snapshot!("good", reports);
+    });
+    assert_eq!(stderr, [&HostEvent::Log(LogLevel::Stderr, "a word on standard error".into())]);
+    let Outcome::Completed(values) = &result.outcome else { panic!("{:?}", result.outcome) };
+    assert_eq!(values["threads"], 2);
+}
+
+#[tokio::test]
+async fn greeting_alone_says_what_an_executor_can_do() {
+    let hello = greet(&chaos(), &limits()).await.unwrap();
+    assert_eq!((hello.backend.as_str(), hello.device.name.as_str()), ("chaos", "dice"));
+    let failure = greet(&chaos_by_environment("wrong_protocol"), &limits()).await.unwrap_err();
+    assert_eq!(failure.class.name(), "protocol");
+}
+
+#[tokio::test]
+async fn two_attempts_at_once_do_not_mix() {
+    let (one, two) = tokio::join!(run("ok", limits()), run("exit", limits()));
+    assert!(matches!(one.outcome, Outcome::Completed(_)));
+    assert!(two.outcome().contains("code 7"), "{}", two.outcome());
+    assert!(two.log().is_empty(), "{:?}", two.log());
+}
+
+#[tokio::test]
+async fn lingering_after_the_last_report_does_not_spoil_it() {
+    for (behaviour, remark) in [("linger", "still there"), ("bad_end", "exited with code 9 after")] {
+        let result = run(behaviour, Limits { grace: Duration::from_millis(300), ..limits() }).await;
+        assert!(matches!(result.outcome, Outcome::Completed(_)), "{behaviour}: {:?}", result.outcome);
+        assert!(result.log().iter().any(|line| line.contains(remark)), "{behaviour}: {:?}", result.log());
+    }
+}
+
+#[tokio::test]
+async fn an_executor_that_obeys_is_heard_to_its_end() {
+    let result = stop_when_started("obedient", Stop::Cancelled).await;
+    assert_eq!(result.outcome(), "cancelled: cancelled on request");
+    assert_eq!(result.log(), ["stopping attempt 1"]);
+}
+
+#[tokio::test]
+async fn an_executor_that_does_not_obey_is_killed() {
+    let result = stop_when_started("loop", Stop::Preempted).await;
+    assert_eq!(result.outcome(), "preempted: the worker gave the attempt up");
+}
+
+#[tokio::test]
+async fn a_stop_before_the_greeting_is_heard() {
+    let (handle, stop) = stop_channel();
+    handle.send(Stop::Cancelled).unwrap();
+    let result = run_with(chaos_by_environment("no_hello"), "ok", limits(), stop).await;
+    assert_eq!(result.outcome(), "cancelled: cancelled on request");
+}
+
+async fn stop_when_started(behaviour: &str, reason: Stop) -> support::Result {
+    let workdir = tempfile::tempdir().unwrap();
+    let (handle, stop) = stop_channel();
+    let (sender, mut receiver) = mpsc::channel(8);
+    let (command, limits) = (chaos(), limits());
+    let attempt = run_attempt(&command, request(behaviour, workdir.path()), &limits, stop, sender);
+    let listen = async {
+        let (mut events, mut handle) = (Vec::new(), Some(handle));
+        while let Some(event) = receiver.recv().await {
+            if event == HostEvent::Started {
+                handle.take().unwrap().send(reason).unwrap();
+            }
+            events.push(event);
+        }
+        events
+    };
+    let (outcome, events) = tokio::join!(attempt, listen);
+    support::Result { events, outcome, workdir }
+}
+
+#[tokio::test]
+async fn kill_from_outside_is_a_crash_that_names_the_signal() {
+    let workdir = tempfile::tempdir().unwrap();
+    let (_handle, stop) = stop_channel();
+    let (sender, mut receiver) = mpsc::channel(8);
+    let (command, limits) = (chaos(), limits());
+    let attempt = run_attempt(&command, request("loop", workdir.path()), &limits, stop, sender);
+    let kill = async {
+        while receiver.recv().await.is_some_and(|event| event != HostEvent::Started) {}
+        for pid in executors_in(workdir.path()) {
+            kill_hard(pid);
+        }
+        while receiver.recv().await.is_some() {}
+    };
+    let (outcome, ()) = tokio::join!(attempt, kill);
+    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(failure.class.name(), "crashed");
+    assert_eq!(failure.message, "the executor was killed by SIGKILL before the step was finished");
+    assert!(failure.hint.unwrap().contains("out of memory"));
+}
+
+fn kill_hard(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn dropping_the_future_kills_the_executor() {
+    let workdir = tempfile::tempdir().unwrap();
+    let (_handle, stop) = stop_channel();
+    let (sender, mut receiver) = mpsc::channel(8);
+    let (command, limits) = (chaos(), limits());
+    {
+        let mut attempt = std::pin::pin!(run_attempt(&command, request("loop", workdir.path()), &limits, stop, sender));
+        loop {
+            tokio::select! {
+                outcome = &mut attempt => panic!("{outcome:?}"),
+                event = receiver.recv() => if event == Some(HostEvent::Started) { break },
+            }
+        }
+        assert_eq!(executors_in(workdir.path()).len(), 1);
+    }
+    eventually("the end of the executor", || executors_in(workdir.path()).is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_an_executor_started_goes_with_it() {
+    // The grandchild holds both pipes, so that this would also hang if their ends were waited for alone.
+    let result = run("grandchild", limits()).await;
+    assert!(matches!(result.outcome, Outcome::Completed(_)), "{:?}", result.outcome);
+    let log = result.log();
+    let pid = log.iter().find_map(|line| line.strip_prefix("grandchild ")).unwrap().parse().unwrap();
+    eventually("the end of the grandchild", || !alive(pid)).await;
+    eventually("the end of the executor", || executors_in(result.workdir.path()).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_huge_line_is_cut_and_what_follows_is_kept() {
+    let result = run("long_line", Limits { log_bytes: 16 << 20, ..limits() }).await;
+    let log = result.log();
+    assert_eq!(log.len(), 2, "{log:?}");
+    assert!(log[0].len() < 5000 && log[0].starts_with("xxxx") && log[0].ends_with("(cut)"), "{}", log[0].len());
+    assert_eq!(log[1], "after it");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_become_harmless() {
+    let result = run("binary_stderr", limits()).await;
+    assert_eq!(result.log(), ["f\u{fc}r \u{fffd}\u{fffd}\u{fffd}[31m", "new", "", "no end"]);
+}
+
+#[tokio::test]
+async fn progress_is_thinned_and_its_last_word_kept() {
+    let result = run("flood_progress", limits()).await;
+    assert!(matches!(result.outcome, Outcome::Completed(_)), "{:?}", result.outcome);
+    let done = |event: &HostEvent| if let HostEvent::Progress(progress) = event { Some(progress.done) } else { None };
+    let heard: Vec<u64> = result.events.iter().filter_map(done).collect();
+    assert!(heard.len() < 10_000, "{}", heard.len());
+    assert_eq!(heard.last(), Some(&49_999));
+    assert!(heard.is_sorted());
+}
+
+#[tokio::test]
+async fn a_consumer_that_does_not_listen_puts_off_no_limit() {
+    for (behaviour, class) in [("flood_frames", "timeout"), ("flood_stderr", "timeout"), ("allocate", "oom")] {
+        let workdir = tempfile::tempdir().unwrap();
+        let (_handle, stop) = stop_channel();
+        // Nothing is ever received, but the channel is open.
+        let (sender, _receiver) = mpsc::channel(1);
+        let timeout = Duration::from_millis(if class == "oom" { 60_000 } else { 1500 });
+        let limits = Limits { timeout, memory: 256 << 20, log_bytes: u64::MAX, ..limits() };
+        let outcome = run_attempt(&chaos(), request(behaviour, workdir.path()), &limits, stop, sender).await;
+        let Outcome::Failed(failure) = outcome else { panic!("{behaviour}: {outcome:?}") };
+        assert_eq!(failure.class.name(), class, "{behaviour}: {}", failure.message);
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_that_has_gone_away_spoils_nothing() {
+    let workdir = tempfile::tempdir().unwrap();
+    let (_handle, stop) = stop_channel();
+    let (sender, _) = mpsc::channel(1);
+    let outcome = run_attempt(&chaos(), request("ok", workdir.path()), &limits(), stop, sender).await;
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+}
+
+#[test]
+fn an_attempt_can_be_spawned_as_a_task() {
+    fn assert_send(_: impl Future + Send) {}
+    let (_handle, stop) = stop_channel();
+    let (sender, _receiver) = mpsc::channel(1);
+    let (command, limits) = (chaos(), limits());
+    assert_send(run_attempt(&command, request("ok", std::path::Path::new(".")), &limits, stop, sender));
+    assert_send(greet(&command, &limits));
+}

@@ -1,0 +1,99 @@
+//! Runs the chaos executor, and shows what came of it as text.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use assay_host::{ExecutorCommand, HostEvent, Limits, Outcome, StopSignal, run_attempt, stop_channel};
+use assay_protocol::RunRequest;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+/// Generous, so that a machine under load gives no other answer; what is waited out on purpose is shorter.
+pub fn limits() -> Limits {
+    Limits {
+        timeout: Duration::from_secs(120),
+        memory: 2 << 30,
+        log_bytes: 100 << 10,
+        metric_points: 10_000,
+        greeting: Duration::from_secs(60),
+        grace: Duration::from_secs(1),
+    }
+}
+
+pub fn chaos() -> ExecutorCommand {
+    ExecutorCommand {
+        backend: "chaos".into(),
+        program: PathBuf::from(env!("CARGO_BIN_EXE_assay-executor-chaos")),
+        args: Vec::new(),
+        env: Vec::new(),
+    }
+}
+
+/// The chaos executor with its behaviour in the environment, for what happens before the request is read.
+pub fn chaos_by_environment(behaviour: &str) -> ExecutorCommand {
+    ExecutorCommand { env: vec![("ASSAY_CHAOS".into(), behaviour.into())], ..chaos() }
+}
+
+pub fn request(behaviour: &str, workdir: &Path) -> RunRequest {
+    RunRequest {
+        task: "roll#1".into(),
+        epoch: 1,
+        kind: "chaos".into(),
+        config: json!({"chaos": behaviour, "outputs": ["dice"]}),
+        artifacts: BTreeMap::new(),
+        workdir: workdir.to_path_buf(),
+        threads: 2,
+        replicate: 1,
+    }
+}
+
+/// What came of an attempt.
+pub struct Result {
+    pub events: Vec<HostEvent>,
+    pub outcome: Outcome,
+    pub workdir: TempDir,
+}
+
+pub async fn run(behaviour: &str, limits: Limits) -> Result {
+    let (_handle, stop) = stop_channel();
+    run_with(chaos(), behaviour, limits, stop).await
+}
+
+pub async fn run_with(command: ExecutorCommand, behaviour: &str, limits: Limits, stop: StopSignal) -> Result {
+    let workdir = TempDir::new().unwrap();
+    let (sender, mut receiver) = mpsc::channel(8);
+    let request = request(behaviour, workdir.path());
+    let attempt = run_attempt(&command, request, &limits, stop, sender);
+    let listen = async {
+        let mut events = Vec::new();
+        while let Some(event) = receiver.recv().await {
+            events.push(event);
+        }
+        events
+    };
+    let (outcome, events) = tokio::join!(attempt, listen);
+    Result { events, outcome, workdir }
+}
+
+impl Result {
+    /// The outcome in lines, with what differs from run to run replaced.
+    pub fn outcome(&self) -> String {
+        let text = match &self.outcome {
+            Outcome::Completed(values) => format!("completed {}", json!(values)),
+            Outcome::Failed(failure) => {
+                let hint = failure.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
+                format!("{}: {}{hint}", failure.class, failure.message)
+            }
+        };
+        let workdir = self.workdir.path().canonicalize().unwrap();
+        text.replace(workdir.to_str().unwrap(), "WORKDIR").replace(env!("CARGO_BIN_EXE_assay-executor-chaos"), "CHAOS")
+    }
+
+    /// The log lines.
+    pub fn log(&self) -> Vec<&str> {
+        let text = |event| if let &HostEvent::Log(_, ref text) = event { Some(text.as_str()) } else { None };
+        self.events.iter().filter_map(text).collect()
+    }
+}

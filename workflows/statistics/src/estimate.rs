@@ -1,0 +1,92 @@
+//! A value with its uncertainty: what every interval of this crate is given as.
+
+use serde::{Deserialize, Serialize};
+
+/// A value, how sure it is, and how that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The point estimate.
+    pub value: f64,
+    /// The interval around it; `None` where the data cannot give one, as from a single observation.
+    pub interval: Option<Interval>,
+    /// How many observations it rests on.
+    pub n: usize,
+    /// How the interval was found.
+    pub method: Method,
+}
+
+/// A two-sided confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end, never below the lower.
+    pub high: f64,
+    /// The confidence level, such as 0.95.
+    pub level: f64,
+}
+
+/// How an interval was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// There is none.
+    None,
+    /// Student's t with n - 1 degrees of freedom.
+    StudentT,
+    /// Welch's t of a difference of two means.
+    WelchT,
+    /// The percentile bootstrap.
+    BootstrapPercentile,
+    /// The bootstrap, bias-corrected and accelerated.
+    BootstrapBca,
+    /// Wilson's score interval of a proportion.
+    Wilson,
+}
+
+impl Estimate {
+    /// A value without an interval.
+    #[must_use]
+    pub fn bare(value: f64, n: usize) -> Self {
+        Estimate { value, interval: None, n, method: Method::None }
+    }
+
+    /// A value with an interval. The ends may come in either order.
+    #[must_use]
+    pub fn with(value: f64, ends: (f64, f64), level: f64, n: usize, method: Method) -> Self {
+        let interval = Interval { low: ends.0.min(ends.1), high: ends.0.max(ends.1), level };
+        Estimate { value, interval: Some(interval), n, method }
+    }
+
+    /// The interval's lower end.
+    #[must_use]
+    pub fn low(&self) -> Option<f64> {
+        self.interval.map(|interval| interval.low)
+    }
+
+    /// The interval's upper end.
+    #[must_use]
+    pub fn high(&self) -> Option<f64> {
+        self.interval.map(|interval| interval.high)
+    }
+}
+
+impl Interval {
+    /// Whether a value lies in the interval, its ends included.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+
+    /// Half of the width.
+    #[must_use]
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// Whether two intervals share a point. Overlap does not mean that two values are equal; use a [`crate::compare`].
+    #[must_use]
+    pub fn overlaps(&self, other: &Interval) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+}
