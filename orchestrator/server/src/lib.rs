@@ -1,5 +1,24 @@
 //! Drives the core: links to workers, timers, the journal.
+//!
+//! - Nothing acts before it is remembered: what a turn of the loop changed is written in one transaction, and only
+//!   then are workers spoken to.
+//! - Nothing that a superseded attempt says reaches the store.
+//! - The server knows no SQL and no file of the store: it speaks to a [`Ledger`].
 
+mod clock;
+mod driver;
+mod execute;
+mod hear;
+mod plan;
 mod ports;
+mod results;
+mod task;
+mod watch;
 
-pub use ports::{CachedResult, Ledger, LedgerError, LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
+pub use execute::{Submission, WorkerLink, execute};
+pub use plan::run_plan;
+pub use ports::{
+    CachedResult, Ledger, LedgerError, LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName,
+};
+pub use results::{Column, Results, Row, TaskResult, metric_kind, results};
+pub use watch::{RunEvent, RunReport, TaskReport};

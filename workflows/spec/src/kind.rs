@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 /// A step kind, as far as checking a workflow file needs it.
+#[derive(Debug, Clone)]
 pub struct StepKind {
     /// As in `uses:`.
     pub name: &'static str,

@@ -1,7 +1,62 @@
 //! The workflow file: YAML to a draft with source positions to a checked, acyclic workflow.
+//!
+//! [`check`] takes a file's text and the step kinds that exist, and answers with a [`Workflow`] or with every
+//! [`Problem`] of the file at once. [`Workflow::resolve`] later fills in what only the outputs of finished tasks can
+//! tell, and computes the cache key. [`json_schema`] describes the file for editors.
+//!
+//! # Invariants
+//!
+//! - This crate never reads a file, a clock, the environment or the network: everything is passed in.
+//! - No text makes it panic, and none makes it take more than bounded time and memory: limits are checked before
+//!   aliases, matrices and expressions are expanded, never after.
+//! - A [`Workflow`] has no problem: its needs point to earlier tasks, its expressions use names that exist, and its
+//!   configs satisfy their kinds as far as they can be known before anything has run.
+//! - A cache key depends on what the task computes, and on nothing else: not on the order of keys, on names of files,
+//!   on other cells, or on how the value was written.
+//!
+//! # In reading order
 
 mod artifact;
 mod kind;
 
+// The text, and places in it.
+mod node;
+mod problem;
+mod scalar;
+mod source;
+mod suggest;
+
+// `${{ }}`.
+mod expression;
+mod language;
+mod template;
+mod token;
+
+// From what was written to what is meant.
+mod check;
+mod configs;
+mod draft;
+mod expand;
+mod graph;
+mod matrix;
+mod names;
+mod params;
+mod schema;
+mod select;
+mod settings;
+
+// What is meant.
+mod json_schema;
+mod key;
+mod resolve;
+mod workflow;
+
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
+pub use check::{check, check_with_env};
+pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
+pub use problem::{Problem, Problems};
+pub use resolve::{ResolveError, ResolvedStep};
+pub use workflow::{
+    Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, Workflow,
+};

@@ -1,0 +1,51 @@
+//! From a checked workflow to the core's plan.
+
+use std::time::Duration;
+
+use assay_core::{JobIx, JobPlan, PlanError, Resource, Retry, RunPlan, TaskIx, TaskPlan};
+use assay_spec::Workflow;
+
+/// All that the core needs to know of a workflow.
+///
+/// # Errors
+/// If the workflow is not one that the spec would pass.
+pub fn run_plan(workflow: &Workflow) -> Result<RunPlan, PlanError> {
+    let jobs = workflow
+        .jobs
+        .iter()
+        .map(|job| JobPlan { name: job.name.clone(), max_parallel: job.max_parallel, fail_fast: job.fail_fast })
+        .collect();
+    let tasks = workflow.tasks.iter().map(|task| task_plan(workflow, task)).collect();
+    let plan = RunPlan { tasks, jobs };
+    plan.validate()?;
+    Ok(plan)
+}
+
+fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPlan {
+    let job = workflow.jobs.iter().position(|job| job.name == task.job).unwrap_or(usize::MAX);
+    let variants = task.resources.iter().map(|resource| Resource {
+        backend: resource.backend.clone(),
+        cpus: resource.cpus,
+        memory: resource.memory,
+        exclusive: resource.exclusive,
+    });
+    let retry = Retry {
+        max: task.retry.max,
+        // The spec refuses what is no failure class.
+        when: task.retry.when.iter().filter_map(|class| class.parse().ok()).collect(),
+        backoff_ms: millis(task.retry.backoff.duration),
+        factor: task.retry.backoff.factor,
+    };
+    TaskPlan {
+        address: task.address.clone(),
+        job: JobIx(u32::try_from(job).unwrap_or(u32::MAX)),
+        needs: task.needs.iter().map(|&ix| TaskIx(ix as u32)).collect(),
+        variants: variants.collect(),
+        retry,
+        timeout_ms: Some(millis(task.timeout)),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,240 @@
+//! Whole runs over a ledger in memory and a worker that follows a script: no process, no disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskIx, replay};
+use assay_protocol::{Failure, FailureClass, MetricPoint};
+use assay_server::{
+    CachedResult, Ledger, LedgerError, NewRun, Record, RunReport, RunStateName, Submission, TaskStateName, WorkerLink,
+    execute,
+};
+use assay_spec::{ArtifactRef, StepKind, Workflow, check};
+use assay_worker::link::{Assignment, Ending, FromWorker, News, ToWorker};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// Remembers everything, and answers the cache from what succeeded.
+#[derive(Default)]
+struct Memory {
+    records: Mutex<Vec<Record>>,
+    cache: Mutex<BTreeMap<String, CachedResult>>,
+    keys: Mutex<BTreeMap<TaskIx, String>>,
+}
+
+#[async_trait::async_trait]
+impl Ledger for Memory {
+    async fn begin(&self, _: NewRun) -> Result<RunId, LedgerError> {
+        Ok(RunId(1))
+    }
+
+    async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError> {
+        for record in batch {
+            match &record {
+                Record::Resolved { task, key, .. } => {
+                    self.keys.lock().unwrap().insert(*task, key.clone());
+                }
+                Record::Succeeded { task, epoch, outputs, metrics, .. } => {
+                    let result = CachedResult {
+                        run,
+                        task: *task,
+                        epoch: *epoch,
+                        outputs: outputs.clone(),
+                        metrics: metrics.clone(),
+                    };
+                    let key = self.keys.lock().unwrap()[task].clone();
+                    self.cache.lock().unwrap().insert(key, result);
+                }
+                _ => {}
+            }
+            self.records.lock().unwrap().push(record);
+        }
+        Ok(())
+    }
+
+    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError> {
+        Ok(self.cache.lock().unwrap().get(key).cloned())
+    }
+
+    async fn ingest(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
+        Ok(ArtifactRef { hash: "0".repeat(64), name: name.to_owned(), bytes: 1 })
+    }
+
+    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
+        PathBuf::from(&artifact.hash)
+    }
+
+    async fn workdir(&self, _: RunId, _: TaskIx, _: Epoch) -> Result<PathBuf, LedgerError> {
+        Ok(PathBuf::from("nowhere"))
+    }
+}
+
+/// A step kind that takes any number and offers one value.
+fn kinds() -> Vec<StepKind> {
+    vec![StepKind {
+        name: "prepare",
+        version: 1,
+        about: "makes a number",
+        schema: json!({"type": "object", "properties": {"n": {}}, "additionalProperties": false}),
+        outputs: &[assay_spec::OutputKind { name: "made", about: "the number" }],
+        metrics: &[],
+        check: |_| Vec::new(),
+    }]
+}
+
+fn workflow(text: &str) -> Workflow {
+    check("test.yaml", text, &kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+const CHAIN: &str = "
+name: chain
+jobs:
+  a:
+    uses: prepare
+    with: {n: 1}
+    retry: {max: 1, when: [crashed], backoff: {duration: 1s, factor: 1}}
+  b:
+    needs: [a]
+    strategy: {matrix: {x: [1, 2]}}
+    uses: prepare
+    with: {n: \"${{ needs.a.outputs.made }}\"}
+";
+
+fn completed(assignment: &Assignment) -> Vec<FromWorker> {
+    let id = assignment.attempt;
+    let point = MetricPoint { name: "loss".into(), step: 1, value: 0.5 };
+    vec![
+        FromWorker::News(id, News::Started),
+        FromWorker::News(id, News::Metrics(vec![point])),
+        FromWorker::Ended(id, Ending::Completed(BTreeMap::from([("made".to_owned(), Value::from(7))]))),
+    ]
+}
+
+fn crashed(id: AttemptId) -> FromWorker {
+    let failure = Failure { class: FailureClass::Crashed, message: "killed by SIGKILL".into(), hint: None };
+    FromWorker::Ended(id, Ending::Failed(failure))
+}
+
+/// Runs a workflow over a worker that answers each message as `script` says.
+async fn run(
+    ledger: Arc<Memory>,
+    text: &str,
+    cancel: mpsc::Receiver<()>,
+    mut script: impl FnMut(ToWorker) -> Vec<FromWorker> + Send + 'static,
+) -> RunReport {
+    let (to, mut orders) = mpsc::channel(8);
+    let (answers, from) = mpsc::channel(8);
+    tokio::spawn(async move {
+        while let Some(order) = orders.recv().await {
+            for answer in script(order) {
+                if answers.send(answer).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let capacity =
+        Capacity { name: "here".into(), cpus: 2, memory: 1 << 30, backends: ["cpu".to_owned()].into_iter().collect() };
+    let link = WorkerLink { name: "here".into(), capacity, to, from };
+    let submission = Submission {
+        workflow: workflow(text),
+        file: "test.yaml".into(),
+        source: text.into(),
+        machine: Value::Null,
+        version: "test".into(),
+    };
+    let (watch, _) = mpsc::unbounded_channel();
+    execute(ledger, submission, vec![link], cancel, watch).await.expect("the ledger does not fail")
+}
+
+fn states(report: &RunReport) -> Vec<(&str, TaskStateName, u32)> {
+    report.tasks.iter().map(|task| (task.address.as_str(), task.state, task.attempts)).collect()
+}
+
+#[tokio::test]
+async fn a_run_goes_through_and_the_next_one_is_cached() {
+    let ledger = Arc::new(Memory::default());
+    for expected in [TaskStateName::Succeeded, TaskStateName::Cached] {
+        let (_keep, cancel) = mpsc::channel(1);
+        let report = run(ledger.clone(), CHAIN, cancel, |order| match order {
+            ToWorker::Start(assignment) => completed(&assignment),
+            ToWorker::Stop(_) => Vec::new(),
+        })
+        .await;
+        assert_eq!(report.state, RunStateName::Succeeded);
+        assert!(report.tasks.iter().all(|task| task.state == expected), "{report:#?}");
+        assert!(report.tasks.iter().all(|task| task.metrics["loss"] == 0.5));
+    }
+}
+
+#[tokio::test]
+async fn what_a_superseded_attempt_says_is_refused() {
+    let ledger = Arc::new(Memory::default());
+    let (_keep, cancel) = mpsc::channel(1);
+    let mut first = None;
+    let report = run(ledger.clone(), CHAIN, cancel, move |order| match order {
+        ToWorker::Start(assignment) if assignment.address == "a" && first.is_none() => {
+            first = Some(assignment.attempt);
+            vec![crashed(assignment.attempt)]
+        }
+        ToWorker::Start(assignment) => {
+            // The dead attempt speaks once more before each of the others does.
+            let ghost = first.expect("the first attempt came first");
+            let point = MetricPoint { name: "ghost".into(), step: 1, value: 1.0 };
+            let mut said = vec![FromWorker::News(ghost, News::Metrics(vec![point]))];
+            said.push(FromWorker::Ended(ghost, Ending::Completed(BTreeMap::new())));
+            said.extend(completed(&assignment));
+            said
+        }
+        ToWorker::Stop(_) => Vec::new(),
+    })
+    .await;
+    let succeeded = TaskStateName::Succeeded;
+    assert_eq!(report.tasks[1].error, None, "{:?}", report.tasks[0]);
+    assert_eq!(states(&report), [("a", succeeded, 2), ("b[x=1]", succeeded, 1), ("b[x=2]", succeeded, 1)]);
+    let records = ledger.records.lock().unwrap();
+    let ghosts = records.iter().filter(|record| matches!(record, Record::Metrics { points, .. } if points[0].name == "ghost"));
+    assert_eq!(ghosts.count(), 0);
+}
+
+#[tokio::test]
+async fn a_failure_skips_what_needs_it() {
+    let ledger = Arc::new(Memory::default());
+    let (_keep, cancel) = mpsc::channel(1);
+    let report = run(ledger, CHAIN, cancel, |order| match order {
+        ToWorker::Start(assignment) => vec![crashed(assignment.attempt)],
+        ToWorker::Stop(_) => Vec::new(),
+    })
+    .await;
+    assert_eq!(report.state, RunStateName::Failed);
+    let skipped = TaskStateName::Skipped;
+    assert_eq!(states(&report), [("a", TaskStateName::Failed, 2), ("b[x=1]", skipped, 0), ("b[x=2]", skipped, 0)]);
+    assert_eq!(report.tasks[0].error.as_ref().unwrap().class, FailureClass::Crashed);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_stops_its_attempts_and_its_journal_replays() {
+    let ledger = Arc::new(Memory::default());
+    let (press, cancel) = mpsc::channel(1);
+    let report = run(ledger.clone(), CHAIN, cancel, move |order| match order {
+        ToWorker::Start(assignment) => {
+            press.try_send(()).expect("one start, one press");
+            vec![FromWorker::News(assignment.attempt, News::Started)]
+        }
+        ToWorker::Stop(attempt) => {
+            let failure = Failure { class: FailureClass::Cancelled, message: "cancelled".into(), hint: None };
+            vec![FromWorker::Ended(attempt, Ending::Failed(failure))]
+        }
+    })
+    .await;
+    assert_eq!(report.state, RunStateName::Cancelled);
+    assert!(report.tasks.iter().all(|task| task.state == TaskStateName::Cancelled));
+    let records = ledger.records.lock().unwrap();
+    let entries = records.iter().filter_map(|record| match record {
+        Record::Journal { entry, .. } => Some(serde_json::from_str::<Entry>(entry).expect("an entry")),
+        _ => None,
+    });
+    let state = replay(entries).expect("the journal is whole");
+    assert!(matches!(state.run(RunId(1)).unwrap().phase(), assay_core::RunPhase::Ended(_)));
+}

@@ -1,0 +1,342 @@
+//! From a file's text to a workflow, or to everything that is wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::configs::{self, Cells};
+use crate::draft::{Draft, DraftJob, Reader};
+use crate::expand::{self, Strategy, view};
+use crate::expression::Computed;
+use crate::graph::{self, Graph};
+use crate::kind::StepKind;
+use crate::names::{self, Known, Visible, Where};
+use crate::node::{self, Data, Node};
+use crate::params;
+use crate::problem::{Problem, Problems};
+use crate::resolve::{Globals, JobTemplate, Shared};
+use crate::schema::normalized;
+use crate::select;
+use crate::source::Source;
+use crate::suggest;
+use crate::template::Template;
+use crate::workflow::{DEFAULT_TIMEOUT, Job, Resource, Retry, Task, Workflow};
+
+/// Reads and checks a workflow file. `file` is its name, for messages; `overrides` are parameters by name, as texts
+/// that must have the type of the parameter's default. Expressions see an empty `env`.
+///
+/// # Errors
+/// Everything that is wrong with the file, at once.
+pub fn check(file: &str, text: &str, kinds: &[StepKind], overrides: &[(String, String)]) -> Result<Workflow, Problems> {
+    check_with_env(file, text, kinds, overrides, &BTreeMap::new())
+}
+
+/// Like [`check`], with the variables that expressions see as `env.NAME`. They are part of the configs that they are
+/// used in, so that a change of one is a change of those.
+///
+/// # Errors
+/// Everything that is wrong with the file, at once.
+pub fn check_with_env(
+    file: &str,
+    text: &str,
+    kinds: &[StepKind],
+    overrides: &[(String, String)],
+    env: &BTreeMap<String, String>,
+) -> Result<Workflow, Problems> {
+    let source = Arc::new(Source::new(file, text));
+    let mut problems = Vec::new();
+    let workflow = node::parse(&source, &mut problems).and_then(|root| {
+        let mut reader = Reader { source: &source, problems: &mut problems };
+        let draft = reader.file(&root);
+        let params = params::read(&mut reader, &draft.params, overrides);
+        Checker::new(&source, &draft, kinds, params, env, &mut problems).run()
+    });
+    match workflow {
+        Some(workflow) if problems.is_empty() => Ok(workflow),
+        _ => Err(source.problems(problems)),
+    }
+}
+
+/// The state of a check, between its stages.
+struct Checker<'a> {
+    source: &'a Arc<Source>,
+    draft: &'a Draft,
+    params: Map<String, Value>,
+    env: &'a BTreeMap<String, String>,
+    globals: Globals,
+    problems: &'a mut Vec<Problem>,
+    graph: Graph,
+    /// Per job: its kind, if known.
+    kinds: Vec<Option<Arc<StepKind>>>,
+    /// Per job: how others see it.
+    visible: BTreeMap<&'a str, Visible>,
+    /// Per job: its strategy and its tasks' places, if it could be expanded.
+    expanded: Vec<Option<(Strategy, Vec<usize>)>>,
+    tasks: Vec<Task>,
+    /// Per task: what it is to those derived from it.
+    views: Vec<minijinja::Value>,
+    /// Pairs of a task and one that it needs, so far.
+    edges: usize,
+}
+
+impl<'a> Checker<'a> {
+    fn new(
+        source: &'a Arc<Source>,
+        draft: &'a Draft,
+        kinds: &[StepKind],
+        params: Map<String, Value>,
+        env: &'a BTreeMap<String, String>,
+        problems: &'a mut Vec<Problem>,
+    ) -> Self {
+        let mut reader = Reader { source, problems };
+        let known: Vec<Arc<StepKind>> =
+            kinds.iter().map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema), ..kind.clone() })).collect();
+        let kinds: Vec<_> = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
+        let graph = graph::build(&mut reader, &draft.jobs);
+        let visible = draft.jobs.iter().zip(&kinds).map(|(job, kind)| (job.name.name.as_str(), visible(job, kind)));
+        Checker {
+            source,
+            draft,
+            globals: Globals {
+                params: minijinja::Value::from(minijinja::value::Serde(&params)),
+                env: minijinja::Value::from(minijinja::value::Serde(env)),
+            },
+            params,
+            env,
+            graph,
+            visible: visible.collect(),
+            kinds,
+            expanded: vec![None; draft.jobs.len()],
+            tasks: Vec::new(),
+            views: Vec::new(),
+            edges: 0,
+            problems,
+        }
+    }
+
+    fn run(mut self) -> Option<Workflow> {
+        for place in self.graph.order.clone() {
+            self.expand(place);
+        }
+        let ordered: BTreeSet<usize> = self.graph.order.iter().copied().collect();
+        for place in 0..self.draft.jobs.len() {
+            if !ordered.contains(&place) {
+                self.check_strategy_names(place);
+            }
+        }
+        let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
+        self.problems.is_empty().then(|| self.finish(templates)).flatten()
+    }
+
+    fn reader(&mut self) -> Reader<'_> {
+        Reader { source: self.source, problems: self.problems }
+    }
+
+    /// Reports unknown names among some of a job's expressions; answers where those are.
+    fn check_names(&mut self, place: usize, at: Where, computed: &[&Computed]) -> BTreeSet<crate::source::Span> {
+        let job = &self.draft.jobs[place];
+        let needs: BTreeSet<&str> = job.needs.iter().chain(&job.each).map(|name| name.name.as_str()).collect();
+        let known = Known {
+            place: at,
+            job: &job.name.name,
+            params: &self.params,
+            env: self.env,
+            needs: &needs,
+            jobs: &self.visible,
+        };
+        names::check(&mut Reader { source: self.source, problems: self.problems }, computed, &known)
+    }
+
+    fn check_strategy_names(&mut self, place: usize) -> bool {
+        let job = &self.draft.jobs[place];
+        let axes = job.matrix.iter().flat_map(|matrix| {
+            let lists = matrix.include.iter().chain(&matrix.exclude);
+            matrix.axes.iter().map(|(_, template)| template).chain(lists)
+        });
+        let rest = [&job.replicates, &job.max_parallel, &job.fail_fast].into_iter().flatten();
+        let computed: Vec<&Computed> = axes.chain(rest).flat_map(Template::computed).collect();
+        self.check_names(place, Where::Strategy, &computed).is_empty()
+    }
+
+    /// Makes a job's tasks, unless something stands in the way.
+    fn expand(&mut self, place: usize) {
+        let job = &self.draft.jobs[place];
+        let before = self.problems.len();
+        let named = self.check_strategy_names(place);
+        let scope =
+            minijinja::Value::from_pairs([("params", self.globals.params.clone()), ("env", self.globals.env.clone())]);
+        let strategy = if named { expand::strategy(&mut self.reader(), job, &scope) } else { None };
+        let Some(strategy) = strategy else { return };
+        let ready = self.graph.all(place).all(|other| self.expanded[other].is_some());
+        if !ready || self.problems.len() > before {
+            return;
+        }
+        let upstream: Vec<usize> = self.places(&self.graph.each[place]);
+        let mut reader = Reader { source: self.source, problems: self.problems };
+        let Some(mut tasks) = expand::tasks(&mut reader, job, &strategy, &upstream, &self.tasks) else { return };
+        let needed = self.graph.needs[place].iter().filter_map(|&other| {
+            let (_, places) = self.expanded[other].as_ref()?;
+            Some((self.draft.jobs[other].name.name.as_str(), places.as_slice()))
+        });
+        let needed: Vec<_> = needed.collect();
+        if !select::needs(&mut reader, job, &mut tasks, &self.tasks, &needed, &mut self.edges) {
+            return;
+        }
+        let axes = tasks.iter().flat_map(|task| task.matrix.keys().cloned()).collect();
+        if let Some(visible) = self.visible.get_mut(job.name.name.as_str()) {
+            visible.axes = Some(axes);
+        }
+        let first = self.tasks.len();
+        for task in tasks {
+            let above = task.each.and_then(|place| self.views.get(place));
+            self.views.push(minijinja::Value::from(view(&task, above)));
+            self.tasks.push(task);
+        }
+        self.expanded[place] = Some((strategy, (first..self.tasks.len()).collect()));
+        self.settings(place);
+    }
+
+    fn places(&self, jobs: &[usize]) -> Vec<usize> {
+        let mut places: Vec<usize> =
+            jobs.iter().filter_map(|&job| self.expanded[job].as_ref()).flat_map(|(_, places)| places.clone()).collect();
+        // Also over several jobs, the first replicate of everything comes before the second.
+        places.sort_by_key(|&place| (self.tasks.get(place).and_then(|task| task.replicate), place));
+        places
+    }
+
+    /// Reads a job's resources, retries and timeout, once for all cells where nothing in them is computed.
+    fn settings(&mut self, place: usize) {
+        let job = &self.draft.jobs[place];
+        let templates = [&job.resources, &job.retry, &job.timeout];
+        let computed: Vec<&Computed> = templates.into_iter().flatten().flat_map(Template::computed).collect();
+        if !self.check_names(place, Where::Settings, &computed).is_empty() {
+            return;
+        }
+        let fixed = computed.is_empty();
+        let places = self.expanded[place].as_ref().map(|(_, places)| places.clone()).unwrap_or_default();
+        let mut known: Option<Settings> = None;
+        for task in places {
+            let before = self.problems.len();
+            let settings = match known.clone().filter(|_| fixed) {
+                Some(settings) => settings,
+                None => self.settings_of(job, task),
+            };
+            let task = &mut self.tasks[task];
+            (task.resources, task.retry, task.timeout) = settings.clone();
+            known = Some(settings);
+            // One bad cell is enough to know.
+            if self.problems.len() > before {
+                return;
+            }
+        }
+    }
+
+    fn settings_of(&mut self, job: &DraftJob, task: usize) -> Settings {
+        let task = &self.tasks[task];
+        let each = task.each.and_then(|place| self.views.get(place));
+        let scope = self.globals.scope(task, each, BTreeMap::new());
+        let address = (!task.matrix.is_empty()).then(|| task.address.clone());
+        let mut reader = Reader { source: self.source, problems: self.problems };
+        let mut fill = |template: &Option<Template>| {
+            template.as_ref().map(|template| reader.fill(template, &scope, address.as_deref()))
+        };
+        let (resources, retry, timeout) = (fill(&job.resources), fill(&job.retry), fill(&job.timeout));
+        (
+            resources.map_or_else(|| vec![Resource::default()], |node| reader.resources(&node)),
+            retry.map_or_else(Retry::default, |node| reader.retry(&node)),
+            timeout.and_then(|node| reader.timeout(&node)).unwrap_or(DEFAULT_TIMEOUT),
+        )
+    }
+
+    /// Checks a job's `with`, in every cell where those are known.
+    fn check_config(&mut self, place: usize) -> Option<JobTemplate> {
+        let job = &self.draft.jobs[place];
+        let with = job.with.clone().unwrap_or_else(|| Template::Fixed(empty(job)));
+        let with = if is_null(&with) { Template::Fixed(empty(job)) } else { with };
+        let computed = with.computed();
+        let unknown = self.check_names(place, Where::With, &computed);
+        let expanded = self.expanded[place].as_ref().map(|(_, places)| places.clone());
+        if let (Some(places), true) = (&expanded, unknown.is_empty()) {
+            let tasks = places.first().zip(places.last()).and_then(|(first, last)| self.tasks.get(*first..=*last));
+            let mut reader = Reader { source: self.source, problems: self.problems };
+            select::check_outputs(&mut reader, &computed, tasks.unwrap_or_default(), &self.tasks);
+        }
+        let template = JobTemplate { kind: self.kinds[place].clone()?, with_span: job.with_span, with };
+        let mut reader = Reader { source: self.source, problems: self.problems };
+        match expanded {
+            Some(places) => {
+                let tasks = places.iter().map(|&place| {
+                    let task = &self.tasks[place];
+                    (task, task.each.and_then(|above| self.views.get(above)))
+                });
+                let cells = Cells { tasks: tasks.collect(), unknown };
+                configs::check(&mut reader, &template, &cells, &self.globals);
+            }
+            None => configs::check_literals(&mut reader, &template),
+        }
+        Some(template)
+    }
+
+    fn finish(self, templates: Vec<Option<JobTemplate>>) -> Option<Workflow> {
+        let templates: Option<Vec<JobTemplate>> = templates.into_iter().collect();
+        let jobs = self.draft.jobs.iter().zip(self.expanded).enumerate().map(|(place, (draft, expanded))| {
+            let (strategy, tasks) = expanded?;
+            let needs: BTreeSet<usize> = self.graph.all(place).collect();
+            Some(Job {
+                name: draft.name.name.clone(),
+                kind: draft.uses.as_ref()?.name.clone(),
+                needs: needs.into_iter().collect(),
+                tasks,
+                max_parallel: strategy.max_parallel,
+                fail_fast: strategy.fail_fast,
+            })
+        });
+        Some(Workflow {
+            name: self.draft.name.clone().unwrap_or_else(|| stem(self.source.file()).to_owned()),
+            description: self.draft.description.clone(),
+            params: self.params,
+            jobs: jobs.collect::<Option<Vec<_>>>()?,
+            tasks: self.tasks,
+            templates: templates?,
+            shared: Shared { source: self.source.clone(), globals: self.globals },
+        })
+    }
+}
+
+type Settings = (Vec<Resource>, Retry, std::time::Duration);
+
+fn kind_of(reader: &mut Reader<'_>, job: &DraftJob, known: &[Arc<StepKind>]) -> Option<Arc<StepKind>> {
+    let uses = job.uses.as_ref()?;
+    let found = known.iter().find(|kind| kind.name == uses.name);
+    if found.is_none() {
+        let hint = suggest::hint(&uses.name, known.iter().map(|kind| kind.name), "step kinds");
+        reader.report(uses.span, format!("unknown step kind `{}`", uses.name), hint);
+    }
+    found.cloned()
+}
+
+fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>) -> Visible {
+    Visible {
+        outputs: kind.as_ref().map(|kind| kind.outputs),
+        kind: kind.as_ref().map(|kind| kind.name.to_owned()).unwrap_or_default(),
+        axes: None,
+        each: job.each.iter().map(|name| name.name.clone()).collect(),
+    }
+}
+
+/// What a job without `with` has there.
+fn empty(job: &DraftJob) -> Node {
+    Node { span: job.with_span, data: Data::Map(Vec::new()), computed: false }
+}
+
+fn is_null(with: &Template) -> bool {
+    matches!(with, Template::Fixed(Node { data: Data::Scalar(Value::Null), .. }))
+}
+
+/// A file's name without its folders and its ending.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+    let name = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).unwrap_or(name);
+    if name.is_empty() { "workflow" } else { name }
+}

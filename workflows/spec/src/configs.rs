@@ -1,0 +1,139 @@
+//! Checks every job's `with:` in every cell before anything runs, as far as its values are known by then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::draft::Reader;
+use crate::expression::EvaluationError;
+use crate::node::{Data, Node};
+use crate::resolve::{Globals, JobTemplate, place_of};
+use crate::schema;
+use crate::source::Span;
+use crate::template::Moment;
+use crate::workflow::Task;
+
+/// How many values may be looked at for one job. Cells beyond that are checked when they are resolved.
+const BUDGET: usize = 1_000_000;
+
+/// What stands for an artifact that is not there yet.
+fn placeholder() -> Value {
+    json!({"$artifact": "0".repeat(64), "name": "placeholder", "bytes": 0})
+}
+
+/// A job's tasks with what `each` is to each of them.
+pub(crate) struct Cells<'a> {
+    pub tasks: Vec<(&'a Task, Option<&'a minijinja::Value>)>,
+    /// Expressions with unknown names, which were reported.
+    pub unknown: BTreeSet<Span>,
+}
+
+/// Reports what is wrong with a job's configs: what an expression did once, in the first cell where it did; what was
+/// written once.
+pub(crate) fn check(reader: &mut Reader<'_>, job: &JobTemplate, cells: &Cells<'_>, globals: &Globals) {
+    let mut seen: BTreeSet<(Span, String)> = BTreeSet::new();
+    let fixed = job.with.is_fixed();
+    let replicated = uses_replicate(job);
+    let mut budget = BUDGET;
+    for (task, each) in &cells.tasks {
+        if !replicated && task.replicate.is_some_and(|replicate| replicate > 1) {
+            continue;
+        }
+        let Some(left) = budget.checked_sub(job.with.size()) else { break };
+        budget = left;
+        let scope = globals.scope(task, *each, BTreeMap::new());
+        let mut errors = Vec::new();
+        let node = job.with.fill(&scope, Moment::Check, &mut errors);
+        let complete = errors.is_empty();
+        let mut found: Vec<Found> =
+            errors.into_iter().filter(|e| !cells.unknown.contains(&e.span)).map(Found::from).collect();
+        found.extend(schema::mismatches(&job.kind.schema, &node, "`with`", job.with_span).into_iter().map(Found::from));
+        if found.is_empty() && complete {
+            found.extend(kind_findings(job, &node));
+        }
+        for one in found {
+            one.report(reader, task, &mut seen);
+        }
+        if fixed {
+            break;
+        }
+    }
+}
+
+/// Where nothing is known of the cells: what was written literally can be checked all the same.
+pub(crate) fn check_literals(reader: &mut Reader<'_>, job: &JobTemplate) {
+    let blank = job.with.without_computed();
+    for mismatch in schema::mismatches(&job.kind.schema, &blank, "`with`", job.with_span) {
+        reader.report(mismatch.span, mismatch.message, mismatch.hint);
+    }
+}
+
+fn uses_replicate(job: &JobTemplate) -> bool {
+    job.with.computed().iter().any(|computed| {
+        computed
+            .paths
+            .iter()
+            .any(|path| path.root.name == "replicate" || path.root.name == "each" && !path.names().contains(&"matrix"))
+    })
+}
+
+/// What the kind's own check says, if the config is complete but for artifacts.
+fn kind_findings(job: &JobTemplate, node: &Node) -> Vec<Found> {
+    let config = node.to_value(&placeholder());
+    if has_unknown(node) {
+        // Where a number or a text is awaited, nothing sensible can stand in for it.
+        let assumed = Node::computed(&config, job.with_span);
+        if !schema::mismatches(&job.kind.schema, &assumed, "`with`", job.with_span).is_empty() {
+            return Vec::new();
+        }
+    }
+    let findings = (job.kind.check)(&config).into_iter();
+    let found = findings.map(|finding| {
+        let span = place_of(node, &finding.path, job.with_span);
+        // Whether other cells could be better off: something in the config is computed.
+        Found { span, message: finding.message, hint: finding.hint, computed: !job.with.is_fixed() }
+    });
+    found.collect()
+}
+
+fn has_unknown(node: &Node) -> bool {
+    match &node.data {
+        Data::Unknown => true,
+        Data::Scalar(_) => false,
+        Data::List(items) => items.iter().any(has_unknown),
+        Data::Map(entries) => entries.iter().any(|entry| has_unknown(&entry.value)),
+    }
+}
+
+/// Something wrong in one cell.
+struct Found {
+    span: Span,
+    message: String,
+    hint: Option<String>,
+    computed: bool,
+}
+
+impl From<EvaluationError> for Found {
+    fn from(error: EvaluationError) -> Self {
+        Found { span: error.span, message: error.message, hint: error.hint, computed: true }
+    }
+}
+
+impl From<schema::Mismatch> for Found {
+    fn from(mismatch: schema::Mismatch) -> Self {
+        let schema::Mismatch { span, message, hint, computed } = mismatch;
+        Found { span, message, hint, computed }
+    }
+}
+
+impl Found {
+    fn report(self, reader: &mut Reader<'_>, task: &Task, seen: &mut BTreeSet<(Span, String)>) {
+        let key = if self.computed { String::new() } else { self.message.clone() };
+        if !seen.insert((self.span, key)) {
+            return;
+        }
+        let cell = !task.matrix.is_empty() || task.replicate.is_some();
+        let place = if self.computed && cell { format!(" (in `{}`)", task.address) } else { String::new() };
+        reader.report(self.span, format!("{}{place}", self.message), self.hint);
+    }
+}

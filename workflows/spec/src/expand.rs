@@ -1,0 +1,324 @@
+//! From jobs to tasks: the cells of each job, its replicates, and what it is derived from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::draft::{DraftJob, DraftMatrix, Reader};
+use crate::matrix::{Cell, MAX_CELLS, MAX_COMPARISONS, Matrix};
+use crate::node::{Data, Node};
+use crate::scalar;
+use crate::source::Span;
+use crate::suggest;
+use crate::template::{Moment, Template};
+use crate::workflow::{DEFAULT_TIMEOUT, Resource, Retry, Task};
+
+/// The most tasks of one workflow.
+pub(crate) const MAX_TASKS: usize = 100_000;
+/// The most replicates of one job.
+const MAX_REPLICATES: u64 = 10_000;
+/// How many jobs in a row may be derived from one another.
+const MAX_LINEAGE: usize = 32;
+
+/// What a job's `strategy` says, with its expressions evaluated.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Strategy {
+    /// `None` where there is no matrix.
+    pub cells: Option<Vec<Cell>>,
+    pub replicates: Option<u32>,
+    pub max_parallel: Option<u32>,
+    pub fail_fast: bool,
+}
+
+/// Evaluates a `strategy`. `None` if something is wrong with its cells.
+pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinja::Value) -> Option<Strategy> {
+    let before = reader.problems.len();
+    let mut strategy = Strategy::default();
+    let fill = |reader: &mut Reader<'_>, template: &Option<Template>| {
+        template.as_ref().map(|template| reader.fill(template, scope, None))
+    };
+    if let Some(node) = fill(reader, &job.replicates) {
+        strategy.replicates = reader.whole(&node, "replicates", 1, MAX_REPLICATES).map(|count| count as u32);
+    }
+    if let Some(node) = fill(reader, &job.max_parallel) {
+        let limit = reader.whole(&node, "max-parallel", 1, MAX_TASKS as u64);
+        strategy.max_parallel = limit.map(|count| count as u32);
+    }
+    if let Some(node) = fill(reader, &job.fail_fast) {
+        strategy.fail_fast = reader.boolean(&node, "fail-fast").unwrap_or(false);
+    }
+    if let Some(draft) = &job.matrix {
+        let matrix = reader.matrix_values(draft, scope);
+        if reader.problems.len() == before {
+            strategy.cells = reader.cells(draft, &matrix);
+        }
+    }
+    (reader.problems.len() == before).then_some(strategy)
+}
+
+impl Reader<'_> {
+    /// Fills a template in and reports what fails; `cell` is named in the message.
+    pub fn fill(&mut self, template: &Template, scope: &minijinja::Value, cell: Option<&str>) -> Node {
+        let mut errors = Vec::new();
+        let node = template.fill(scope, Moment::Check, &mut errors);
+        for error in errors {
+            let place = cell.map(|cell| format!(" (in `{cell}`)")).unwrap_or_default();
+            self.report(error.span, format!("{}{place}", error.message), error.hint);
+        }
+        node
+    }
+
+    fn matrix_values(&mut self, draft: &DraftMatrix, scope: &minijinja::Value) -> Matrix {
+        let mut matrix = Matrix::default();
+        for (name, template) in &draft.axes {
+            let node = self.fill(template, scope, None);
+            let values = self.axis(&name.name, &node);
+            matrix.axes.push((name.name.clone(), values));
+        }
+        if let Some(template) = &draft.include {
+            let node = self.fill(template, scope, None);
+            matrix.include = self.cell_list("include", &node, None);
+        }
+        if let Some(template) = &draft.exclude {
+            let node = self.fill(template, scope, None);
+            let axes = matrix.axes.clone();
+            matrix.exclude = self.cell_list("exclude", &node, Some(&axes));
+        }
+        matrix
+    }
+
+    fn axis(&mut self, name: &str, node: &Node) -> Vec<Value> {
+        let items = match &node.data {
+            Data::List(items) => items,
+            Data::Unknown => return Vec::new(),
+            _ => {
+                let hint = match &node.data {
+                    Data::Scalar(value) => format!("write `{name}: [{}]`", scalar::in_address(value)),
+                    _ => format!("for example `{name}: [16, 32]`"),
+                };
+                let message = format!("the axis `{name}` takes a list of values, not {}", node.describe());
+                self.report(node.span, message, hint);
+                return Vec::new();
+            }
+        };
+        if items.is_empty() {
+            let hint = "give it at least one, or leave the axis out".to_owned();
+            self.report(node.span, format!("the axis `{name}` has no values"), hint);
+        }
+        let mut seen = BTreeSet::new();
+        for item in items {
+            if !seen.insert(canonical(&item.to_value(&Value::Null))) {
+                let message = format!("the axis `{name}` has {} twice", item.describe());
+                self.report(item.span, message, "keep one of them; `replicates` repeats cells".to_owned());
+            }
+        }
+        items.iter().map(|item| item.to_value(&Value::Null)).collect()
+    }
+
+    /// `include` or `exclude`.
+    fn cell_list(&mut self, key: &str, node: &Node, axes: Option<&[(String, Vec<Value>)]>) -> Vec<Cell> {
+        let example = format!("for example `{key}: [{{states: 16, chunk: 64}}]`");
+        let Data::List(items) = &node.data else {
+            if node.data != Data::Unknown {
+                let message = format!("`{key}` takes a list of mappings, not {}", node.describe());
+                self.report(node.span, message, example);
+            }
+            return Vec::new();
+        };
+        let mut cells = Vec::new();
+        for item in items {
+            let Data::Map(entries) = &item.data else {
+                if item.data != Data::Unknown {
+                    let message = format!("`{key}` takes mappings, not {}", item.describe());
+                    self.report(item.span, message, example.clone());
+                }
+                continue;
+            };
+            if entries.is_empty() {
+                self.report(item.span, format!("an empty entry in `{key}`"), example.clone());
+            }
+            for entry in entries {
+                match axes {
+                    Some(axes) => self.excluded_value(axes, &entry.key, entry.key_span, &entry.value),
+                    None => self.axis_name(&entry.key, entry.key_span),
+                }
+            }
+            let values = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value(&Value::Null)));
+            cells.push(values.collect());
+        }
+        cells
+    }
+
+    /// An `exclude` that can match nothing is a slip, unless parameters decide about it.
+    fn excluded_value(&mut self, axes: &[(String, Vec<Value>)], axis: &str, span: Span, value: &Node) {
+        let Some((_, values)) = axes.iter().find(|(name, _)| name == axis) else {
+            let hint = suggest::hint(axis, axes.iter().map(|(name, _)| name.as_str()), "axes");
+            self.report(span, format!("the matrix has no axis `{axis}` to exclude from"), hint);
+            return;
+        };
+        if !value.computed && value.data != Data::Unknown && !values.contains(&value.to_value(&Value::Null)) {
+            let shown: Vec<_> = values.iter().take(12).map(scalar::in_address).collect();
+            let hint = format!("its values are {}", shown.join(", "));
+            self.report(value.span, format!("the axis `{axis}` does not have {}", value.describe()), hint);
+        }
+    }
+
+    fn cells(&mut self, draft: &DraftMatrix, matrix: &Matrix) -> Option<Vec<Cell>> {
+        let combinations = matrix.combinations();
+        let Some(count) = combinations.filter(|count| *count <= MAX_CELLS) else {
+            let sizes: Vec<_> = matrix.axes.iter().map(|(_, values)| values.len().to_string()).collect();
+            let count = combinations.map_or("more cells than can be counted".into(), |count| format!("{count} cells"));
+            let message = format!("the matrix has {} = {count}, and at most {MAX_CELLS} are run", sizes.join(" x "));
+            self.report(draft.span, message, "take fewer values, or split the sweep over several files".to_owned());
+            return None;
+        };
+        let comparisons = count.saturating_mul(matrix.include.len() + matrix.exclude.len());
+        if comparisons > MAX_COMPARISONS {
+            let message = format!("{count} cells are too many for so many `include` and `exclude` entries");
+            self.report(draft.span, message, "take fewer of either".to_owned());
+            return None;
+        }
+        let cells = matrix.cells();
+        if cells.is_empty() {
+            self.report(draft.span, "no cell is left in the matrix", "exclude less of it".to_owned());
+            return None;
+        }
+        let mut seen = BTreeSet::new();
+        for cell in &cells {
+            if !seen.insert(cell.iter().map(|(axis, value)| (axis, canonical(value))).collect::<Vec<_>>()) {
+                let message = format!("`include` makes the cell `{}` twice", shown_cell(cell));
+                self.report(draft.span, message, "keep one of the entries".to_owned());
+                return None;
+            }
+        }
+        Some(cells)
+    }
+}
+
+/// Tells values apart as strictly as the cache does.
+fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    crate::key::write_canonical(value, &mut text);
+    text
+}
+
+fn shown_cell(cell: &Cell) -> String {
+    cell.iter().map(|(axis, value)| format!("{axis}={}", scalar::in_address(value))).collect::<Vec<_>>().join(",")
+}
+
+/// `train[chunk=64,states=16]#2`.
+fn address(job: &str, matrix: &Cell, replicate: Option<u32>) -> String {
+    let cell = if matrix.is_empty() { String::new() } else { format!("[{}]", shown_cell(matrix)) };
+    let replicate = replicate.map(|number| format!("#{number}")).unwrap_or_default();
+    format!("{job}{cell}{replicate}")
+}
+
+/// The tasks of one job, behind those of the jobs before it. `needs` and the settings are still to come.
+pub(crate) fn tasks(
+    reader: &mut Reader<'_>,
+    draft: &DraftJob,
+    strategy: &Strategy,
+    upstream: &[usize],
+    before: &[Task],
+) -> Option<Vec<Task>> {
+    let own = strategy.cells.clone().unwrap_or_else(|| vec![Cell::new()]);
+    let upstream: Vec<Option<usize>> = match draft.each.is_empty() {
+        true => vec![None],
+        false => upstream.iter().copied().map(Some).collect(),
+    };
+    let count = own.len().saturating_mul(upstream.len()).saturating_mul(strategy.replicates.unwrap_or(1) as usize);
+    if count.saturating_add(before.len()) > MAX_TASKS {
+        let message = format!("with the {count} tasks of `{}` the file has more than {MAX_TASKS}", draft.name.name);
+        reader.report(draft.name.span, message, "take fewer values or replicates".to_owned());
+        return None;
+    }
+    let known = reader.problems.len();
+    let replicates: Vec<Option<u32>> = match strategy.replicates {
+        Some(count) => (1..=count).map(Some).collect(),
+        None => vec![None],
+    };
+    let mut tasks = Vec::with_capacity(count);
+    for replicate in replicates {
+        for each in &upstream {
+            let parent = each.and_then(|place| before.get(place));
+            let Some((inherited, replicate)) = inherit(reader, draft, strategy, parent, replicate) else { break };
+            for cell in &own {
+                let mut matrix = inherited.clone();
+                matrix.extend(cell.clone());
+                tasks.push(task(draft, matrix, replicate, *each, strategy));
+            }
+        }
+    }
+    if tasks.iter().any(|task| lineage(task.each, before).count() > MAX_LINEAGE) {
+        let message = format!("more than {MAX_LINEAGE} jobs are derived from one another in a row");
+        reader.report(draft.name.span, message, None);
+    }
+    (reader.problems.len() == known).then_some(tasks)
+}
+
+/// The matrix values and the replicate that come from the upstream task. `None` if they clash with the job's own.
+fn inherit(
+    reader: &mut Reader<'_>,
+    draft: &DraftJob,
+    strategy: &Strategy,
+    parent: Option<&Task>,
+    replicate: Option<u32>,
+) -> Option<(Cell, Option<u32>)> {
+    let Some(parent) = parent else { return Some((Cell::new(), replicate)) };
+    let mut matrix = parent.matrix.clone();
+    let span = draft.each.first().map_or(draft.name.span, |name| name.span);
+    if draft.each.len() > 1 && matrix.insert("job".into(), Value::from(parent.job.as_str())).is_some() {
+        let message = format!("`each` adds the axis `job` here, which `{}` has already", parent.job);
+        reader.report(span, message, "list one job, or rename that axis".to_owned());
+        return None;
+    }
+    let own_axes = strategy.cells.iter().flatten().flat_map(Cell::keys);
+    if let Some(axis) = own_axes.into_iter().find(|axis| matrix.contains_key(*axis)) {
+        let message = format!("the axis `{axis}` is inherited from `{}` through `each`", parent.job);
+        let span = draft.matrix.as_ref().map_or(span, |matrix| matrix.span);
+        reader.report(span, message, "take it out of this matrix, or rename it".to_owned());
+        return None;
+    }
+    if parent.replicate.is_some() && replicate.is_some() {
+        let span = draft.replicates.as_ref().map_or(span, Template::span);
+        let message = format!("the replicates are inherited from `{}` through `each`", parent.job);
+        reader.report(span, message, "take `replicates` away here".to_owned());
+        return None;
+    }
+    Some((matrix, parent.replicate.or(replicate)))
+}
+
+fn task(draft: &DraftJob, matrix: Cell, replicate: Option<u32>, each: Option<usize>, strategy: &Strategy) -> Task {
+    Task {
+        address: address(&draft.name.name, &matrix, replicate),
+        job: draft.name.name.clone(),
+        kind: draft.uses.as_ref().map(|uses| uses.name.clone()).unwrap_or_default(),
+        matrix,
+        replicate,
+        needs: Vec::new(),
+        each,
+        resources: vec![Resource::default()],
+        retry: Retry::default(),
+        timeout: DEFAULT_TIMEOUT,
+        max_parallel: strategy.max_parallel,
+    }
+}
+
+/// The tasks that a task is derived from, the nearest first.
+pub(crate) fn lineage(each: Option<usize>, tasks: &[Task]) -> impl Iterator<Item = usize> {
+    std::iter::successors(each, |&place| tasks.get(place).and_then(|task| task.each))
+}
+
+/// What `each` is in an expression, as far as it is known before anything has run.
+pub(crate) fn view(task: &Task, above: Option<&minijinja::Value>) -> BTreeMap<&'static str, minijinja::Value> {
+    let mut view = BTreeMap::from([
+        ("job", minijinja::Value::from(task.job.as_str())),
+        ("address", minijinja::Value::from(task.address.as_str())),
+        ("matrix", minijinja::Value::from(minijinja::value::Serde(&task.matrix))),
+        ("replicate", minijinja::Value::from(task.replicate.unwrap_or(1))),
+    ]);
+    if let Some(above) = above {
+        view.insert("each", above.clone());
+    }
+    view
+}

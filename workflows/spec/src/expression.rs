@@ -1,0 +1,325 @@
+//! Texts with expressions in them: `${{ matrix.states * 2 }}` alone keeps its type, `run-${{ replicate }}` is a text.
+
+use std::sync::Arc;
+
+use minijinja::{ErrorKind, Expression};
+use serde_json::Value;
+
+use crate::language::{self, LANGUAGE};
+use crate::node::Node;
+use crate::problem::Problem;
+use crate::source::{Source, Span};
+use crate::suggest;
+use crate::token::{self, Kind, Names, Step, Token};
+
+/// The longest expression, in bytes.
+const MAX_LENGTH: usize = 1_000;
+
+/// A text with at least one expression.
+#[derive(Debug, Clone)]
+pub(crate) struct Text {
+    /// The whole scalar.
+    pub span: Span,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Literal(String),
+    Computed(Arc<Computed>),
+}
+
+/// One expression.
+#[derive(Debug)]
+pub(crate) struct Computed {
+    /// From `${{` to `}}`.
+    pub span: Span,
+    /// The variables that it uses, with their places in the file.
+    pub paths: Vec<Path>,
+    code: Expression<'static, 'static>,
+}
+
+/// A variable with the names behind it, such as `needs.data.outputs.dataset`.
+#[derive(Debug, Clone)]
+pub(crate) struct Path {
+    pub root: Name,
+    pub steps: Vec<Name>,
+    /// Whether a step follows that is computed, as in `params[matrix.key]`.
+    pub open: bool,
+}
+
+/// A name with its place in the file.
+#[derive(Debug, Clone)]
+pub(crate) struct Name {
+    pub name: String,
+    pub span: Span,
+}
+
+/// Why an expression has no value.
+#[derive(Debug)]
+pub(crate) struct EvaluationError {
+    pub span: Span,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Text {
+    /// Takes a scalar apart; `None` if no expression is in it, or if what is there was refused.
+    pub fn parse(source: &Source, node: &Node, problems: &mut Vec<Problem>) -> Option<Text> {
+        let text = node.as_str()?;
+        let mut parts = Vec::new();
+        let mut from = 0;
+        let known = problems.len();
+        while let Some(found) = text[from..].find("${{") {
+            let start = from + found;
+            if start > from {
+                parts.push(Part::Literal(text[from..start].to_owned()));
+            }
+            let place = Place { source, node, text, offset: start + 3 };
+            let (tokens, end) = token::scan(&text[place.offset..]);
+            let Some(length) = end else {
+                let hint = "end the expression with `}}`".to_owned();
+                problems.push(source.problem(place.span(0, 0, 3), "`${{` without `}}`", Some(hint)));
+                return None;
+            };
+            from = place.offset + length + 2;
+            if let Some(computed) = compile(&place, &text[place.offset..place.offset + length], &tokens, problems) {
+                parts.push(Part::Computed(Arc::new(computed)));
+            }
+        }
+        if from < text.len() {
+            parts.push(Part::Literal(text[from..].to_owned()));
+        }
+        let refused = problems.len() > known;
+        (!refused && from > 0).then_some(Text { span: node.span, parts })
+    }
+
+    /// The expressions in it.
+    pub fn computed(&self) -> impl Iterator<Item = &Arc<Computed>> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Computed(computed) => Some(computed),
+            Part::Literal(_) => None,
+        })
+    }
+
+    /// The value: of whatever type if one expression is all there is (blanks around it do not count), else a text.
+    pub fn evaluate(&self, scope: &minijinja::Value) -> Result<Value, EvaluationError> {
+        let mut alone = self.parts.iter().filter(|part| !matches!(part, Part::Literal(text) if text.trim().is_empty()));
+        if let (Some(Part::Computed(computed)), None) = (alone.next(), alone.next()) {
+            return computed.evaluate(scope, language::to_json);
+        }
+        let mut whole = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => whole.push_str(text),
+                Part::Computed(computed) => whole.push_str(&computed.evaluate(scope, language::text_of)?),
+            }
+            if whole.len() > language::MAX_TEXT {
+                let message = "the text has more than 64 KiB with its expressions filled in".to_owned();
+                return Err(EvaluationError { span: self.span, message, hint: None });
+            }
+        }
+        Ok(Value::String(whole))
+    }
+}
+
+impl Computed {
+    /// Whether its value is known only when other tasks have run.
+    pub fn waits(&self) -> bool {
+        self.paths.iter().any(|path| match path.root.name.as_str() {
+            "needs" => true,
+            "each" => {
+                let step = path.steps.iter().find(|step| step.name != "each");
+                step.is_none_or(|step| step.name == "outputs")
+            }
+            _ => false,
+        })
+    }
+
+    fn evaluate<T>(
+        &self,
+        scope: &minijinja::Value,
+        convert: fn(&minijinja::Value) -> Result<T, minijinja::Error>,
+    ) -> Result<T, EvaluationError> {
+        let value = self.code.eval(scope.clone());
+        value.and_then(|value| convert(&value)).map_err(|error| self.explain(&error))
+    }
+
+    fn explain(&self, error: &minijinja::Error) -> EvaluationError {
+        let detail = error.detail().unwrap_or("");
+        let (message, hint) = match error.kind() {
+            ErrorKind::OutOfFuel => ("the expression takes too long".to_owned(), None),
+            ErrorKind::UndefinedError => {
+                let names: Vec<_> = self.paths.iter().map(Path::text).collect();
+                let names = if names.is_empty() { "its result".to_owned() } else { suggest::list(&names) };
+                (
+                    format!("the expression has no value: {names} is not defined here"),
+                    Some("give it a value everywhere, or write `NAME | default(VALUE)`".to_owned()),
+                )
+            }
+            _ if detail.is_empty() => (error.kind().to_string(), None),
+            _ => (detail.to_owned(), None),
+        };
+        EvaluationError { span: self.span, message, hint }
+    }
+}
+
+impl Path {
+    /// As it was written, more or less.
+    pub fn text(&self) -> String {
+        let steps = self.steps.iter().map(|step| format!(".{}", step.name)).collect::<String>();
+        format!("{}{steps}", self.root.name)
+    }
+
+    /// The steps' names.
+    pub fn names(&self) -> Vec<&str> {
+        self.steps.iter().map(|step| step.name.as_str()).collect()
+    }
+}
+
+/// Where an expression stands.
+struct Place<'a> {
+    source: &'a Source,
+    node: &'a Node,
+    /// The scalar's value.
+    text: &'a str,
+    /// Where the expression begins in the value, behind `${{`, in bytes.
+    offset: usize,
+}
+
+impl Place<'_> {
+    /// The place of some bytes of the expression; the whole scalar if it cannot be found, as in a text with escapes.
+    fn span(&self, before: usize, from: usize, to: usize) -> Span {
+        let start = self.offset - 3 + before + from;
+        let wanted = self.text.get(start..start + (to - from)).unwrap_or_default();
+        let length = wanted.chars().count();
+        let raw = self.source.slice(self.node.span);
+        let Some(offset) = raw_offset(raw, self.text, start) else { return self.node.span };
+        let span = self.source.within(self.node.span, offset, length);
+        if self.source.slice(span) == wanted { span } else { Span { length: 3, ..self.whole_or(span) } }
+    }
+
+    /// An expression over several lines is underlined where it begins; anything else that does not fit, as a whole.
+    fn whole_or(&self, span: Span) -> Span {
+        if self.source.slice(Span { length: 3, ..span }) == "${{" { span } else { self.node.span }
+    }
+
+    fn name(&self, step: &Step) -> Name {
+        Name { name: step.name.clone(), span: self.span(3, step.at.start, step.at.end) }
+    }
+}
+
+/// How many characters of the source stand before a place of the value: escapes, folds and indentation differ.
+fn raw_offset(raw: &str, text: &str, start: usize) -> Option<usize> {
+    let raw: Vec<char> = raw.chars().collect();
+    let mut at = match raw.first()? {
+        '\'' | '"' => 1,
+        '|' | '>' => raw.iter().position(|c| *c == '\n')?,
+        _ => 0,
+    };
+    for c in text.get(..start)?.chars() {
+        while *raw.get(at)? != c {
+            let folded = c == ' ' && matches!(raw[at], '\n' | '\r');
+            if folded {
+                break;
+            }
+            // A quote or a backslash before the character meant, or blanks that folding took away.
+            at += 1;
+        }
+        at += 1;
+    }
+    while text.get(start..)?.chars().next()? != *raw.get(at)? {
+        at += 1;
+    }
+    Some(at)
+}
+
+/// Compiles one expression, or says what is wrong with it.
+fn compile(place: &Place<'_>, text: &str, tokens: &[Token], problems: &mut Vec<Problem>) -> Option<Computed> {
+    let whole = place.span(0, 0, text.len() + 5);
+    let mut refuse = |span: Span, message: String, hint: Option<String>| {
+        problems.push(place.source.problem(span, message, hint));
+    };
+    if tokens.is_empty() {
+        refuse(whole, "the expression is empty".into(), Some("write a name, such as `${{ params.seed }}`".into()));
+        return None;
+    }
+    if text.len() > MAX_LENGTH {
+        let hint = "compute it in parts, through `params`".to_owned();
+        refuse(whole, format!("an expression has at most {MAX_LENGTH} bytes, this one {}", text.len()), Some(hint));
+        return None;
+    }
+    if let Some(token) = tokens.iter().find(|token| token.kind == Kind::Stray) {
+        let span = place.span(3, token.at.start, token.at.end);
+        let written = text[token.at.clone()].to_owned();
+        let (message, hint) = foreign(&written);
+        refuse(span, message, hint);
+        return None;
+    }
+    let names = token::names(tokens);
+    let wrong = unknown_words(&names);
+    for (at, message, hint) in &wrong {
+        refuse(place.span(3, at.start, at.end), message.clone(), hint.clone());
+    }
+    if !wrong.is_empty() {
+        return None;
+    }
+    let guarded = token::guard_products(text, tokens, language::NUMBER);
+    match LANGUAGE.compile_expression_owned(guarded) {
+        Ok(code) => {
+            let path = |path: &token::Path| Path {
+                root: place.name(&path.root),
+                steps: path.steps.iter().map(|step| place.name(step)).collect(),
+                open: path.open,
+            };
+            Some(Computed { span: whole, paths: names.paths.iter().map(path).collect(), code })
+        }
+        Err(error) => {
+            let detail = error.detail().unwrap_or("syntax error").to_owned();
+            refuse(whole, format!("the expression cannot be read: {detail}"), None);
+            None
+        }
+    }
+}
+
+/// Signs of other languages.
+fn foreign(written: &str) -> (String, Option<String>) {
+    let hint = match written.chars().next() {
+        Some('&') => Some("write `and`"),
+        Some('!') => Some("write `not`"),
+        Some('"' | '\'') => Some("close the quote"),
+        Some('$') => Some("inside `${{ }}` names are written plainly"),
+        Some('?') => Some("write `A if CONDITION else B`"),
+        _ => None,
+    };
+    (format!("`{}` does not belong into an expression", crate::scalar::shorten(written, 20)), hint.map(str::to_owned))
+}
+
+type Wrong = (std::ops::Range<usize>, String, Option<String>);
+
+/// Functions, filters and tests that do not exist.
+fn unknown_words(names: &Names) -> Vec<Wrong> {
+    let groups = [
+        (&names.functions, language::FUNCTIONS, "function"),
+        (&names.filters, language::FILTERS, "filter"),
+        (&names.tests, language::TESTS, "test"),
+    ];
+    let mut wrong = Vec::new();
+    for (used, known, what) in groups {
+        for step in used.iter().filter(|step| !known.contains(&step.name.as_str())) {
+            let hint = match (what, suggest::nearest(&step.name, known.iter().copied())) {
+                (_, Some(name)) => format!("did you mean `{name}`?"),
+                ("function", None) if language::FILTERS.contains(&step.name.as_str()) => {
+                    format!("`{0}` is a filter: write `VALUE | {0}`", step.name)
+                }
+                (_, None) => format!("known {what}s: {}", suggest::list(known)),
+            };
+            wrong.push((step.at.clone(), format!("unknown {what} `{}`", step.name), Some(hint)));
+        }
+    }
+    for at in &names.slices {
+        let hint = "use `first`, `last` or an index such as `[0]`".to_owned();
+        wrong.push((at.clone(), "slices are not supported in expressions".into(), Some(hint)));
+    }
+    wrong
+}

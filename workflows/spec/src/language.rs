@@ -1,0 +1,264 @@
+//! What an expression may call, and how it is evaluated: a small part of minijinja, with bounds.
+//!
+//! An expression cannot loop and binds no names, so that its cost is bounded by its length, the fuel, and the sizes of
+//! what it starts from, once nothing in it can multiply sizes: `*` takes numbers only, `range` and `join` are bounded,
+//! and there is no `replace`.
+
+use std::sync::LazyLock;
+
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, filters, tests};
+use serde_json::Value as Json;
+
+use crate::node::MAX_NODES;
+
+/// Instructions that one evaluation may take.
+const FUEL: u64 = 10_000;
+/// The longest list that `range` makes.
+const MAX_RANGE: i64 = 10_000;
+/// The longest text that an expression makes, in bytes.
+pub(crate) const MAX_TEXT: usize = 64 << 10;
+/// How deep a computed value may be nested.
+const MAX_DEPTH: usize = 32;
+
+/// The filter that [`crate::token::guard_products`] puts behind factors.
+pub(crate) const NUMBER: &str = "__number";
+
+/// The filters, for messages. Each is minijinja's own of that name, but for `int`, `float` and `join`.
+pub(crate) const FILTERS: &[&str] = &[
+    "abs",
+    "default",
+    "first",
+    "float",
+    "int",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "round",
+    "selectattr",
+    "sort",
+    "string",
+    "sum",
+    "trim",
+    "unique",
+    "upper",
+];
+
+/// The tests behind `is`.
+pub(crate) const TESTS: &[&str] = &[
+    "defined",
+    "undefined",
+    "none",
+    "number",
+    "string",
+    "mapping",
+    "sequence",
+    "odd",
+    "even",
+    "true",
+    "false",
+    "in",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+];
+
+/// The functions.
+pub(crate) const FUNCTIONS: &[&str] = &["range"];
+
+/// The one environment of all expressions.
+pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut language = Environment::empty();
+    language.set_undefined_behavior(UndefinedBehavior::Strict);
+    language.set_fuel(Some(FUEL));
+    add_filters(&mut language);
+    add_tests(&mut language);
+    language.add_function("range", range);
+    language
+});
+
+fn add_filters(language: &mut Environment<'static>) {
+    language.add_filter(NUMBER, number);
+    language.add_filter("abs", filters::abs);
+    language.add_filter("default", filters::default);
+    language.add_filter("first", filters::first);
+    language.add_filter("float", float);
+    language.add_filter("int", int);
+    language.add_filter("join", join);
+    language.add_filter("last", filters::last);
+    language.add_filter("length", filters::length);
+    language.add_filter("list", filters::list);
+    language.add_filter("lower", filters::lower);
+    language.add_filter("map", filters::map);
+    language.add_filter("max", filters::max);
+    language.add_filter("min", filters::min);
+    language.add_filter("round", filters::round);
+    language.add_filter("selectattr", filters::selectattr);
+    language.add_filter("sort", filters::sort);
+    language.add_filter("string", filters::string);
+    language.add_filter("sum", filters::sum);
+    language.add_filter("trim", filters::trim);
+    language.add_filter("unique", filters::unique);
+    language.add_filter("upper", filters::upper);
+}
+
+fn add_tests(language: &mut Environment<'static>) {
+    language.add_test("defined", tests::is_defined);
+    language.add_test("undefined", tests::is_undefined);
+    language.add_test("none", tests::is_none);
+    language.add_test("number", tests::is_number);
+    language.add_test("string", tests::is_string);
+    language.add_test("mapping", tests::is_mapping);
+    language.add_test("sequence", tests::is_sequence);
+    language.add_test("odd", tests::is_odd);
+    language.add_test("even", tests::is_even);
+    language.add_test("true", tests::is_true);
+    language.add_test("false", tests::is_false);
+    language.add_test("in", tests::is_in);
+    language.add_test("eq", tests::is_eq);
+    language.add_test("ne", tests::is_ne);
+    language.add_test("lt", tests::is_lt);
+    language.add_test("le", tests::is_le);
+    language.add_test("gt", tests::is_gt);
+    language.add_test("ge", tests::is_ge);
+}
+
+fn refused(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message.into())
+}
+
+fn number(value: Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::Number | ValueKind::Bool => Ok(value),
+        kind => Err(refused(format!("`*` multiplies numbers, and this is a {kind}"))),
+    }
+}
+
+fn int(value: Value) -> Result<i64, Error> {
+    if let Ok(whole) = i64::try_from(value.clone()) {
+        return Ok(whole);
+    }
+    let number = float(value)?;
+    if number.abs() < 9.0e15 { Ok(number.trunc() as i64) } else { Err(refused("`int` takes numbers up to 9e15")) }
+}
+
+fn float(value: Value) -> Result<f64, Error> {
+    if let Some(text) = value.as_str() {
+        return text.trim().parse().map_err(|_| refused(format!("`{text}` is no number")));
+    }
+    f64::try_from(value.clone()).map_err(|_| refused(format!("a {} is no number", value.kind())))
+}
+
+fn join(values: Value, separator: Option<String>, _: Kwargs, extra: Rest<Value>) -> Result<String, Error> {
+    if !extra.is_empty() {
+        return Err(refused("`join` takes one separator"));
+    }
+    let separator = separator.unwrap_or_default();
+    let mut joined = String::new();
+    for (index, value) in values.try_iter()?.enumerate() {
+        if index > 0 {
+            joined.push_str(&separator);
+        }
+        joined.push_str(&text_of(&value)?);
+        if joined.len() > MAX_TEXT {
+            return Err(refused("the joined text has more than 64 KiB"));
+        }
+    }
+    Ok(joined)
+}
+
+fn range(first: i64, second: Option<i64>, step: Option<i64>) -> Result<Vec<i64>, Error> {
+    let (from, to) = second.map_or((0, first), |second| (first, second));
+    let step = step.unwrap_or(1);
+    let span = i128::from(to) - i128::from(from);
+    let count = if step == 0 { i128::MAX } else { span / i128::from(step) };
+    if count > i128::from(MAX_RANGE) {
+        return Err(refused(format!("`range` makes at most {MAX_RANGE} numbers")));
+    }
+    let mut numbers = Vec::new();
+    let mut next = from;
+    while (step > 0 && next < to) || (step < 0 && next > to) {
+        numbers.push(next);
+        match next.checked_add(step) {
+            Some(after) => next = after,
+            None => break,
+        }
+    }
+    Ok(numbers)
+}
+
+/// A single value as a part of a text.
+pub(crate) fn text_of(value: &Value) -> Result<String, Error> {
+    let json = to_json(value)?;
+    match json {
+        Json::String(text) => Ok(text),
+        Json::Bool(_) | Json::Number(_) => Ok(json.to_string()),
+        Json::Null => Err(refused("nothing cannot be a part of a text")),
+        Json::Array(_) => Err(refused("a list cannot be a part of a text; `join` makes one of it")),
+        Json::Object(map) if map.contains_key("$artifact") => {
+            Err(refused("an artifact cannot be a part of a text: give the expression alone"))
+        }
+        Json::Object(_) => Err(refused("a mapping cannot be a part of a text")),
+    }
+}
+
+/// A result, out of the engine.
+///
+/// # Errors
+/// For what a workflow file could not have said either: nothing defined, numbers beyond 64 bits or not finite, a
+/// value too large.
+pub(crate) fn to_json(value: &Value) -> Result<Json, Error> {
+    let mut left = (MAX_NODES, MAX_NODES * 64);
+    convert(value, MAX_DEPTH, &mut left)
+}
+
+fn convert(value: &Value, depth: usize, left: &mut (usize, usize)) -> Result<Json, Error> {
+    left.0 = left.0.checked_sub(1).ok_or_else(|| refused("the result has too many values"))?;
+    let depth = depth.checked_sub(1).ok_or_else(|| refused("the result is nested too deep"))?;
+    match value.kind() {
+        ValueKind::Undefined => Err(Error::new(ErrorKind::UndefinedError, "this is not defined")),
+        ValueKind::None => Ok(Json::Null),
+        ValueKind::Bool => Ok(Json::Bool(value.is_true())),
+        ValueKind::Number => number_to_json(value),
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            if text.len() > MAX_TEXT {
+                return Err(refused("the result is a text of more than 64 KiB"));
+            }
+            left.1 = left.1.checked_sub(text.len()).ok_or_else(|| refused("the result has too much text"))?;
+            Ok(Json::from(text))
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            value.try_iter()?.map(|item| convert(&item, depth, left)).collect::<Result<Vec<_>, _>>().map(Json::Array)
+        }
+        ValueKind::Map => {
+            let mut map = serde_json::Map::new();
+            for key in value.try_iter()? {
+                map.insert(text_of(&key)?, convert(&value.get_item(&key)?, depth, left)?);
+            }
+            Ok(Json::Object(map))
+        }
+        kind => Err(refused(format!("a {kind} cannot be a value"))),
+    }
+}
+
+fn number_to_json(value: &Value) -> Result<Json, Error> {
+    if value.is_integer() {
+        let signed = i64::try_from(value.clone()).map(Json::from);
+        return signed
+            .or_else(|_| u64::try_from(value.clone()).map(Json::from))
+            .map_err(|_| refused(format!("{value} has more than 64 bits")));
+    }
+    let number = f64::try_from(value.clone())?;
+    serde_json::Number::from_f64(number)
+        .map(Json::Number)
+        .ok_or_else(|| refused(format!("the result is not a finite number but {number}")))
+}

@@ -1,0 +1,257 @@
+//! Whether the names in expressions exist, before anything is evaluated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::draft::Reader;
+use crate::expression::{Computed, Name, Path};
+use crate::kind::OutputKind;
+use crate::source::Span;
+use crate::suggest;
+
+/// Where an expression stands, which decides what it can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// In `strategy`, which decides what cells there are.
+    Strategy,
+    /// In `resources`, `retry` or `timeout-minutes`, which are known before the task runs.
+    Settings,
+    /// In `with`.
+    With,
+}
+
+/// A job as others' expressions see it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Visible {
+    /// `None` if its kind is unknown.
+    pub outputs: Option<&'static [OutputKind]>,
+    pub kind: String,
+    /// Every axis that some cell of it has; `None` if its cells are unknown.
+    pub axes: Option<BTreeSet<String>>,
+    /// The jobs that it is derived from.
+    pub each: Vec<String>,
+}
+
+/// The names that there are for the expressions of one job.
+pub(crate) struct Known<'a> {
+    pub place: Where,
+    pub job: &'a str,
+    pub params: &'a serde_json::Map<String, serde_json::Value>,
+    pub env: &'a BTreeMap<String, String>,
+    /// The jobs that it lists in `needs` or `each`.
+    pub needs: &'a BTreeSet<&'a str>,
+    /// Every job of the file.
+    pub jobs: &'a BTreeMap<&'a str, Visible>,
+}
+
+const ROOTS: &[&str] = &["params", "matrix", "replicate", "needs", "each", "env"];
+
+type Answer = Result<(), (Span, String, Option<String>)>;
+
+/// Reports the unknown names of some expressions; answers where the expressions are that have any.
+pub(crate) fn check(reader: &mut Reader<'_>, computed: &[&Computed], known: &Known<'_>) -> BTreeSet<Span> {
+    let mut wrong = BTreeSet::new();
+    for computed in computed {
+        for path in &computed.paths {
+            if let Err((span, message, hint)) = known.path(path) {
+                reader.report(span, message, hint);
+                wrong.insert(computed.span);
+            }
+        }
+    }
+    wrong
+}
+
+impl Known<'_> {
+    fn path(&self, path: &Path) -> Answer {
+        let root = path.root.name.as_str();
+        let later = match self.place {
+            Where::Strategy => matches!(root, "matrix" | "replicate" | "needs" | "each"),
+            Where::Settings => root == "needs",
+            Where::With => false,
+        };
+        if later {
+            let (place, hint) = match self.place {
+                Where::Strategy => ("`strategy`, which decides what the cells are", "use `params` here"),
+                _ => ("a setting, which must be known before anything runs", "use `params` and `matrix` here"),
+            };
+            return Err((path.root.span, format!("`{root}` cannot be used in {place}"), Some(hint.into())));
+        }
+        match root {
+            "params" => self.one_of(path, self.params.keys().map(String::as_str), "params", "parameter"),
+            "env" => self.one_of(path, self.env.keys().map(String::as_str), "env", "variable"),
+            "matrix" => self.matrix(path, self.job, &path.steps),
+            "replicate" => match path.steps.first() {
+                Some(step) => Err((
+                    step.span,
+                    "`replicate` is a number and has no parts".into(),
+                    Some("write `replicate`".into()),
+                )),
+                None => Ok(()),
+            },
+            "needs" => self.needs(path),
+            "each" => self.each(path),
+            _ => self.unknown_root(&path.root),
+        }
+    }
+
+    fn unknown_root(&self, root: &Name) -> Answer {
+        let name = root.name.as_str();
+        let hint = if self.params.contains_key(name) {
+            format!("a parameter is written `params.{name}`")
+        } else if self.axes(self.job).is_some_and(|axes| axes.contains(name)) {
+            format!("an axis is written `matrix.{name}`")
+        } else if self.jobs.contains_key(name) {
+            format!("a job's outputs are written `needs.{name}.outputs.NAME`")
+        } else if let Some(near) = suggest::nearest(name, ROOTS.iter().copied()) {
+            format!("did you mean `{near}`?")
+        } else {
+            format!("known names: {}; texts go into quotes", suggest::list(ROOTS))
+        };
+        Err((root.span, format!("unknown name `{name}`"), Some(hint)))
+    }
+
+    fn axes(&self, job: &str) -> Option<&BTreeSet<String>> {
+        self.jobs.get(job).and_then(|job| job.axes.as_ref())
+    }
+
+    fn one_of<'k>(&self, path: &Path, known: impl Iterator<Item = &'k str> + Clone, root: &str, what: &str) -> Answer {
+        let Some(step) = path.steps.first() else { return Ok(()) };
+        if known.clone().any(|name| name == step.name) {
+            return Ok(());
+        }
+        let mut hint = suggest::hint(&step.name, known.clone(), &format!("{what}s"));
+        if let Some(name) = hyphenated(&step.name, known) {
+            hint = Some(format!("a name with a hyphen is written `{root}['{name}']`"));
+        } else if root == "env" {
+            hint = Some("only variables that the caller passes on are visible; use `params`".into());
+        }
+        Err((step.span, format!("unknown {what} `{}`", step.name), hint))
+    }
+
+    fn matrix(&self, path: &Path, job: &str, steps: &[Name]) -> Answer {
+        let (Some(axes), Some(step)) = (self.axes(job), steps.first()) else { return Ok(()) };
+        if axes.contains(&step.name) {
+            return Ok(());
+        }
+        if axes.is_empty() {
+            let hint = "add `strategy: {matrix: {..}}` to it".to_owned();
+            return Err((step.span, format!("the job `{job}` has no matrix"), Some(hint)));
+        }
+        let known = axes.iter().map(String::as_str);
+        let mut hint = suggest::hint(&step.name, known.clone(), "axes");
+        if let Some(name) = hyphenated(&step.name, known) {
+            hint = Some(format!("a name with a hyphen is written `{}['{name}']`", path.root.name));
+        }
+        Err((step.span, format!("the job `{job}` has no axis `{}`", step.name), hint))
+    }
+
+    fn needs(&self, path: &Path) -> Answer {
+        let Some(job) = path.steps.first() else {
+            let message = "`needs` must be followed by the name of a job".to_owned();
+            return Err((path.root.span, message, Some("write `needs.JOB.outputs.NAME`".into())));
+        };
+        let name = job.name.as_str();
+        let Some(visible) = self.jobs.get(name) else {
+            let mut hint = suggest::hint(name, self.needs.iter().copied(), "needs of this job");
+            if let Some(whole) = hyphenated(name, self.jobs.keys().copied()) {
+                hint = Some(format!("a name with a hyphen is written `needs['{whole}']`"));
+            }
+            return Err((job.span, format!("unknown job `{name}`"), hint));
+        };
+        if !self.needs.contains(name) {
+            let hint = format!("add it: `needs: [{name}]`");
+            return Err((job.span, format!("`{name}` is not among the needs of `{}`", self.job), Some(hint)));
+        }
+        let what = format!("`needs.{name}`");
+        match path.steps.get(1).map(|step| step.name.as_str()) {
+            Some("cells") => Ok(()),
+            Some("outputs") => outputs(&path.steps[1], path.steps.get(2), path.open, visible, name),
+            _ => Err(member(&path.steps, 1, &what, &["outputs", "cells"])),
+        }
+    }
+
+    fn each(&self, path: &Path) -> Answer {
+        let mut jobs: BTreeSet<&str> = match self.jobs.get(self.job) {
+            Some(job) => job.each.iter().map(String::as_str).collect(),
+            None => BTreeSet::new(),
+        };
+        let mut what = "each".to_owned();
+        for (at, step) in path.steps.iter().enumerate() {
+            if jobs.is_empty() {
+                return Err(underived(&path.root, &what));
+            }
+            let members = ["outputs", "matrix", "job", "replicate", "address", "each"];
+            match step.name.as_str() {
+                "each" => {
+                    let above = jobs.iter().filter_map(|job| self.jobs.get(job)).flat_map(|job| &job.each);
+                    jobs = above.map(String::as_str).collect();
+                    what.push_str(".each");
+                }
+                "outputs" if self.place != Where::With => {
+                    let message = "an output cannot be used in a setting, which must be known before anything runs";
+                    return Err((step.span, message.into(), Some("use `params` and `matrix` here".into())));
+                }
+                "outputs" => {
+                    return jobs.iter().filter_map(|name| Some((name, self.jobs.get(name)?))).try_for_each(
+                        |(name, visible)| outputs(step, path.steps.get(at + 1), path.open, visible, name),
+                    );
+                }
+                "matrix" => {
+                    let rest = path.steps.get(at + 1..).unwrap_or_default();
+                    let mut answers = jobs.iter().map(|job| self.matrix(path, job, rest));
+                    // One of several jobs may have the axis alone; its absence elsewhere shows in the cells.
+                    return if answers.clone().any(|answer| answer.is_ok()) {
+                        Ok(())
+                    } else {
+                        answers.next().unwrap_or(Ok(()))
+                    };
+                }
+                "job" | "replicate" | "address" => return Ok(()),
+                _ => return Err(member(&path.steps, at, &format!("`{what}`"), &members)),
+            }
+        }
+        if jobs.is_empty() { Err(underived(&path.root, &what)) } else { Ok(()) }
+    }
+}
+
+fn underived(root: &Name, what: &str) -> (Span, String, Option<String>) {
+    let hint = "write `strategy: {each: JOB}` to run once for every task of a job".to_owned();
+    (root.span, format!("`{what}` stands for nothing: there is no `strategy.each`"), Some(hint))
+}
+
+/// What is wrong with a step that must be one of a few words.
+fn member(steps: &[Name], at: usize, what: &str, members: &[&str]) -> (Span, String, Option<String>) {
+    match (steps.get(at), steps.last()) {
+        (Some(step), _) => {
+            let hint = suggest::hint(&step.name, members.iter().copied(), &format!("parts of {what}"));
+            (step.span, format!("{what} has no `{}`", step.name), hint)
+        }
+        (None, last) => {
+            let span = last.map_or(Span::default(), |step| step.span);
+            (span, format!("{what} is no value by itself"), Some("write `.outputs.NAME` or `.cells` behind it".into()))
+        }
+    }
+}
+
+/// Whether a job has an output.
+fn outputs(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job: &str) -> Answer {
+    let Some(known) = visible.outputs else { return Ok(()) };
+    let Some(step) = step else {
+        if open {
+            return Ok(());
+        }
+        let hint = suggest::hint("", known.iter().map(|output| output.name), "outputs");
+        return Err((root.span, format!("the outputs of `{job}` are no value by themselves"), hint));
+    };
+    if known.iter().any(|output| output.name == step.name) {
+        return Ok(());
+    }
+    let what = format!("outputs of the kind `{}`", visible.kind);
+    let hint = suggest::hint(&step.name, known.iter().map(|output| output.name), &what);
+    Err((step.span, format!("the job `{job}` has no output `{}`", step.name), hint))
+}
+
+/// The known name with a hyphen of which the expression language took the first part alone.
+fn hyphenated<'k>(part: &str, mut known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    known.find(|name| name.strip_prefix(part).is_some_and(|rest| rest.starts_with('-')))
+}

@@ -1,0 +1,438 @@
+//! YAML as a tree in which every value knows its place in the file.
+//!
+//! YAML 1.2 with its core schema, less what is dangerous or surprising in a file that people write: merge keys, tags
+//! other than `!!str`, numbers with leading zeros, several documents. Anchors and aliases work, within a budget that is
+//! checked before an alias is expanded: nested aliases cannot grow beyond it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
+use serde_json::Value;
+
+use crate::problem::Problem;
+use crate::scalar;
+use crate::source::{Source, Span};
+
+/// The largest file, in bytes.
+pub(crate) const MAX_BYTES: usize = 1 << 20;
+/// The most values in a file, aliases expanded.
+pub(crate) const MAX_NODES: usize = 100_000;
+/// The most text in a file, aliases expanded, in bytes.
+const MAX_TEXT: usize = 4 << 20;
+/// The longest single text, in bytes.
+const MAX_SCALAR: usize = 64 << 10;
+/// How deep values may be nested.
+const MAX_DEPTH: usize = 64;
+/// How many brackets may be open at once. The scanner's own work grows with the square of it.
+const MAX_BRACKETS: usize = 256;
+
+/// A value with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    /// Where it was written. What an expression made stands where the expression does.
+    pub span: Span,
+    pub data: Data,
+    /// Whether an expression made it.
+    pub computed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Data {
+    /// Null, a boolean, a number or a string; never a list or an object.
+    Scalar(Value),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+    /// What an expression will make once other tasks have run.
+    Unknown,
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub key: String,
+    pub key_span: Span,
+    pub value: Node,
+}
+
+impl Node {
+    /// The entry of a map; `None` in anything else.
+    pub fn get(&self, key: &str) -> Option<&Entry> {
+        match &self.data {
+            Data::Map(entries) => entries.iter().find(|entry| entry.key == key),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.data {
+            Data::Scalar(Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Without the places. [`Data::Unknown`] becomes what `unknown` says.
+    pub fn to_value(&self, unknown: &Value) -> Value {
+        match &self.data {
+            Data::Scalar(value) => value.clone(),
+            Data::List(items) => items.iter().map(|item| item.to_value(unknown)).collect(),
+            Data::Map(entries) => {
+                Value::Object(entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value(unknown))).collect())
+            }
+            Data::Unknown => unknown.clone(),
+        }
+    }
+
+    /// A computed value, at the place of its expression.
+    pub fn computed(value: &Value, span: Span) -> Node {
+        let data = match value {
+            Value::Array(items) => Data::List(items.iter().map(|item| Node::computed(item, span)).collect()),
+            Value::Object(map) => Data::Map(
+                map.iter()
+                    .map(|(key, value)| Entry { key: key.clone(), key_span: span, value: Node::computed(value, span) })
+                    .collect(),
+            ),
+            scalar => Data::Scalar(scalar.clone()),
+        };
+        Node { span, data, computed: true }
+    }
+
+    /// As a message calls it.
+    pub fn describe(&self) -> String {
+        match &self.data {
+            Data::Scalar(value) => scalar::describe(value),
+            Data::List(items) if items.is_empty() => "an empty list".into(),
+            Data::List(_) => "a list".into(),
+            Data::Map(_) => "a mapping".into(),
+            Data::Unknown => "a value that is not known yet".into(),
+        }
+    }
+}
+
+/// Reads a file. What is wrong goes into `problems`; `None` if nothing can be made of it at all.
+pub(crate) fn parse(source: &Source, problems: &mut Vec<Problem>) -> Option<Node> {
+    if let Err(problem) = refuse_at_sight(source) {
+        problems.push(*problem);
+        return None;
+    }
+    let mut reader = Reader {
+        source,
+        parser: Parser::new_from_str(source.text()),
+        problems,
+        anchors: BTreeMap::new(),
+        open: BTreeSet::new(),
+        nodes: 0,
+        kept: 0,
+        text: 0,
+    };
+    match reader.document() {
+        Ok(node) => Some(node),
+        Err(problem) => {
+            problems.push(*problem);
+            None
+        }
+    }
+}
+
+/// Limits that hold before anything is parsed.
+fn refuse_at_sight(source: &Source) -> Result<(), Box<Problem>> {
+    let text = source.text();
+    let start = Span { line: 1, column: 1, length: 1 };
+    if text.len() > MAX_BYTES {
+        let message = format!("the file has {} bytes, and at most {MAX_BYTES} (1 MiB) are read", text.len());
+        return Err(Box::new(source.problem(start, message, Some("is this a workflow file?".into()))));
+    }
+    let (mut open, mut line, mut column) = (0_usize, 1, 0);
+    for c in text.chars() {
+        column += 1;
+        match c {
+            '[' | '{' => open += 1,
+            ']' | '}' => open = open.saturating_sub(1),
+            '\n' => (line, column) = (line + 1, 0),
+            _ => {}
+        }
+        if open > MAX_BRACKETS {
+            let span = Span { line, column, length: 1 };
+            let message = format!("more than {MAX_BRACKETS} brackets are open here");
+            return Err(Box::new(source.problem(span, message, Some("close some of them first".into()))));
+        }
+    }
+    Ok(())
+}
+
+/// A finished anchored value: what an alias stands for, and what it costs.
+struct Anchored {
+    node: Node,
+    nodes: usize,
+    text: usize,
+    depth: usize,
+}
+
+struct Reader<'a, 'p> {
+    source: &'a Source,
+    parser: Parser<'a, StrInput<'a>>,
+    problems: &'p mut Vec<Problem>,
+    anchors: BTreeMap<usize, Anchored>,
+    /// Anchors whose values are not finished.
+    open: BTreeSet<usize>,
+    /// Values so far, aliases expanded.
+    nodes: usize,
+    /// Values kept for aliases so far.
+    kept: usize,
+    /// Bytes of text so far, aliases expanded.
+    text: usize,
+}
+
+type Fatal<T> = Result<T, Box<Problem>>;
+
+impl<'a> Reader<'a, '_> {
+    fn document(&mut self) -> Fatal<Node> {
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamStart | Event::DocumentStart(_) => {}
+                Event::StreamEnd => {
+                    let hint = "begin with `jobs:`; `assay schema` prints what a workflow file may hold";
+                    let start = Span { line: 1, column: 1, length: 1 };
+                    return Err(self.fatal(start, "the file is empty", Some(hint)));
+                }
+                event => {
+                    let node = self.node(event, span, 0)?;
+                    self.end()?;
+                    return Ok(node);
+                }
+            }
+        }
+    }
+
+    /// Nothing but the end may follow the first document.
+    fn end(&mut self) -> Fatal<()> {
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamEnd => return Ok(()),
+                Event::DocumentStart(_) => {
+                    let hint = "one file holds one workflow: move what follows `---` to a file of its own";
+                    return Err(self.fatal(Span { length: 3, ..span }, "a second document begins here", Some(hint)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn next(&mut self) -> Fatal<(Event<'a>, Span)> {
+        match self.parser.next_event() {
+            Some(Ok((event, span))) => {
+                let length = span.end.index().saturating_sub(span.start.index());
+                Ok((event, Span { line: span.start.line(), column: span.start.col() + 1, length }))
+            }
+            Some(Err(error)) => Err(self.syntax(&error)),
+            None => Err(self.fatal(Span { line: 1, column: 1, length: 1 }, "the file ends too early", None)),
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Fatal<Node> {
+        self.charge(1, 0, span)?;
+        if depth >= MAX_DEPTH {
+            let message = format!("values are nested more than {MAX_DEPTH} deep");
+            return Err(self.fatal(span, &message, None));
+        }
+        let before = (self.nodes - 1, self.text);
+        let (anchor, node) = match event {
+            Event::Scalar(text, style, anchor, tag) => (anchor, self.scalar(&text, style, tag.as_deref(), span)?),
+            Event::SequenceStart(anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), span);
+                self.open.insert(anchor);
+                (anchor, self.list(span, depth)?)
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), span);
+                self.open.insert(anchor);
+                (anchor, self.map(span, depth)?)
+            }
+            Event::Alias(anchor) => return self.alias(anchor, span, depth),
+            _ => return Err(self.fatal(span, "a value is missing here", None)),
+        };
+        if anchor != 0 {
+            self.open.remove(&anchor);
+            let (nodes, text) = (self.nodes - before.0, self.text - before.1);
+            let depth = depth_of(&node);
+            // Anchors within anchors keep a copy each, so that these count as well.
+            self.kept = self.kept.saturating_add(nodes);
+            if self.kept > MAX_NODES {
+                let message = format!("the values behind anchors are more than {MAX_NODES} in all");
+                return Err(self.fatal(span, &message, Some("a sweep is written as a matrix, not as copies")));
+            }
+            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, text, depth });
+        }
+        Ok(node)
+    }
+
+    fn list(&mut self, start: Span, depth: usize) -> Fatal<Node> {
+        let mut items = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::SequenceEnd) {
+                let span = self.container_span(start, span, items.first().map(|item: &Node| item.span));
+                return Ok(Node { span, data: Data::List(items), computed: false });
+            }
+            items.push(self.node(event, span, depth + 1)?);
+        }
+    }
+
+    fn map(&mut self, start: Span, depth: usize) -> Fatal<Node> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut known: BTreeMap<String, Span> = BTreeMap::new();
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::MappingEnd) {
+                let span = self.container_span(start, span, entries.first().map(|entry| entry.key_span));
+                return Ok(Node { span, data: Data::Map(entries), computed: false });
+            }
+            let key = self.key(event, span, depth + 1)?;
+            let (event, value_span) = self.next()?;
+            let value = self.node(event, value_span, depth + 1)?;
+            let Some(key) = key else { continue };
+            if let Some(first) = known.get(&key) {
+                let hint = format!("it is given first on line {}; keep one of them", first.line);
+                self.report(span, format!("the key `{key}` is given twice"), Some(hint));
+                continue;
+            }
+            known.insert(key.clone(), span);
+            entries.push(Entry { key, key_span: span, value });
+        }
+    }
+
+    /// A key; `None` if it was refused.
+    fn key(&mut self, event: Event<'a>, span: Span, depth: usize) -> Fatal<Option<String>> {
+        let Event::Scalar(text, style, anchor, tag) = event else {
+            self.node(event, span, depth)?;
+            self.report(span, "a key must be a plain text", Some("write `key: value`".into()));
+            return Ok(None);
+        };
+        self.charge(1, text.len(), span)?;
+        self.refuse_tag(tag.as_deref(), span);
+        if anchor != 0 {
+            self.report(span, "an anchor on a key does nothing", Some("move it behind the colon".into()));
+        }
+        if text == "<<" && style == ScalarStyle::Plain {
+            let hint = "YAML 1.2 has none: write the keys out, or give the whole value an anchor and use `*name`";
+            self.report(span, "merge keys (`<<`) are not supported", Some(hint.into()));
+            return Ok(None);
+        }
+        if text.contains("${{") {
+            let message = format!("an expression cannot be a key: `{text}`");
+            self.report(span, message, Some("only values are computed; write the key out".into()));
+            return Ok(None);
+        }
+        Ok(Some(text.into_owned()))
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Fatal<Node> {
+        self.charge(0, text.len(), span)?;
+        if text.len() > MAX_SCALAR {
+            let message = format!("this text has {} bytes, and at most {MAX_SCALAR} (64 KiB) are read", text.len());
+            return Err(self.fatal(span, &message, Some("put long texts into a file of their own")));
+        }
+        let textual = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
+        if !textual {
+            self.refuse_tag(tag, span);
+        }
+        let value = if textual || style != ScalarStyle::Plain {
+            Value::from(text)
+        } else {
+            scalar::resolve(text).unwrap_or_else(|(message, hint)| {
+                self.report(span, message, Some(hint));
+                Value::Null
+            })
+        };
+        Ok(Node { span, data: Data::Scalar(value), computed: false })
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Fatal<Node> {
+        if self.open.contains(&anchor) {
+            return Err(self.fatal(span, "this alias stands inside the very value that it repeats", None));
+        }
+        let Some(known) = self.anchors.get(&anchor) else {
+            return Err(self.fatal(span, "this alias has no anchor", None));
+        };
+        let (nodes, text, below) = (known.nodes, known.text, known.depth);
+        // Before the copy is made: what does not fit is never built.
+        self.charge(nodes.saturating_sub(1), text, span)?;
+        if depth + below > MAX_DEPTH {
+            let message = format!("with this alias values are nested more than {MAX_DEPTH} deep");
+            return Err(self.fatal(span, &message, None));
+        }
+        self.anchors.get(&anchor).map(|known| known.node.clone()).ok_or_else(|| self.fatal(span, "no anchor", None))
+    }
+
+    /// Counts what is about to be built.
+    fn charge(&mut self, nodes: usize, text: usize, span: Span) -> Fatal<()> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        self.text = self.text.saturating_add(text);
+        if self.nodes > MAX_NODES || self.text > MAX_TEXT {
+            let message = format!("here the file has more than {MAX_NODES} values or 4 MiB of text, aliases expanded");
+            return Err(self.fatal(span, &message, Some("a sweep is written as a matrix, not as copies")));
+        }
+        Ok(())
+    }
+
+    /// What a message underlines of a list or mapping: all of it on one line between brackets, else where it begins.
+    fn container_span(&self, start: Span, end: Span, first: Option<Span>) -> Span {
+        if self.source.slice(Span { length: 1, ..start }).starts_with(['[', '{']) {
+            return if start.line == end.line { start.to(end) } else { Span { length: 1, ..start } };
+        }
+        first.unwrap_or(Span { length: 1, ..start })
+    }
+
+    fn refuse_tag(&mut self, tag: Option<&Tag>, span: Span) {
+        if let Some(tag) = tag {
+            let hint = "leave it out; a number that shall be a text goes into quotes";
+            self.report(span, format!("the tag `{tag}` means nothing here"), Some(hint.into()));
+        }
+    }
+
+    fn report(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) {
+        self.problems.push(self.source.problem(span, message, hint));
+    }
+
+    fn fatal(&self, span: Span, message: &str, hint: Option<&str>) -> Box<Problem> {
+        Box::new(self.source.problem(span, message, hint.map(str::to_owned)))
+    }
+
+    /// The parser's own words, translated where it is known what people did.
+    fn syntax(&self, error: &ScanError) -> Box<Problem> {
+        let mark = error.marker();
+        let span = Span { line: mark.line().max(1), column: mark.col() + 1, length: 1 };
+        let info = error.info();
+        let said = |part: &str| info.contains(part);
+        let (message, hint) = if said("tab") && !said("digit") {
+            ("a tab stands where YAML wants spaces", "indent with spaces")
+        } else if said("unknown anchor") {
+            ("this alias has no anchor before it", "write `&name` before the value that it shall repeat")
+        } else if said("quoted scalar, found unexpected end") {
+            ("a quote is opened here and never closed", "close it on the same line")
+        } else if said("expected ',' or ']'") || said("expected ',' or '}'") || said("flow construct") {
+            ("a bracket is opened before this place and not closed", "close it, or put a comma between the values")
+        } else if said("simple key expect") {
+            ("a key without a colon", "write `key: value`")
+        } else if said("block mapping, did not find expected key") || said("block collection") || said("indentation") {
+            ("this line does not fit the lines above", "indent it like its neighbours")
+        } else if said("mapping values are not allowed") {
+            ("a second `: ` in one line", "put the text that holds `: ` into quotes")
+        } else if said("unknown escape") {
+            ("no such escape", "use single quotes for texts with backslashes")
+        } else {
+            (info, "see https://yaml.org/spec/1.2.2 for the syntax, or compare with a shipped workflow")
+        };
+        Box::new(self.source.problem(span, format!("not valid YAML: {message}"), Some(hint.to_owned())))
+    }
+}
+
+fn depth_of(node: &Node) -> usize {
+    let deepest = match &node.data {
+        Data::List(items) => items.iter().map(depth_of).max(),
+        Data::Map(entries) => entries.iter().map(|entry| depth_of(&entry.value)).max(),
+        Data::Scalar(_) | Data::Unknown => None,
+    };
+    1 + deepest.unwrap_or(0)
+}

@@ -1,0 +1,175 @@
+//! A value with expressions in it, ready to be filled in once for every task.
+
+use crate::expression::{Computed, EvaluationError, Text};
+use crate::node::{Data, Entry, Node};
+use crate::problem::Problem;
+use crate::source::{Source, Span};
+
+/// A YAML value whose texts are compiled.
+#[derive(Debug, Clone)]
+pub(crate) enum Template {
+    /// No expression is in it.
+    Fixed(Node),
+    Text(Text),
+    List(Span, Vec<Template>),
+    Map(Span, Vec<Slot>),
+}
+
+/// A key and its value.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    key: String,
+    key_span: Span,
+    value: Template,
+}
+
+/// Which expressions can be evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Before anything has run: what depends on outputs becomes [`Data::Unknown`].
+    Check,
+    /// When everything that the task needs has finished.
+    Resolve,
+}
+
+impl Template {
+    /// Compiles the texts of a value. A text that is refused is as good as unknown.
+    pub fn compile(source: &Source, node: &Node, problems: &mut Vec<Problem>) -> Template {
+        match &node.data {
+            Data::Scalar(_) => {
+                let before = problems.len();
+                match Text::parse(source, node, problems) {
+                    Some(text) => Template::Text(text),
+                    None if problems.len() > before => Template::Fixed(Node { data: Data::Unknown, ..node.clone() }),
+                    None => Template::Fixed(node.clone()),
+                }
+            }
+            Data::Unknown => Template::Fixed(node.clone()),
+            Data::List(items) => {
+                let items: Vec<_> = items.iter().map(|item| Template::compile(source, item, problems)).collect();
+                if items.iter().all(Template::is_plain) {
+                    return Template::Fixed(node.clone());
+                }
+                Template::List(node.span, items)
+            }
+            Data::Map(entries) => {
+                let slots: Vec<_> = entries
+                    .iter()
+                    .map(|Entry { key, key_span, value }| Slot {
+                        key: key.clone(),
+                        key_span: *key_span,
+                        value: Template::compile(source, value, problems),
+                    })
+                    .collect();
+                if slots.iter().all(|slot| slot.value.is_plain()) {
+                    return Template::Fixed(node.clone());
+                }
+                Template::Map(node.span, slots)
+            }
+        }
+    }
+
+    pub fn is_fixed(&self) -> bool {
+        matches!(self, Template::Fixed(_))
+    }
+
+    /// Whether it is just what was written: neither an expression, nor one that was refused.
+    fn is_plain(&self) -> bool {
+        matches!(self, Template::Fixed(node) if node.data != Data::Unknown)
+    }
+
+    pub fn span(&self) -> Span {
+        match self {
+            Template::Fixed(node) => node.span,
+            Template::Text(text) => text.span,
+            Template::List(span, _) | Template::Map(span, _) => *span,
+        }
+    }
+
+    /// How many values it has, roughly: what filling it in costs.
+    pub fn size(&self) -> usize {
+        fn of(node: &Node) -> usize {
+            match &node.data {
+                Data::List(items) => 1 + items.iter().map(of).sum::<usize>(),
+                Data::Map(entries) => 1 + entries.iter().map(|entry| of(&entry.value)).sum::<usize>(),
+                Data::Scalar(_) | Data::Unknown => 1,
+            }
+        }
+        match self {
+            Template::Fixed(node) => of(node),
+            Template::Text(text) => 4 * text.computed().count().max(1),
+            Template::List(_, items) => 1 + items.iter().map(Template::size).sum::<usize>(),
+            Template::Map(_, slots) => 1 + slots.iter().map(|slot| slot.value.size()).sum::<usize>(),
+        }
+    }
+
+    /// Every expression in it, in order.
+    pub fn computed(&self) -> Vec<&Computed> {
+        fn collect<'a>(template: &'a Template, found: &mut Vec<&'a Computed>) {
+            match template {
+                Template::Fixed(_) => {}
+                Template::Text(text) => found.extend(text.computed().map(|computed| &**computed)),
+                Template::List(_, items) => items.iter().for_each(|item| collect(item, found)),
+                Template::Map(_, slots) => slots.iter().for_each(|slot| collect(&slot.value, found)),
+            }
+        }
+        let mut found = Vec::new();
+        collect(self, &mut found);
+        found
+    }
+
+    /// What was written literally; every text with expressions is unknown.
+    pub fn without_computed(&self) -> Node {
+        let literal = |span: Span, data: Data| Node { span, data, computed: false };
+        match self {
+            Template::Fixed(node) => node.clone(),
+            Template::Text(text) => literal(text.span, Data::Unknown),
+            Template::List(span, items) => {
+                literal(*span, Data::List(items.iter().map(Template::without_computed).collect()))
+            }
+            Template::Map(span, slots) => {
+                let entry = |slot: &Slot| Entry {
+                    key: slot.key.clone(),
+                    key_span: slot.key_span,
+                    value: slot.value.without_computed(),
+                };
+                literal(*span, Data::Map(slots.iter().map(entry).collect()))
+            }
+        }
+    }
+
+    /// Evaluates the expressions. One that fails leaves an error and an unknown value.
+    pub fn fill(&self, scope: &minijinja::Value, moment: Moment, errors: &mut Vec<EvaluationError>) -> Node {
+        match self {
+            Template::Fixed(node) => node.clone(),
+            Template::Text(text) => {
+                let unknown = Node { span: text.span, data: Data::Unknown, computed: true };
+                if moment == Moment::Check && text.computed().any(|computed| computed.waits()) {
+                    return unknown;
+                }
+                match text.evaluate(scope) {
+                    Ok(value) => Node::computed(&value, text.span),
+                    Err(error) => {
+                        errors.push(error);
+                        unknown
+                    }
+                }
+            }
+            Template::List(span, items) => {
+                let items = items.iter().map(|item| item.fill(scope, moment, errors)).collect();
+                Node { span: *span, data: Data::List(items), computed: false }
+            }
+            Template::Map(span, slots) => {
+                let entries = slots
+                    .iter()
+                    .map(|slot| Entry {
+                        key: slot.key.clone(),
+                        key_span: slot.key_span,
+                        value: slot.value.fill(scope, moment, errors),
+                    })
+                    .collect();
+                Node { span: *span, data: Data::Map(entries), computed: false }
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The words of an expression: enough of its grammar to find its end, its names and its multiplications.
+//!
+//! minijinja parses and evaluates the expressions. What it does not offer are the places of names, which messages
+//! need, and a bound on `"text" * 100000000`; both are had from the words alone, since an expression binds no names.
+
+use std::ops::Range;
+
+/// A word of an expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub kind: Kind,
+    /// Where in the text, in bytes.
+    pub at: Range<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Name(String),
+    /// A text between quotes, without them; escapes are left as they are.
+    Text(String),
+    Number,
+    Open(char),
+    Close(char),
+    /// Any other sign: `.`, `|`, `*`, `**`, `==`, ...
+    Sign(&'static str),
+    /// A character that begins no word.
+    Stray,
+}
+
+const SIGNS: &[&str] =
+    &["**", "//", "==", "!=", "<=", ">=", "=", "<", ">", "*", "/", "%", "+", "-", "~", "|", ".", ",", ":"];
+
+impl Token {
+    fn is(&self, sign: &str) -> bool {
+        self.kind == Kind::Sign(sign_of(sign))
+    }
+}
+
+/// The one in [`SIGNS`], for its lifetime.
+fn sign_of(sign: &str) -> &'static str {
+    SIGNS.iter().find(|known| **known == sign).copied().unwrap_or("")
+}
+
+/// The words from the beginning of `text` up to `}}` outside of all brackets, and where that stands; up to the end
+/// of `text` and `None` where it does not come.
+pub(crate) fn scan(text: &str) -> (Vec<Token>, Option<usize>) {
+    let mut tokens = Vec::new();
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if depth == 0 && rest.starts_with("}}") {
+            return (tokens, Some(at));
+        }
+        let (kind, length) = match c {
+            c if c.is_whitespace() => {
+                at += c.len_utf8();
+                continue;
+            }
+            '(' | '[' | '{' => {
+                depth += 1;
+                (Kind::Open(c), 1)
+            }
+            ')' | ']' | '}' => {
+                depth = depth.saturating_sub(1);
+                (Kind::Close(c), 1)
+            }
+            '"' | '\'' => quoted(rest, c),
+            c if c.is_ascii_digit() => (Kind::Number, number(rest)),
+            c if c == '_' || c.is_alphabetic() => {
+                let length = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
+                (Kind::Name(rest[..length].to_owned()), length)
+            }
+            c => match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+                Some(sign) => (Kind::Sign(sign), sign.len()),
+                None => (Kind::Stray, c.len_utf8()),
+            },
+        };
+        tokens.push(Token { kind, at: at..at + length });
+        at += length;
+    }
+    (tokens, None)
+}
+
+fn quoted(rest: &str, quote: char) -> (Kind, usize) {
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return (Kind::Text(rest[1..at].to_owned()), at + 1),
+            _ => {}
+        }
+    }
+    (Kind::Stray, rest.len())
+}
+
+/// The length of a number: digits, underscores, letters (`0x1f`, `1e5`), a fraction, a signed exponent.
+fn number(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let mut at = 1;
+    while let Some(&byte) = bytes.get(at) {
+        let before = bytes[at - 1];
+        let fraction = byte == b'.' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
+        let exponent = matches!(byte, b'+' | b'-') && matches!(before, b'e' | b'E') && !rest.starts_with("0x");
+        if !(byte.is_ascii_alphanumeric() || byte == b'_' || fraction || exponent) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// What a name in an expression is followed by: `needs.data.outputs['x']` is `needs` with three steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub root: Step,
+    pub steps: Vec<Step>,
+    /// Whether a step follows that is computed, as in `params[matrix.key]`.
+    pub open: bool,
+}
+
+/// A name with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub name: String,
+    pub at: Range<usize>,
+}
+
+/// The names that an expression uses.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// Variables, in order.
+    pub paths: Vec<Path>,
+    pub functions: Vec<Step>,
+    pub filters: Vec<Step>,
+    pub tests: Vec<Step>,
+    /// Slices such as `[1:3]`, by their colon.
+    pub slices: Vec<Range<usize>>,
+}
+
+const WORDS: &[&str] =
+    &["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False", "None"];
+
+/// Finds the names of an expression.
+pub(crate) fn names(tokens: &[Token]) -> Names {
+    let mut found = Names::default();
+    let mut brackets = Vec::new();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+        at += 1;
+        match &token.kind {
+            Kind::Open(c) => brackets.push(*c),
+            Kind::Close(_) => drop(brackets.pop()),
+            Kind::Sign(":") if brackets.last() == Some(&'[') => found.slices.push(token.at.clone()),
+            Kind::Name(name) => {
+                let step = Step { name: name.clone(), at: token.at.clone() };
+                let next = tokens.get(at);
+                if before.is_some_and(|token| token.is("|")) {
+                    found.filters.push(step);
+                } else if is_test(tokens, at - 1) {
+                    found.tests.push(step);
+                } else if before.is_some_and(|token| token.is(".")) || WORDS.contains(&name.as_str()) {
+                    // An attribute of something computed, or a word of the language.
+                } else if next.is_some_and(|token| token.kind == Kind::Open('(')) {
+                    found.functions.push(step);
+                } else if !next.is_some_and(|token| token.is("=")) {
+                    let path = path(step, &tokens[at..]);
+                    at += path.1;
+                    found.paths.push(path.0);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether the name at this place is behind `is` or `is not`.
+fn is_test(tokens: &[Token], at: usize) -> bool {
+    let word = |back: usize, word: &str| {
+        let token = at.checked_sub(back).and_then(|at| tokens.get(at));
+        token.is_some_and(|token| matches!(&token.kind, Kind::Name(name) if name == word))
+    };
+    let named = |word: &str| matches!(&tokens[at].kind, Kind::Name(name) if name == word);
+    (word(1, "is") && !named("not")) || (word(1, "not") && word(2, "is"))
+}
+
+/// Follows `.name` and `['name']` behind a root; also how many words that took.
+fn path(root: Step, rest: &[Token]) -> (Path, usize) {
+    let mut path = Path { root, steps: Vec::new(), open: false };
+    let mut at = 0;
+    loop {
+        match rest.get(at..).unwrap_or_default() {
+            [dot, Token { kind: Kind::Name(name), at: place }, ..] if dot.is(".") => {
+                path.steps.push(Step { name: name.clone(), at: place.clone() });
+                at += 2;
+            }
+            [
+                Token { kind: Kind::Open('['), .. },
+                Token { kind: Kind::Text(name), at: place },
+                Token { kind: Kind::Close(']'), .. },
+                ..,
+            ] => {
+                path.steps.push(Step { name: name.clone(), at: place.clone() });
+                at += 3;
+            }
+            [Token { kind: Kind::Open('['), .. }, ..] => {
+                path.open = true;
+                return (path, at);
+            }
+            _ => return (path, at),
+        }
+    }
+}
+
+/// The expression with a filter `|number` behind both operands of each `*`, so that it multiplies numbers only:
+/// minijinja repeats texts and lists with it, as far as 100 MB each.
+pub(crate) fn guard_products(text: &str, tokens: &[Token], filter: &str) -> String {
+    let mut places: Vec<usize> = Vec::new();
+    for (index, token) in tokens.iter().enumerate().filter(|(_, token)| token.is("*")) {
+        places.push(token.at.start);
+        places.extend(operand_end(tokens, index + 1));
+    }
+    places.sort_unstable();
+    let mut guarded = String::with_capacity(text.len() + places.len() * (filter.len() + 2));
+    let mut from = 0;
+    for place in places {
+        guarded.push_str(&text[from..place]);
+        guarded.push_str("|");
+        guarded.push_str(filter);
+        guarded.push(' ');
+        from = place;
+    }
+    guarded.push_str(&text[from..]);
+    guarded
+}
+
+/// Where the operand that begins with the word `at` ends, in bytes: signs, one value, and what belongs to it.
+fn operand_end(tokens: &[Token], mut at: usize) -> Option<usize> {
+    while tokens.get(at).is_some_and(|token| token.is("-") || token.is("+")) {
+        at += 1;
+    }
+    let mut last = closing(tokens, at)?;
+    loop {
+        let next = tokens.get(last + 1);
+        if next.is_some_and(|token| token.is(".") || token.is("|")) {
+            last = (last + 2).min(tokens.len() - 1);
+        } else if next.is_some_and(|token| matches!(token.kind, Kind::Open('(' | '['))) {
+            last = closing(tokens, last + 1)?;
+        } else {
+            return Some(tokens[last].at.end);
+        }
+    }
+}
+
+/// The word that closes the bracket at this place; the place itself where there is no bracket.
+fn closing(tokens: &[Token], at: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (index, token) in tokens.iter().enumerate().skip(at) {
+        match token.kind {
+            Kind::Open(_) => depth += 1,
+            Kind::Close(_) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(index);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(text: &str) -> Vec<String> {
+        let names = names(&scan(text).0);
+        let shown = names.paths.iter().map(|path| {
+            let steps = path.steps.iter().map(|step| format!(".{}", step.name)).collect::<String>();
+            format!("{}{steps}{}", path.root.name, if path.open { "[..]" } else { "" })
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn the_end_is_found_past_texts_and_brackets() {
+        for (text, end) in [
+            ("a }} b", Some(2)),
+            ("'}}' }}", Some(5)),
+            ("{'a': {'b': 1}} }}", Some(16)),
+            ("'\\'}}' }}", Some(7)),
+            ("a", None),
+            ("'a }}", None),
+        ] {
+            assert_eq!(scan(text).1, end, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_with_their_steps() {
+        assert_eq!(paths("needs.data.outputs['x'] ~ params.a"), ["needs.data.outputs.x", "params.a"]);
+        assert_eq!(paths("params[matrix.key] + 1"), ["params[..]", "matrix.key"]);
+        assert_eq!(paths("range(matrix.n, step=replicate)"), ["matrix.n", "replicate"]);
+        assert_eq!(paths("a is not defined and b is odd or c | default(d)"), ["a", "b", "c", "d"]);
+        assert_eq!(paths("(a).b.c if true else 1e5.d"), ["a"]);
+        let names = names(&scan("range(3) | map(attribute='x') is odd").0);
+        assert_eq!(names.functions[0].name, "range");
+        assert_eq!(names.filters[0].name, "map");
+        assert_eq!(names.tests[0].name, "odd");
+    }
+
+    #[test]
+    fn both_sides_of_a_product_are_guarded() {
+        for (text, guarded) in [
+            ("a * b", "a |n * b|n "),
+            ("a.b[0](1) * -c.d|int(2) + 1", "a.b[0](1) |n * -c.d|int(2)|n  + 1"),
+            ("2 * (a + 'x') ** 2", "2 |n * (a + 'x')|n  ** 2"),
+            ("a * b * c", "a |n * b|n  |n * c|n "),
+            ("a ** b", "a ** b"),
+            ("'*'", "'*'"),
+            ("a *", "a |n *"),
+            ("a * (", "a |n * ("),
+        ] {
+            assert_eq!(guard_products(text, &scan(text).0, "n"), guarded);
+        }
+    }
+}

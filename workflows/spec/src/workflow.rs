@@ -1,0 +1,147 @@
+//! The checked workflow: what a file means once nothing is wrong with it. Only this can be planned and run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::resolve::{JobTemplate, Shared};
+
+/// A checked workflow: every job's tasks are expanded, and every need points to an earlier task.
+///
+/// Made by [`check`](crate::check) alone, so that holding one means that the file had no problem.
+#[derive(Debug, Clone)]
+pub struct Workflow {
+    /// The file's `name:`, or the file's own name without its ending.
+    pub name: String,
+    /// The file's `description:`.
+    pub description: Option<String>,
+    /// The parameters after overrides, in the order of the file.
+    pub params: Map<String, Value>,
+    /// In the order of the file.
+    pub jobs: Vec<Job>,
+    /// In an order in which they could run one after another; within a job, all cells of the first replicate come
+    /// before those of the second.
+    pub tasks: Vec<Task>,
+    /// What each job's `with:` says, in the order of `jobs`.
+    pub(crate) templates: Vec<JobTemplate>,
+    /// The file, and what every expression in it can use.
+    pub(crate) shared: Shared,
+}
+
+/// A job: tasks that differ in their matrix values and replicate only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// Its key under `jobs:`.
+    pub name: String,
+    /// The step kind, as in `uses:`.
+    pub kind: String,
+    /// The jobs that it needs, as places in [`Workflow::jobs`], through `needs` or through `strategy.each`.
+    pub needs: Vec<usize>,
+    /// Its tasks, as places in [`Workflow::tasks`], in order.
+    pub tasks: Vec<usize>,
+    /// At most so many of its tasks run at once.
+    pub max_parallel: Option<u32>,
+    /// Whether the job's other tasks are cancelled as soon as one of them has failed for good.
+    pub fail_fast: bool,
+}
+
+/// One task: a step with its place in the sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Its identity, such as `train[chunk=64,states=16]#2`: axes in alphabetical order, replicates counted from 1.
+    pub address: String,
+    /// The job's name.
+    pub job: String,
+    /// The step kind.
+    pub kind: String,
+    /// The matrix values of this cell, inherited ones included.
+    pub matrix: BTreeMap<String, Value>,
+    /// Which replicate, from 1; `None` where the job has none.
+    pub replicate: Option<u32>,
+    /// The tasks that it waits for, as places in [`Workflow::tasks`]: ascending, and all smaller than its own.
+    pub needs: Vec<usize>,
+    /// The task that it is derived from by `strategy: {each: ..}`; also among `needs`.
+    pub each: Option<usize>,
+    /// What it can run on, the preferred variant first; never empty.
+    pub resources: Vec<Resource>,
+    /// What happens when an attempt fails.
+    pub retry: Retry,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// At most so many tasks of this job run at once (the same for all of them).
+    pub max_parallel: Option<u32>,
+}
+
+/// One variant of what a task can run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resource {
+    /// The backend, such as `cpu`.
+    pub backend: String,
+    /// Compute threads, at least 1.
+    pub cpus: u32,
+    /// Memory in bytes that an attempt may use; `None` for no limit of its own.
+    pub memory: Option<u64>,
+    /// Whether nothing else shall run on the node meanwhile, as a benchmark wants it.
+    pub exclusive: bool,
+}
+
+/// What happens when an attempt fails.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Retry {
+    /// Further attempts after the first one; 0 for none.
+    pub max: u32,
+    /// The classes of failure that are worth another attempt, out of [`FAILURE_CLASSES`].
+    pub when: Vec<String>,
+    /// How long to wait before the next attempt.
+    pub backoff: Backoff,
+}
+
+/// How long to wait before another attempt: `duration * factor^n` before the retry number n, counted from 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backoff {
+    /// The first wait.
+    pub duration: Duration,
+    /// What each further wait is multiplied by; at least 1.
+    pub factor: f64,
+}
+
+/// The classes of failure that `retry.when` may name, in the order of the documentation. The protocol's
+/// `FailureClass` has the same names; that crate is further right in the layering, so a test there compares them.
+pub const FAILURE_CLASSES: &[(&str, &str)] = &[
+    ("step", "the step itself says that it cannot do what was asked"),
+    ("check", "a check that the step makes on its own result did not hold"),
+    ("timeout", "it ran longer than `timeout-minutes`"),
+    ("oom", "it used more memory than it was given, or the device ran out"),
+    ("output", "it printed more than the log limit"),
+    ("protocol", "it spoke nonsense to the worker"),
+    ("crashed", "its process died: a signal, a panic, an exit without a word"),
+    ("unavailable", "no executor for the backend could be started"),
+    ("preempted", "the worker took the attempt away, or was lost with it"),
+    ("cancelled", "a person cancelled it"),
+];
+
+/// What `retry.when` is where a file gives `retry.max` alone: the failures that may well not happen again.
+pub const RETRIED_BY_DEFAULT: &[&str] = &["crashed", "unavailable", "preempted"];
+
+/// How long an attempt may take where a file does not say (`timeout-minutes: 360`, as GitHub Actions has it).
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(360 * 60);
+
+impl Default for Resource {
+    fn default() -> Self {
+        Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive: false }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let when = RETRIED_BY_DEFAULT.iter().map(|&class| class.to_owned()).collect();
+        Retry { max: 0, when, backoff: Backoff::default() }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { duration: Duration::from_secs(1), factor: 2.0 }
+    }
+}

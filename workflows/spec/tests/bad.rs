@@ -1,0 +1,52 @@
+//! Files with something wrong. Each snapshot is the whole of what a person reads: change them only to help more.
+
+use assay_spec::check;
+
+mod fake;
+
+/// What the file `tests/bad/NAME.yaml` is told.
+fn told(name: &str, text: &str) -> String {
+    match check(&format!("{name}.yaml"), text, &fake::kinds(), &[]) {
+        Ok(_) => panic!("nothing was found wrong with {name}.yaml"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+macro_rules! bad {
+    ($($name:ident)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let name = stringify!($name);
+                insta::assert_snapshot!(name, told(name, include_str!(concat!("bad/", stringify!($name), ".yaml"))));
+            }
+        )+
+
+        #[test]
+        fn every_bad_file_is_under_test() {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bad");
+            let files = std::fs::read_dir(folder).unwrap();
+            let mut files: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            files.sort();
+            let mut tested = vec![$(concat!(stringify!($name), ".yaml")),+];
+            tested.sort();
+            assert_eq!(files, tested);
+        }
+    };
+}
+
+bad! {
+    // The YAML itself.
+    empty not_a_mapping tab open_quote open_bracket indentation second_colon two_documents duplicate_keys merge_key
+    tags_and_anchors alias_within_itself numbers deep
+    // Keys and shapes.
+    no_jobs jobs_empty unknown_keys shapes job_names wide_line
+    // The graph.
+    needs cycle step_kind
+    // The sweep.
+    matrix_values matrix_include_exclude million_cells uncountable_cells too_many_tasks strategy_values each settings
+    // The configs.
+    config_types config_keys config_choices config_check config_in_cells
+    // The expressions.
+    expression_names expression_syntax expression_values outputs_of_many
+}

@@ -1,0 +1,76 @@
+//! Files with nothing wrong: what they mean, as whole states.
+
+use std::fmt::Write;
+
+use assay_spec::{Backoff, Job, Resource, Retry, Task, Workflow, check, check_with_env};
+use serde_json::json;
+
+mod fake;
+
+fn checked(text: &str) -> Workflow {
+    check("good.yaml", text, &fake::kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// Everything that a workflow says, destructured so that a new field cannot hide.
+fn show(workflow: &Workflow) -> String {
+    let mut out = String::new();
+    let Workflow { name, description, params, jobs, tasks, .. } = workflow;
+    writeln!(out, "{name} ({description:?}) {}", json!(params)).unwrap();
+    for Job { name, kind, needs, tasks, max_parallel, fail_fast } in jobs {
+        writeln!(out, "job {name}: {kind} needs {needs:?} tasks {tasks:?} at most {max_parallel:?} fast {fail_fast}")
+            .unwrap();
+    }
+    for (place, task) in tasks.iter().enumerate() {
+        let Task { address, job, kind, matrix, replicate, needs, each, resources, retry, timeout, max_parallel } = task;
+        let Retry { max, when, backoff: Backoff { duration, factor } } = retry;
+        writeln!(out, "{place:2} {address} = {job}/{kind} {} #{replicate:?}", json!(matrix)).unwrap();
+        writeln!(out, "   needs {needs:?} each {each:?} timeout {timeout:?} at most {max_parallel:?}").unwrap();
+        writeln!(out, "   retry {max} {} {duration:?} x{factor}", when.join("|")).unwrap();
+        for Resource { backend, cpus, memory, exclusive } in resources {
+            writeln!(out, "   on {backend} cpus {cpus} memory {memory:?} exclusive {exclusive}").unwrap();
+        }
+    }
+    out
+}
+
+#[test]
+fn a_sweep_becomes_tasks() {
+    insta::assert_snapshot!(show(&checked(include_str!("good/sweep.yaml"))));
+}
+
+#[test]
+fn plain_yaml_is_understood() {
+    insta::assert_snapshot!(show(&checked(include_str!("good/plain.yaml"))));
+}
+
+#[test]
+fn an_override_keeps_its_type() {
+    let text = "params: {seed: 17, lr: 0.5, name: x, on: false, list: [1]}\njobs: {a: {uses: report}}";
+    let set = |pairs: &[(&str, &str)]| {
+        let overrides: Vec<_> = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        check("f.yaml", text, &fake::kinds(), &overrides).map(|workflow| json!(workflow.params))
+    };
+    assert_eq!(
+        set(&[("seed", "18"), ("lr", "2"), ("name", "18"), ("on", "true"), ("list", "[2, \"a\"]")]),
+        Ok(json!({"seed": 18, "lr": 2.0, "name": "18", "on": true, "list": [2, "a"]}))
+    );
+    let problems = set(&[("seed", "x"), ("lr", "fast"), ("on", "yes"), ("list", "2"), ("sed", "1")]).unwrap_err();
+    insta::assert_snapshot!(problems.to_string());
+}
+
+#[test]
+fn env_holds_what_is_passed_in_and_nothing_else() {
+    let text = "jobs: {a: {uses: report, with: {title: \"${{ env.LAB }}\"}}}";
+    let env = [("LAB".to_owned(), "north".to_owned())].into();
+    let workflow = check_with_env("f.yaml", text, &fake::kinds(), &[], &env).unwrap();
+    assert_eq!(workflow.resolve(0, &|_| None).unwrap().config, json!({"title": "north"}));
+    assert!(check("f.yaml", text, &fake::kinds(), &[]).is_err());
+}
+
+#[test]
+fn a_workflow_without_a_name_is_called_as_its_file() {
+    let named = |file: &str| check(file, "jobs: {a: {uses: report}}", &fake::kinds(), &[]).unwrap().name;
+    assert_eq!(named("catalog/quick.start.yaml"), "quick.start");
+    assert_eq!(named("x.yml"), "x");
+    assert_eq!(named(""), "workflow");
+}
