@@ -19,10 +19,11 @@
 //!   run that was cancelled.
 //! * No task is skipped unless something that it needs, directly or not, failed or was cancelled. No final state changes.
 //! * No task is retried without bound: see [`Retry`].
-//! * No message is needed for progress but the driver's own: with a lease and resending switched on ([`Settings`]),
-//!   every run ends once a worker that can run its tasks can be reached.
+//! * No single message is needed for progress: with a lease and resending switched on ([`Settings`]), every run ends once
+//!   its workers can be reached again, whatever was lost before.
 //! * No event costs more than what it changes, up to a logarithm and the number of workers and of distinct kinds of ready
-//!   tasks: there is no walk over all tasks, except when a run is submitted or cancelled.
+//!   tasks. There is no walk over all tasks, except when a run is submitted, cancelled or over, and over those of a job
+//!   when `fail_fast` calls it off.
 //!
 //! [`Orchestrator::sanity_check`] checks what of this can be seen in a state; `tests/simulation` checks the rest from
 //! outside, over thousands of random histories.

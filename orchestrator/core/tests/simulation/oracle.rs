@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
-    AttemptId, Capacity, Effect, Epoch, Event, Outcome, Resolution, Resource, RunId, RunOutcome, RunPlan, StopReason,
-    TaskId, TaskIx, TaskPlan, TaskState, WorkerId,
+    AttemptId, Capacity, Effect, Epoch, Event, JobIx, Outcome, Resolution, Resource, RunId, RunOutcome, RunPlan,
+    Settings, StopReason, TaskId, TaskIx, TaskPlan, TaskState, WorkerId,
 };
 use assay_protocol::FailureClass;
 
@@ -21,6 +21,7 @@ impl Seen {
 
 struct KnownRun {
     plan: RunPlan,
+    submitted: u64,
     cancelled: bool,
     ended: Option<RunOutcome>,
     tasks: Vec<KnownTask>,
@@ -32,6 +33,8 @@ struct KnownTask {
     epoch: u32,
     /// The live attempt.
     live: Option<(Epoch, WorkerId)>,
+    /// When the live attempt was sent; then, when it said for the first time that it began.
+    begun: (u64, bool),
     failures: u32,
     preemptions: u32,
     last: Option<Outcome>,
@@ -42,6 +45,10 @@ pub struct Oracle {
     runs: BTreeMap<RunId, KnownRun>,
     workers: BTreeMap<WorkerId, (Capacity, BTreeMap<AttemptId, Resource>)>,
     gone: BTreeSet<WorkerId>,
+    /// What workers that are gone had to offer, and until when.
+    past: Vec<(Capacity, u64)>,
+    settings: Settings,
+    now: u64,
     pub seen: Seen,
 }
 
@@ -58,12 +65,13 @@ macro_rules! must {
 
 impl Oracle {
     /// Judges one event and all that came of it.
-    pub fn judge(&mut self, event: &Event, effects: &[Effect]) -> Verdict {
+    pub fn judge(&mut self, now: u64, event: &Event, effects: &[Effect]) -> Verdict {
+        self.now = now;
         self.before(event, effects)?;
         for effect in effects {
             self.effect(event, effect).map_err(|problem| format!("{effect:?}: {problem}"))?;
         }
-        Ok(())
+        self.runs.values().try_for_each(KnownRun::is_called_off)
     }
 
     /// Whether the core should accept what an attempt says.
@@ -85,20 +93,26 @@ impl Oracle {
         self.runs.get(&id.run)?.tasks.get(id.task.0 as usize)?.live
     }
 
+    fn task_mut(&mut self, id: TaskId) -> Option<&mut KnownTask> {
+        self.runs.get_mut(&id.run)?.tasks.get_mut(id.task.0 as usize)
+    }
+
     fn plan(&self, id: TaskId) -> Option<&TaskPlan> {
         self.runs.get(&id.run)?.plan.tasks.get(id.task.0 as usize)
     }
 
     fn before(&mut self, event: &Event, effects: &[Effect]) -> Verdict {
         match event {
+            Event::Configured { settings } => self.settings = *settings,
             Event::RunSubmitted { run, plan } if !self.runs.contains_key(run) => {
                 let state = |task: &TaskPlan| TaskState::Waiting { unfinished: task.needs.len() as u32 };
                 let known = |task| {
                     let (state, epoch, failures, preemptions) = (state(task), 0, 0, 0);
-                    KnownTask { state, epoch, live: None, failures, preemptions, last: None }
+                    KnownTask { state, epoch, live: None, begun: (0, false), failures, preemptions, last: None }
                 };
                 let tasks = plan.tasks.iter().map(known).collect();
-                self.runs.insert(*run, KnownRun { plan: plan.clone(), cancelled: false, ended: None, tasks });
+                let (plan, submitted) = (plan.clone(), self.now);
+                self.runs.insert(*run, KnownRun { plan, submitted, cancelled: false, ended: None, tasks });
             }
             Event::CancelRun { run } => {
                 if let Some(run) = self.runs.get_mut(run).filter(|run| run.ended.is_none()) {
@@ -115,6 +129,12 @@ impl Oracle {
                 must!(effects.contains(&Effect::Dismiss { worker: *worker }), "{worker} is not dismissed");
             }
             Event::WorkerLeft { worker } => self.forget(*worker),
+            Event::AttemptStarted { attempt } if self.accepts(*attempt) => {
+                let now = self.now;
+                if let Some(task) = self.task_mut(attempt.task).filter(|task| !task.begun.1) {
+                    task.begun = (now, true);
+                }
+            }
             Event::AttemptEnded { attempt, .. } => {
                 self.workers.values_mut().for_each(|(_, slots)| drop(slots.remove(attempt)));
                 if !self.accepts(*attempt) {
@@ -131,7 +151,9 @@ impl Oracle {
 
     fn forget(&mut self, worker: WorkerId) {
         self.gone.insert(worker);
-        self.workers.remove(&worker);
+        if let Some((capacity, _)) = self.workers.remove(&worker) {
+            self.past.push((capacity, self.now));
+        }
     }
 
     fn effect(&mut self, event: &Event, effect: &Effect) -> Verdict {
@@ -170,6 +192,7 @@ impl Oracle {
         let id = attempt.task;
         self.needs_done(id)?;
         must!(self.live(id).is_none(), "its task has a live attempt");
+        self.fair(id, worker)?;
         let run = self.runs.get_mut(&id.run).ok_or("no such run")?;
         let plan = &run.plan.tasks[id.task.0 as usize];
         let possible = plan
@@ -189,8 +212,9 @@ impl Oracle {
         task.epoch = attempt.epoch.0;
         must!(u64::from(task.epoch) <= plan.retry.most_attempts(), "too many attempts");
         task.live = Some((attempt.epoch, worker));
-        let (job, tasks) = (plan.job, run.plan.tasks.iter().zip(&run.tasks));
-        let live = tasks.filter(|(plan, task)| plan.job == job && task.live.is_some()).count();
+        task.begun = (self.now, false);
+        let job = plan.job;
+        let live = run.live_in(job);
         let most = run.plan.jobs[job.0 as usize].max_parallel;
         must!(most.is_none_or(|most| live <= most as usize), "job {job} has {live} live attempts");
         self.seen.one(if attempt.epoch.0 > 1 { "retry" } else { "start" });
@@ -214,8 +238,12 @@ impl Oracle {
         must!(self.accepts(attempt), "it is not live");
         let said = matches!(event, Event::AttemptEnded { attempt: a, outcome: o } if *a == attempt && o == outcome);
         must!(*outcome != Outcome::Succeeded || said, "nobody said that it succeeded");
-        let run = self.runs.get_mut(&attempt.task.run).ok_or("no such run")?;
-        let task = &mut run.tasks[attempt.task.task.0 as usize];
+        let timed_out = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Timeout);
+        let allowed = self.timeout_of(attempt.task).map(|timeout| timeout + self.settings.grace_ms);
+        let now = self.now;
+        let task = self.task_mut(attempt.task).ok_or("no such task")?;
+        let in_time = allowed.is_none_or(|allowed| now < task.begun.0 + allowed);
+        must!(!timed_out || said || !in_time, "it had time left: it began at {}, and has {allowed:?}", task.begun.0);
         task.live = None;
         task.last = Some(outcome.clone());
         match outcome.failure().map(|failure| failure.class) {
@@ -259,8 +287,7 @@ impl Oracle {
             TaskState::Failed { failure } => {
                 let stranded = matches!(last.state, TaskState::Ready { .. });
                 must!(!stranded || failure.class == FailureClass::Unavailable, "it was ready");
-                let possible = run.plan.tasks[id.task.0 as usize].variants.iter().any(|r| self.possible(r));
-                must!(!stranded || !possible, "a worker could run it");
+                must!(!stranded || self.hopeless(run, id.task), "a worker could run it, or could have lately");
             }
             TaskState::Skipped { because } => run.may_skip(id.task, *because)?,
             TaskState::Cancelled => run.may_cancel(id.task)?,
@@ -278,9 +305,41 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether some worker that is there could ever run this.
-    fn possible(&self, resource: &Resource) -> bool {
-        self.workers.values().any(|(capacity, _)| capacity.could_ever_run(resource))
+    /// Whether for as long as patience lasts no worker could ever have run the task.
+    fn hopeless(&self, run: &KnownRun, task: TaskIx) -> bool {
+        let variants = &run.plan.tasks[task.0 as usize].variants;
+        let could = |capacity: &Capacity| variants.iter().any(|resource| capacity.could_ever_run(resource));
+        let last = self.past.iter().filter(|(capacity, _)| could(capacity)).map(|&(_, until)| until).max();
+        let since = last.unwrap_or(0).max(run.submitted);
+        let present = self.workers.values().any(|(capacity, _)| could(capacity));
+        !present && self.now - since >= self.settings.patience_ms
+    }
+
+    /// The first ready task that only lacks room has the first worker that could run it held back: nothing that stands
+    /// later in the order starts there.
+    fn fair(&self, id: TaskId, worker: WorkerId) -> Verdict {
+        let ids = self.runs.iter().flat_map(|(&run, known)| {
+            let tasks = (0..).map(TaskIx).zip(&known.tasks);
+            let ready = tasks.filter(|(_, task)| matches!(task.state, TaskState::Ready { .. }));
+            ready.map(move |(task, _)| TaskId { run, task })
+        });
+        for first in ids.take_while(|&first| first < id) {
+            let known = &self.runs[&first.run];
+            let plan = &known.plan.tasks[first.task.0 as usize];
+            let most = known.plan.jobs[plan.job.0 as usize].max_parallel;
+            if most.is_some_and(|most| known.live_in(plan.job) >= most as usize) {
+                continue;
+            }
+            let possible = plan
+                .variants
+                .iter()
+                .find_map(|resource| self.workers.iter().find(|(_, (capacity, _))| capacity.could_ever_run(resource)));
+            if let Some((&held, _)) = possible {
+                must!(held != worker, "{worker} is held back for {first}");
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     fn ended(&mut self, id: RunId, outcome: &RunOutcome) -> Verdict {
@@ -317,6 +376,25 @@ impl Oracle {
 }
 
 impl KnownRun {
+    fn live_in(&self, job: JobIx) -> usize {
+        let tasks = self.plan.tasks.iter().zip(&self.tasks);
+        tasks.filter(|(plan, task)| plan.job == job && task.live.is_some()).count()
+    }
+
+    /// In a cancelled run nothing goes on but what is being stopped; nor in a `fail_fast` job one of whose tasks failed.
+    fn is_called_off(&self) -> Verdict {
+        let failed = |state: &TaskState| matches!(state, TaskState::Failed { .. });
+        for (job, plan) in (0..).map(JobIx).zip(&self.plan.jobs) {
+            let tasks = || self.plan.tasks.iter().zip(&self.tasks).filter(move |(plan, _)| plan.job == job);
+            if self.cancelled || plan.fail_fast && tasks().any(|(_, task)| failed(&task.state)) {
+                let over = |state: &TaskState| state.is_final() || matches!(state, TaskState::Stopping { .. });
+                let goes_on = tasks().find(|(_, task)| !over(&task.state)).map(|(plan, _)| &plan.address);
+                must!(goes_on.is_none(), "{goes_on:?} goes on in a job that was called off");
+            }
+        }
+        Ok(())
+    }
+
     fn needs_succeeded(&self, task: TaskIx) -> Verdict {
         let needs = &self.plan.tasks[task.0 as usize].needs;
         let lost = needs.iter().find(|need| !self.tasks[need.0 as usize].state.is_success());

@@ -182,7 +182,7 @@ impl World {
         self.journal.push(entry.clone());
         let effects = self.core.apply_entry(entry).map_err(|gap| gap.to_string())?;
         self.trace.extend(effects.iter().map(|effect| format!("          {effect:?}")));
-        self.oracle.judge(&event, &effects)?;
+        self.oracle.judge(self.now, &event, &effects)?;
         self.core.sanity_check()?;
         if self.rng.chance(5) {
             let mut again = self.core.clone();
@@ -209,6 +209,10 @@ impl World {
                         () => Resolution::Runnable,
                     };
                     self.post(at, Item::Resolved(task, resolution));
+                    if self.rng.chance(15) {
+                        let late = at + self.rng.below(30);
+                        self.post(late, Item::Resolved(task, Resolution::Runnable));
+                    }
                 }
                 Effect::Start { attempt, worker, resource, .. } => {
                     let timeout_ms = self.oracle.timeout_of(attempt.task);
