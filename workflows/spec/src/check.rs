@@ -208,40 +208,40 @@ impl<'a> Checker<'a> {
     /// Reads a job's resources, retries and timeout, once for all cells where nothing in them is computed.
     fn settings(&mut self, place: usize) {
         let job = &self.draft.jobs[place];
-        let templates = [&job.resources, &job.retry, &job.timeout];
-        let computed: Vec<&Computed> = templates.into_iter().flatten().flat_map(Template::computed).collect();
-        if !self.check_names(place, Where::Settings, &computed).is_empty() {
-            return;
-        }
-        let fixed = computed.is_empty();
+        let templates = [&job.resources, &job.retry, &job.timeout].map(Option::as_ref);
+        let sound = templates.map(|template| {
+            template.filter(|template| self.check_names(place, Where::Settings, &template.computed()).is_empty())
+        });
+        let fixed = sound.iter().flatten().all(|template| template.is_fixed());
         let places = self.expanded[place].as_ref().map(|(_, places)| places.clone()).unwrap_or_default();
         let mut known: Option<Settings> = None;
         for task in places {
             let before = self.problems.len();
-            let settings = match known.clone().filter(|_| fixed) {
+            let settings = match known.take().filter(|_| fixed) {
                 Some(settings) => settings,
-                None => self.settings_of(job, task),
+                None => self.settings_of(sound, task),
             };
             let task = &mut self.tasks[task];
             (task.resources, task.retry, task.timeout) = settings.clone();
             known = Some(settings);
-            // One bad cell is enough to know.
-            if self.problems.len() > before {
+            let new = self.problems.get_mut(before..).unwrap_or_default();
+            if !new.is_empty() {
+                // One bad cell is enough to know.
+                if !fixed {
+                    new.iter_mut().for_each(|problem| problem.message.push_str(&format!(" (in `{}`)", task.address)));
+                }
                 return;
             }
         }
     }
 
-    fn settings_of(&mut self, job: &DraftJob, task: usize) -> Settings {
+    fn settings_of(&mut self, templates: [Option<&Template>; 3], task: usize) -> Settings {
         let task = &self.tasks[task];
         let each = task.each.and_then(|place| self.views.get(place));
         let scope = self.globals.scope(task, each, BTreeMap::new());
-        let address = (!task.matrix.is_empty()).then(|| task.address.clone());
         let mut reader = Reader { source: self.source, problems: self.problems };
-        let mut fill = |template: &Option<Template>| {
-            template.as_ref().map(|template| reader.fill(template, &scope, address.as_deref()))
-        };
-        let (resources, retry, timeout) = (fill(&job.resources), fill(&job.retry), fill(&job.timeout));
+        let [resources, retry, timeout] =
+            templates.map(|template| template.map(|template| reader.fill(template, &scope)));
         (
             resources.map_or_else(|| vec![Resource::default()], |node| reader.resources(&node)),
             retry.map_or_else(Retry::default, |node| reader.retry(&node)),

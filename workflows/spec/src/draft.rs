@@ -100,6 +100,10 @@ impl Reader<'_> {
             let elsewhere = ELSEWHERE.iter().find(|(key, _)| *key == entry.key).map(|(_, hint)| (*hint).to_owned());
             let near =
                 suggest::nearest(&entry.key, known.iter().copied()).map(|name| format!("did you mean `{name}`?"));
+            // `includes` in the wrong place: neither its spelling nor its place is right.
+            let meant = suggest::nearest(&entry.key, ELSEWHERE.iter().map(|(key, _)| *key));
+            let moved = ELSEWHERE.iter().find(|(key, _)| Some(*key) == meant).map(|(_, hint)| (*hint).to_owned());
+            let near = near.or(moved);
             let all = format!("known keys: {}", suggest::list(known));
             let hint = elsewhere.or(near).unwrap_or(all);
             self.report(entry.key_span, format!("unknown key `{}` in {what}", entry.key), hint);

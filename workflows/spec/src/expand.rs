@@ -35,7 +35,7 @@ pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinj
     let before = reader.problems.len();
     let mut strategy = Strategy::default();
     let fill = |reader: &mut Reader<'_>, template: &Option<Template>| {
-        template.as_ref().map(|template| reader.fill(template, scope, None))
+        template.as_ref().map(|template| reader.fill(template, scope))
     };
     if let Some(node) = fill(reader, &job.replicates) {
         strategy.replicates = reader.whole(&node, "replicates", 1, MAX_REPLICATES).map(|count| count as u32);
@@ -49,6 +49,10 @@ pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinj
     }
     if let Some(draft) = &job.matrix {
         let matrix = reader.matrix_values(draft, scope);
+        // An empty matrix was reported when the file was taken apart.
+        if draft.axes.is_empty() && draft.include.is_none() {
+            return None;
+        }
         if reader.problems.len() == before {
             strategy.cells = reader.cells(draft, &matrix);
         }
@@ -57,13 +61,12 @@ pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinj
 }
 
 impl Reader<'_> {
-    /// Fills a template in and reports what fails; `cell` is named in the message.
-    pub fn fill(&mut self, template: &Template, scope: &minijinja::Value, cell: Option<&str>) -> Node {
+    /// Fills a template in and reports what fails.
+    pub fn fill(&mut self, template: &Template, scope: &minijinja::Value) -> Node {
         let mut errors = Vec::new();
         let node = template.fill(scope, Moment::Check, &mut errors);
         for error in errors {
-            let place = cell.map(|cell| format!(" (in `{cell}`)")).unwrap_or_default();
-            self.report(error.span, format!("{}{place}", error.message), error.hint);
+            self.report(error.span, error.message, error.hint);
         }
         node
     }
@@ -71,16 +74,16 @@ impl Reader<'_> {
     fn matrix_values(&mut self, draft: &DraftMatrix, scope: &minijinja::Value) -> Matrix {
         let mut matrix = Matrix::default();
         for (name, template) in &draft.axes {
-            let node = self.fill(template, scope, None);
+            let node = self.fill(template, scope);
             let values = self.axis(&name.name, &node);
             matrix.axes.push((name.name.clone(), values));
         }
         if let Some(template) = &draft.include {
-            let node = self.fill(template, scope, None);
+            let node = self.fill(template, scope);
             matrix.include = self.cell_list("include", &node, None);
         }
         if let Some(template) = &draft.exclude {
-            let node = self.fill(template, scope, None);
+            let node = self.fill(template, scope);
             let axes = matrix.axes.clone();
             matrix.exclude = self.cell_list("exclude", &node, Some(&axes));
         }
@@ -93,7 +96,9 @@ impl Reader<'_> {
             Data::Unknown => return Vec::new(),
             _ => {
                 let hint = match &node.data {
-                    Data::Scalar(value) => format!("write `{name}: [{}]`", scalar::in_address(value)),
+                    Data::Scalar(value) if !value.is_null() => {
+                        format!("write `{name}: [{}]`", scalar::in_address(value))
+                    }
                     _ => format!("for example `{name}: [16, 32]`"),
                 };
                 let message = format!("the axis `{name}` takes a list of values, not {}", node.describe());
@@ -167,8 +172,12 @@ impl Reader<'_> {
         let combinations = matrix.combinations();
         let Some(count) = combinations.filter(|count| *count <= MAX_CELLS) else {
             let sizes: Vec<_> = matrix.axes.iter().map(|(_, values)| values.len().to_string()).collect();
-            let count = combinations.map_or("more cells than can be counted".into(), |count| format!("{count} cells"));
-            let message = format!("the matrix has {} = {count}, and at most {MAX_CELLS} are run", sizes.join(" x "));
+            let count = match combinations {
+                Some(count) if sizes.len() <= 8 => format!("{} = {count} cells", sizes.join(" x ")),
+                Some(count) => format!("{count} cells"),
+                None => "more cells than can be counted".into(),
+            };
+            let message = format!("the matrix has {count}, and at most {MAX_CELLS} are run");
             self.report(draft.span, message, "take fewer values, or split the sweep over several files".to_owned());
             return None;
         };

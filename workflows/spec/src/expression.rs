@@ -78,8 +78,11 @@ impl Text {
             let place = Place { source, node, text, offset: start + 3 };
             let (tokens, end) = token::scan(&text[place.offset..]);
             let Some(length) = end else {
-                let hint = "end the expression with `}}`".to_owned();
-                problems.push(source.problem(place.span(0, 0, 3), "`${{` without `}}`", Some(hint)));
+                let (message, hint) = match text[place.offset..].contains("}}") {
+                    true => ("a bracket or a quote is not closed in this expression", "close it before `}}`"),
+                    false => ("`${{` without `}}`", "end the expression with `}}`"),
+                };
+                problems.push(source.problem(place.span(0, 0, 3), message, Some(hint.to_owned())));
                 return None;
             };
             from = place.offset + length + 2;
@@ -158,7 +161,7 @@ impl Computed {
                 )
             }
             _ if detail.is_empty() => (error.kind().to_string(), None),
-            _ => (detail.to_owned(), None),
+            _ => (language::reworded(detail), None),
         };
         EvaluationError { span: self.span, message, hint }
     }
@@ -168,7 +171,8 @@ impl Path {
     /// As it was written, more or less.
     pub fn text(&self) -> String {
         let steps = self.steps.iter().map(|step| format!(".{}", step.name)).collect::<String>();
-        format!("{}{steps}", self.root.name)
+        let open = if self.open { "[..]" } else { "" };
+        format!("{}{steps}{open}", self.root.name)
     }
 
     /// The steps' names.

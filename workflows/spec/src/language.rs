@@ -135,10 +135,46 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
+/// A type of the engine, as messages call it.
+fn called(kind: ValueKind) -> String {
+    match kind {
+        ValueKind::Undefined => "something undefined".into(),
+        ValueKind::None => "an empty value".into(),
+        ValueKind::Bool => "a boolean".into(),
+        ValueKind::Number => "a number".into(),
+        ValueKind::String => "a text".into(),
+        ValueKind::Seq | ValueKind::Iterable => "a list".into(),
+        ValueKind::Map => "a mapping".into(),
+        other => format!("a {other}"),
+    }
+}
+
+/// The engine's own words about operators, in the words of the other messages.
+pub(crate) fn reworded(detail: &str) -> String {
+    if let Some((operator, types)) =
+        detail.strip_prefix("tried to use ").and_then(|rest| rest.split_once(" operator on unsupported types "))
+    {
+        let kind = |name: &str| match name {
+            "string" => "a text".to_owned(),
+            "sequence" | "iterator" => "a list".to_owned(),
+            "map" => "a mapping".to_owned(),
+            "none" => "an empty value".to_owned(),
+            "bool" => "a boolean".to_owned(),
+            other => format!("a {other}"),
+        };
+        let types: Vec<String> = types.split(" and ").map(kind).collect();
+        return format!("`{operator}` cannot take {}", types.join(" and "));
+    }
+    match detail.strip_prefix("unable to calculate ") {
+        Some(term) => format!("`{}` cannot be calculated", crate::scalar::shorten(term, 60)),
+        None => detail.to_owned(),
+    }
+}
+
 fn number(value: Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Number | ValueKind::Bool => Ok(value),
-        kind => Err(refused(format!("`*` multiplies numbers, and this is a {kind}"))),
+        kind => Err(refused(format!("`*` multiplies numbers, not {}", called(kind)))),
     }
 }
 
@@ -154,7 +190,7 @@ fn float(value: Value) -> Result<f64, Error> {
     if let Some(text) = value.as_str() {
         return text.trim().parse().map_err(|_| refused(format!("`{text}` is no number")));
     }
-    f64::try_from(value.clone()).map_err(|_| refused(format!("a {} is no number", value.kind())))
+    f64::try_from(value.clone()).map_err(|_| refused(format!("{} is no number", called(value.kind()))))
 }
 
 fn join(values: Value, separator: Option<String>, _: Kwargs, extra: Rest<Value>) -> Result<String, Error> {
@@ -201,7 +237,7 @@ pub(crate) fn text_of(value: &Value) -> Result<String, Error> {
     match json {
         Json::String(text) => Ok(text),
         Json::Bool(_) | Json::Number(_) => Ok(json.to_string()),
-        Json::Null => Err(refused("nothing cannot be a part of a text")),
+        Json::Null => Err(refused("an empty value cannot be a part of a text")),
         Json::Array(_) => Err(refused("a list cannot be a part of a text; `join` makes one of it")),
         Json::Object(map) if map.contains_key("$artifact") => {
             Err(refused("an artifact cannot be a part of a text: give the expression alone"))
@@ -246,7 +282,7 @@ fn convert(value: &Value, depth: usize, left: &mut (usize, usize)) -> Result<Jso
             }
             Ok(Json::Object(map))
         }
-        kind => Err(refused(format!("a {kind} cannot be a value"))),
+        kind => Err(refused(format!("{} cannot be a value", called(kind)))),
     }
 }
 

@@ -45,16 +45,24 @@ pub(crate) struct Known<'a> {
 
 const ROOTS: &[&str] = &["params", "matrix", "replicate", "needs", "each", "env"];
 
+const HYPHEN: &str = "a name with a hyphen is written";
+
 type Answer = Result<(), (Span, String, Option<String>)>;
 
 /// Reports the unknown names of some expressions; answers where the expressions are that have any.
 pub(crate) fn check(reader: &mut Reader<'_>, computed: &[&Computed], known: &Known<'_>) -> BTreeSet<Span> {
     let mut wrong = BTreeSet::new();
     for computed in computed {
+        // `params.learning-rate` is a difference of two names, and only its first one is worth a message.
+        let mut minus: Option<Span> = None;
         for path in &computed.paths {
-            if let Err((span, message, hint)) = known.path(path) {
+            let Err((span, message, hint)) = known.path(path) else { continue };
+            wrong.insert(computed.span);
+            let rest = Span { column: path.root.span.column.saturating_sub(1), length: 1, ..path.root.span };
+            if minus != Some(rest) {
+                let hyphen = hint.as_ref().is_some_and(|hint| hint.starts_with(HYPHEN));
+                minus = hyphen.then_some(Span { column: span.column + span.length, length: 1, ..span });
                 reader.report(span, message, hint);
-                wrong.insert(computed.span);
             }
         }
     }
@@ -121,7 +129,7 @@ impl Known<'_> {
         }
         let mut hint = suggest::hint(&step.name, known.clone(), &format!("{what}s"));
         if let Some(name) = hyphenated(&step.name, known) {
-            hint = Some(format!("a name with a hyphen is written `{root}['{name}']`"));
+            hint = Some(format!("{HYPHEN} `{root}['{name}']`"));
         } else if root == "env" {
             hint = Some("only variables that the caller passes on are visible; use `params`".into());
         }
@@ -140,7 +148,7 @@ impl Known<'_> {
         let known = axes.iter().map(String::as_str);
         let mut hint = suggest::hint(&step.name, known.clone(), "axes");
         if let Some(name) = hyphenated(&step.name, known) {
-            hint = Some(format!("a name with a hyphen is written `{}['{name}']`", path.root.name));
+            hint = Some(format!("{HYPHEN} `{}['{name}']`", path.root.name));
         }
         Err((step.span, format!("the job `{job}` has no axis `{}`", step.name), hint))
     }
@@ -154,7 +162,7 @@ impl Known<'_> {
         let Some(visible) = self.jobs.get(name) else {
             let mut hint = suggest::hint(name, self.needs.iter().copied(), "needs of this job");
             if let Some(whole) = hyphenated(name, self.jobs.keys().copied()) {
-                hint = Some(format!("a name with a hyphen is written `needs['{whole}']`"));
+                hint = Some(format!("{HYPHEN} `needs['{whole}']`"));
             }
             return Err((job.span, format!("unknown job `{name}`"), hint));
         };
@@ -246,8 +254,10 @@ fn outputs(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job:
     if known.iter().any(|output| output.name == step.name) {
         return Ok(());
     }
-    let what = format!("outputs of the kind `{}`", visible.kind);
-    let hint = suggest::hint(&step.name, known.iter().map(|output| output.name), &what);
+    let hint = match known.is_empty() {
+        true => Some(format!("a `{}` step has no outputs", visible.kind)),
+        false => suggest::hint(&step.name, known.iter().map(|output| output.name), "outputs"),
+    };
     Err((step.span, format!("the job `{job}` has no output `{}`", step.name), hint))
 }
 

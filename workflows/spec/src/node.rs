@@ -387,7 +387,8 @@ impl<'a> Reader<'a, '_> {
     fn refuse_tag(&mut self, tag: Option<&Tag>, span: Span) {
         if let Some(tag) = tag {
             let hint = "leave it out; a number that shall be a text goes into quotes";
-            self.report(span, format!("the tag `{tag}` means nothing here"), Some(hint.into()));
+            let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
+            self.report(span, format!("the tag `{name}` means nothing here"), Some(hint.into()));
         }
     }
 
@@ -402,14 +403,17 @@ impl<'a> Reader<'a, '_> {
     /// The parser's own words, translated where it is known what people did.
     fn syntax(&self, error: &ScanError) -> Box<Problem> {
         let mark = error.marker();
-        let span = Span { line: mark.line().max(1), column: mark.col() + 1, length: 1 };
+        let mut span = Span { line: mark.line().max(1), column: mark.col() + 1, length: 1 };
         let info = error.info();
         let said = |part: &str| info.contains(part);
         let (message, hint) = if said("tab") && !said("digit") {
+            // The scanner has passed it already.
+            let before = self.source.line(span.line).chars().position(|c| c == '\t');
+            span.column = before.map_or(span.column, |at| at + 1);
             ("a tab stands where YAML wants spaces", "indent with spaces")
         } else if said("unknown anchor") {
             ("this alias has no anchor before it", "write `&name` before the value that it shall repeat")
-        } else if said("quoted scalar, found unexpected end") {
+        } else if said("quoted scalar, found unexpected end") || said("indentation in quoted scalar") {
             ("a quote is opened here and never closed", "close it on the same line")
         } else if said("expected ',' or ']'") || said("expected ',' or '}'") || said("flow construct") {
             ("a bracket is opened before this place and not closed", "close it, or put a comma between the values")

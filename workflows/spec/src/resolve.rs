@@ -195,7 +195,9 @@ impl Finished<'_> {
             needs: self.workflow.tasks.get(place).map(|task| task.address.clone()).unwrap_or_default(),
         })?;
         let values = outputs.iter().map(|(name, output)| (name.as_str(), output.to_value()));
-        Ok(values.map(|(name, value)| (name, minijinja::Value::from(minijinja::value::Serde(value)))).collect())
+        // Not `collect`, which would make a list of the pairs.
+        let values = values.map(|(name, value)| (name, minijinja::Value::from(minijinja::value::Serde(value))));
+        Ok(minijinja::Value::from_pairs(values))
     }
 
     /// `needs`, with the jobs and parts that the config uses.

@@ -73,7 +73,7 @@ fn is_float(unsigned: &str) -> bool {
 /// A value as a message calls it, with its own text where that is short.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
-        Value::Null => "nothing".into(),
+        Value::Null => "an empty value".into(),
         Value::Bool(value) => format!("the boolean `{value}`"),
         Value::Number(number) if number.is_f64() => format!("the number `{number}`"),
         Value::Number(number) => format!("the whole number `{number}`"),

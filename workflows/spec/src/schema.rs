@@ -133,7 +133,7 @@ impl<'s> Validator<'s> {
                         (None, _) => format!("known keys: {}", suggest::list(&known.collect::<Vec<_>>())),
                     };
                     let message = format!("unknown key `{}` in {}", entry.key, at.name);
-                    self.report_at(entry.key_span, entry.value.computed, message, hint);
+                    self.report_at(entry.key_span, at.node.computed, message, hint);
                 }
                 (None, Some(schema)) => self.validate(schema, target),
                 (None, None) => {}
@@ -156,7 +156,8 @@ impl<'s> Validator<'s> {
             Some(format!("`{key}`: {}", text.lines().next().unwrap_or_default()))
         });
         let about: Vec<String> = about.collect();
-        let hint = if about.is_empty() { "add it".to_owned() } else { about.join(" ") };
+        let add = if missing.len() == 1 { "add it" } else { "add them" };
+        let hint = if about.is_empty() { add.to_owned() } else { about.join(" ") };
         let span = if at.node.computed { at.node.span } else { at.key_span };
         let message = format!("{} lacks {}", at.name, suggest::list(&missing));
         self.report_at(span, at.node.computed, message, hint);
@@ -166,15 +167,14 @@ impl<'s> Validator<'s> {
         let count = items.len() as u64;
         let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
         let most = schema.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX);
+        let values = |count: u64| if count == 1 { "1 value".to_owned() } else { format!("{count} values") };
         if count < least {
-            self.report(at, format!("{} takes at least {least} values, not {count}", at.name), "add more".to_owned());
+            let message = format!("{} takes at least {}, not {count}", at.name, values(least));
+            self.report(at, message, "add what is missing".to_owned());
         }
         if count > most {
-            self.report(
-                at,
-                format!("{} takes at most {most} values, not {count}", at.name),
-                "take some away".to_owned(),
-            );
+            let message = format!("{} takes at most {}, not {count}", at.name, values(most));
+            self.report(at, message, "take some away".to_owned());
         }
         let first = schema.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let rest = schema.get("items");

@@ -18,6 +18,11 @@ impl<'s> Validator<'s> {
         if types.iter().any(|name| fits(name, &at.node.data)) {
             return true;
         }
+        if is_artifact(schema) {
+            let message = format!("{} takes an artifact, not {}", at.name, at.node.describe());
+            self.report(at, message, "write `${{ needs.JOB.outputs.NAME }}`".to_owned());
+            return false;
+        }
         let wanted: Vec<&str> = types.iter().filter(|name| **name != "null").map(|name| called(name)).collect();
         let message = format!("{} takes {}, not {}", at.name, wanted.join(" or "), at.node.describe());
         self.report(at, message, remedy(&types, at));
@@ -58,9 +63,10 @@ impl<'s> Validator<'s> {
         let Some(text) = value.as_str() else { return };
         let length = text.chars().count() as u64;
         let bound = |key| schema.get(key).and_then(Value::as_u64);
-        if bound("minLength").is_some_and(|least| length < least) {
-            let hint = "write more, or leave the key out".to_owned();
-            self.report(at, format!("{} takes a longer text than {}", at.name, at.node.describe()), hint);
+        if let Some(least) = bound("minLength").filter(|least| length < *least) {
+            let characters = if least == 1 { "1 character".to_owned() } else { format!("{least} characters") };
+            let message = format!("{} takes at least {characters}, not {length}", at.name);
+            self.report(at, message, "write more, or leave the key out".to_owned());
         }
         if let Some(most) = bound("maxLength").filter(|most| length > *most) {
             let message = format!("{} takes at most {most} characters, not {length}", at.name);
@@ -112,6 +118,13 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// Whether a schema is that of an artifact: what a task before this one made.
+fn is_artifact(schema: &Map<String, Value>) -> bool {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|required| required.iter().any(|key| key == "$artifact"))
+}
+
+/// A type as messages call it.
 pub(super) fn called(name: &str) -> &str {
     match name {
         "object" => "a mapping",

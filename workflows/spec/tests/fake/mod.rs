@@ -165,6 +165,7 @@ pub fn kinds() -> Vec<StepKind> {
             "models": {"type": "array", "items": {"type": "object"}, "minItems": 1},
             "title": {"type": "string", "minLength": 1, "maxLength": 20},
             "ratio": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            "values": {"type": "object", "description": "Whatever else."},
         },
     });
     let outputs = &[output("model", "The weights."), output("tokenizer", "The vocabulary.")];
