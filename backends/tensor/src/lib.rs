@@ -1,1 +1,52 @@
 //! Tensors, the kernels that a backend provides, and the gradient rules.
+//!
+//! A [`Tensor`] is a value on a [`Device`]; its operations check their arguments, call the device's [`Kernels`], and
+//! record themselves on a tape if an input is tracked. [`Tensor::backward`] walks the tape back by the rules in
+//! `gradient.rs`, the one table of them.
+//!
+//! # Invariants
+//!
+//! - A tensor is contiguous and row-major. Nothing in this crate is generic over the backend.
+//! - A kernel never changes its inputs; [`adamw`] changes what it takes by `&mut`, and no other handle on it.
+//! - No reduction is split between threads, so a result has the same bits at any number of threads.
+//! - No operation panics on its arguments: shapes, types, devices and ids are checked, and refused with a
+//!   [`TensorError`] that says what was wrong with which shapes. No memory is changed by a refused operation.
+//! - Nothing is recorded where no input is tracked. A node keeps what its rule needs and no more.
+//! - Gradients are added in the reverse order of the operations' creation, and in no other.
+//! - Each fused operation has a composed form in terms of the primitives, which is its definition and its default.
+//!
+//! # Adding an operation
+//!
+//! A method that checks and records, a variant in `op.rs`, its rule in `gradient.rs`, a case in the suite
+//! `assay-conformance` (which fails until there is one). Only a new primitive needs work in every backend.
+
+mod args;
+mod array;
+mod check;
+mod composed;
+mod device;
+mod dtype;
+mod error;
+mod fused;
+mod gradient;
+mod kernels;
+mod math;
+mod op;
+mod ops;
+mod shape;
+mod tape;
+mod tensor;
+
+pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary};
+pub use array::{Array, Buffer};
+pub use composed::LEAST_PEAK;
+pub use device::Device;
+pub use dtype::{DType, HostData};
+pub use error::{Result, TensorError};
+pub use fused::{ScanArgs, adamw, diagonal_scan};
+pub use gradient::{GELU_CUBIC, GELU_FACTOR};
+pub use kernels::{AttentionGradient, DeviceInfo, Kernels, LayerNorm, LayerNormGradient, ScanGradient};
+pub use op::operation_names;
+pub use shape::Shape;
+pub use tape::Gradients;
+pub use tensor::Tensor;

@@ -1,1 +1,47 @@
 //! The other end: turns requests into steps and steps into reports.
+//!
+//! An executor is one process that runs one attempt of one step. Whoever writes a backend fills in a [`Setup`] (its
+//! name, its device, the step kinds) and calls [`serve`] from `main`; the protocol, the batching of reports, panics and
+//! cancellation are seen to here. [`run_alone`] runs one step from a file instead, for debugging.
+//!
+//! What always holds:
+//!
+//! - Nothing but frames goes to the standard output that the worker reads: what a step or a library prints goes to
+//!   standard error, and what it reads from standard input is empty.
+//! - The last report is `completed` or `failed`, also when the step panics. Only what ends the process, such as a signal
+//!   or a refused allocation, leaves the last word to the worker.
+//! - When the worker is gone, so that the input ends, the process ends at once.
+//! - Reports of one attempt keep their order; only positions that were overtaken are left out.
+
+mod alone;
+mod context;
+mod outbox;
+mod panics;
+mod run;
+mod serve;
+mod stdio;
+#[cfg(test)]
+mod testing;
+
+use assay_protocol::DeviceInfo;
+use assay_steps::Step;
+use assay_tensor::Device;
+
+pub use alone::run_alone;
+pub use serve::serve;
+
+/// What makes an executor: the backend and the steps that it can run.
+pub struct Setup {
+    /// The backend's name, as in `resources: [{backend: cpu}]`.
+    pub backend: String,
+    /// The device as it is recorded beside every measurement.
+    pub device_info: DeviceInfo,
+    /// Opens the device, with so many compute threads. Called once, when the step is about to begin; the error is a
+    /// lower-case fragment that says why there is no device.
+    pub device: DeviceFactory,
+    /// The step kinds. The built-in executors take [`assay_steps::registry`].
+    pub steps: Vec<Box<dyn Step>>,
+}
+
+/// See [`Setup::device`].
+pub type DeviceFactory = Box<dyn FnOnce(usize) -> Result<Device, String>>;

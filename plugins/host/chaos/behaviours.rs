@@ -59,7 +59,12 @@ pub(crate) fn run(name: &str, request: &RunRequest) -> ExitCode {
         "killed" => die_by(Signal::KILL),
         "panic" => panic!("the dice fell off the table"),
         "close_output" => close_output(),
-        "grandchild" => grandchild(epoch),
+        "grandchild" => grandchild(epoch, "exec sleep 600"),
+        "grandchild_allocates" => {
+            // `tail` keeps the last lines, and this line has no end; the shell's limit is for a host that does not look.
+            grandchild(epoch, "ulimit -v 3000000; exec tail /dev/zero");
+            loop_for_ever();
+        }
         _ => return politely(name, request),
     }
     report(&Report::Completed { epoch, values: BTreeMap::new() });
@@ -180,8 +185,8 @@ fn close_output() {
 }
 
 /// Leaves a process behind that holds all of its pipes.
-fn grandchild(epoch: u32) {
-    match std::process::Command::new("sleep").arg("600").spawn() {
+fn grandchild(epoch: u32, script: &str) {
+    match std::process::Command::new("sh").args(["-c", script]).spawn() {
         Ok(child) => {
             report(&Report::Log { epoch, level: LogLevel::Info, text: format!("grandchild {}", child.id()) });
         }

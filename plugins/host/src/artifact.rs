@@ -53,6 +53,16 @@ mod tests {
         assert_eq!(check(real.join("a").to_str().unwrap()), Ok(real.join("a")));
         let refusals = ["out", "up/secret", "../secret", "../workaround", "/etc/passwd", "deep", "nothing", "loop", ""];
         let refusals: String = refusals.iter().map(|path| format!("{}\n", check(path).unwrap_err())).collect();
-        insta::assert_snapshot!(refusals, @"");
+        insta::assert_snapshot!(refusals, @"
+        `out` lies outside of the work folder, at `ROOT/secret`
+        `up/secret` lies outside of the work folder, at `ROOT/secret`
+        `../secret` lies outside of the work folder, at `ROOT/secret`
+        `../workaround` lies outside of the work folder, at `ROOT/workaround`
+        `/etc/passwd` lies outside of the work folder, at `/etc/passwd`
+        `deep` is not a regular file
+        there is no file `nothing` in the work folder
+        `loop` cannot be resolved: Too many levels of symbolic links (os error 40)
+        `` is not a regular file
+        ");
     }
 }

@@ -115,13 +115,16 @@ async fn supervise(
     let cancel = request.map(|request| (requests.clone(), Request::Cancel { epoch: request.epoch }));
     let exit = process.exit.clone();
     let talk = Conversation { command, limits, request, events: &events, budget: &budget, requests, exit };
-    let mut talk = pin!(talk.hold(pipes.stdout));
     let log = pump(pipes.stderr, &events, &budget, &last_words);
     let write = write_requests(pipes.stdin, queue).map(Ok);
     let mut background = pin!(async { tokio::try_join!(write, log).map(drop) }.fuse());
 
     let mut work = Work { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
-    let end = work.until_end(talk.as_mut(), background.as_mut(), stop, cancel, process.exit.clone()).await;
+    // The conversation goes when the work ends, and with it both pipes: the executor sees the end of its input.
+    let end = {
+        let talk = pin!(talk.hold(pipes.stdout));
+        work.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
+    };
     let gentle = request.is_some() && matches!(end, End::Said(Said::Completed(_) | Said::Failed(_) | Said::Closed));
     let patience = if gentle { limits.grace } else { Duration::ZERO };
     let ending = wind_down(&process, background.as_mut(), patience).await;

@@ -119,6 +119,12 @@ pub(crate) fn over_memory(used: u64, limits: &Limits) -> Failure {
     failure(FailureClass::Oom, message, "make the batch or the model smaller, or give the job more memory")
 }
 
+fn killed_by_the_kernel(peak: u64) -> Failure {
+    let message =
+        format!("the machine ran out of memory, and the kernel killed the step, which had used {}", bytes(peak));
+    failure(FailureClass::Oom, message, "make the batch or the model smaller, or run fewer steps at the same time")
+}
+
 fn refused_allocation(size: u64) -> Failure {
     let message = format!("the step asked for {} of memory at once, and the machine refused", bytes(size));
     failure(FailureClass::Oom, message, "make the batch or the model smaller")
@@ -142,6 +148,9 @@ pub(crate) fn crashed(exit: Option<&Exit>, last_words: &LastWords) -> Failure {
     if let Some(size) = last_words.allocation {
         return refused_allocation(size);
     }
+    if let Some(exit) = exit.filter(|exit| exit.kernel_killed && signal_of(exit) == Some(Signal::KILL.as_raw())) {
+        return killed_by_the_kernel(exit.peak);
+    }
     if let Some((place, message)) = last_words.panic() {
         let message = format!("the executor panicked at {}: {}", cut(&place, 200), cut(&message, 400));
         return failure(FailureClass::Crashed, message, "this is a bug; the log has what was printed before it");
@@ -150,15 +159,26 @@ pub(crate) fn crashed(exit: Option<&Exit>, last_words: &LastWords) -> Failure {
     if let Some(text) = last_words.quote() {
         message.push_str(&format!("; the last it printed: {text}"));
     }
-    let signal = exit.and_then(|exit| exit.status).and_then(|status| status.signal());
-    let hint = match (signal, exit) {
-        (Some(signal), Some(exit)) if signal == Signal::KILL.as_raw() => format!(
-            "someone killed it, or the kernel because the machine was out of memory (it had used {})",
-            bytes(exit.peak)
-        ),
+    failure(FailureClass::Crashed, message, &crash_hint(exit))
+}
+
+fn signal_of(exit: &Exit) -> Option<i32> {
+    exit.status.and_then(|status| status.signal())
+}
+
+fn crash_hint(exit: Option<&Exit>) -> String {
+    let status = exit.and_then(|exit| exit.status);
+    let fault = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABORT, Signal::SYS];
+    match (exit.and_then(signal_of), exit) {
+        (Some(signal), Some(exit)) if signal == Signal::KILL.as_raw() => {
+            format!("it was killed from outside, by a person or a program (it had used {} of memory)", bytes(exit.peak))
+        }
+        (Some(signal), _) if fault.iter().any(|fault| fault.as_raw() == signal) => {
+            "this is a bug in the executor, in a library that it uses or in a driver".into()
+        }
+        _ if status.is_some_and(|status| status.success()) => "an executor reports how its step ended".into(),
         _ => String::new(),
-    };
-    failure(FailureClass::Crashed, message, &hint)
+    }
 }
 
 /// How a process ended, to be read after "the executor".
@@ -252,6 +272,19 @@ mod tests {
             .map(|ms| duration(Duration::from_millis(ms)))
             .join(", ");
         insta::assert_snapshot!(spans, @"5 ms, 1 s, 1.5 s, 20 s, 119 s, 30 minutes, 2 hours, 6 hours");
+    }
+
+    #[test]
+    fn a_kill_for_lack_of_memory_is_told_from_one_by_hand() {
+        let status = Some(std::process::ExitStatus::from_raw(9));
+        let exit = Exit { status, over_memory: None, peak: 3 << 30, kernel_killed: true };
+        let failure = crashed(Some(&exit), &LastWords::default());
+        assert_eq!(failure.class, FailureClass::Oom);
+        insta::assert_snapshot!(failure.message, @"the machine ran out of memory, and the kernel killed the step, which had used 3 GiB");
+        let exit = Exit { kernel_killed: false, ..exit };
+        assert_eq!(crashed(Some(&exit), &LastWords::default()).class, FailureClass::Crashed);
+        let exit = Exit { status: Some(std::process::ExitStatus::from_raw(11)), kernel_killed: true, ..exit };
+        assert_eq!(crashed(Some(&exit), &LastWords::default()).class, FailureClass::Crashed);
     }
 
     #[test]

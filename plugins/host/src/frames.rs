@@ -40,14 +40,15 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Ok(Some(&self.body))
     }
 
-    /// What stands where a frame should, as far as it comes soon.
+    /// The first line of what stands where a frame should, as far as it comes soon.
     async fn quote(&mut self, head: [u8; 4]) -> String {
         let mut text = head.to_vec();
         let mut more = [0; 512];
         if let Ok(Ok(count)) = tokio::time::timeout(REST_OF_TEXT, self.input.read(&mut more)).await {
             text.extend_from_slice(more.get(..count).unwrap_or_default());
         }
-        excerpt(&text)
+        let first_line = text.trim_ascii_start().split(|byte| *byte == b'\n').next();
+        excerpt(first_line.unwrap_or_default())
     }
 }
 

@@ -23,11 +23,11 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Six hours, all of the machine's memory, 4 MiB of log, ten million metric points, 20 s and 1 s.
+    /// Six hours, nine tenths of the machine's memory (so that an attempt is ended before the kernel has to), 4 MiB of log, ten million metric points, 20 s and 1 s.
     fn default() -> Self {
         Limits {
             timeout: Duration::from_secs(6 * 60 * 60),
-            memory: machine_memory().unwrap_or(u64::MAX),
+            memory: machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9),
             log_bytes: 4 * 1024 * 1024,
             metric_points: 10_000_000,
             greeting: Duration::from_secs(20),

@@ -13,6 +13,15 @@ pub fn machine_memory() -> Option<u64> {
     Some(container.and_then(|text| text.trim().parse().ok()).map_or(total, |limit: u64| limit.min(total)))
 }
 
+/// How many processes of this machine the kernel has killed so far because memory ran out, in a container or in all.
+pub(crate) fn kernel_kills() -> Option<u64> {
+    kernel_kills_in(&std::fs::read_to_string("/proc/vmstat").ok()?)
+}
+
+fn kernel_kills_in(vmstat: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+}
+
 /// How often the members of the group are looked for again, in measurements. Reading one process is cheap, finding all
 /// of a group means reading every process of the machine.
 const MEASUREMENTS_PER_SEARCH: u32 = 12;
@@ -86,6 +95,12 @@ mod tests {
         assert!(members(Path::new("/proc"), group).contains(&std::process::id()));
         let used = Meter::new(std::process::id()).measure();
         assert!(used > 100_000 && used < machine_memory().unwrap(), "{used}");
+    }
+
+    #[test]
+    fn the_kernels_own_count_is_read() {
+        assert_eq!(kernel_kills_in("pgfault 5\noom_kill 3\noom_kill_other 9\n"), Some(3));
+        assert_eq!(kernel_kills_in("pgfault 5\n"), None);
     }
 
     #[test]

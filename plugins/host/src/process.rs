@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::sync::{oneshot, watch};
 
 use crate::command::ExecutorCommand;
-use crate::memory::Meter;
+use crate::memory::{Meter, kernel_kills};
 
 /// How often the memory of the group is measured.
 const MEASURE_EVERY: Duration = Duration::from_millis(20);
@@ -38,6 +38,8 @@ pub(crate) struct Exit {
     pub(crate) over_memory: Option<u64>,
     /// The most bytes that it was seen to use.
     pub(crate) peak: u64,
+    /// Whether the kernel killed some process for lack of memory in the time that this one was killed in.
+    pub(crate) kernel_killed: bool,
 }
 
 impl Process {
@@ -141,17 +143,22 @@ fn watch_over(mut child: Child, memory: u64, started: oneshot::Sender<io::Result
     };
     // If nobody waits for it any more, the process is dropped here, and thereby killed.
     drop(started.send(Ok(process)));
+    let kills_before = kernel_kills();
     let mut over_memory = None;
     let waiter = Waiter::new(leader);
-    while !waiter.has_exited_within(MEASURE_EVERY) {
+    loop {
         let used = meter.measure();
         if used > memory && over_memory.is_none() {
             over_memory = Some(used);
             group.kill();
         }
+        if waiter.has_exited_within(MEASURE_EVERY) {
+            break;
+        }
     }
     let status = group.reap(&mut child);
-    exited.send_replace(Some(Exit { status, over_memory, peak: meter.peak }));
+    let kernel_killed = kills_before.zip(kernel_kills()).is_some_and(|(before, after)| after > before);
+    exited.send_replace(Some(Exit { status, over_memory, peak: meter.peak, kernel_killed }));
 }
 
 /// Makes an executor the kernel's first choice when the whole machine runs out of memory, rather than the worker.

@@ -157,7 +157,7 @@ impl Lines {
     fn finish(&mut self) -> Vec<u8> {
         let mut line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.cut) {
-            line.extend_from_slice(" \u{2026} (cut)".as_bytes());
+            line.extend_from_slice(" … (cut)".as_bytes());
         }
         line
     }
@@ -175,5 +175,76 @@ pub(crate) fn printable(line: &[u8]) -> String {
 
 /// At most `bytes` bytes of a text, and a sign where something is missing.
 pub(crate) fn cut(text: &str, bytes: usize) -> String {
-    if text.len() <= bytes { text.to_owned() } else { format!("{}\u{2026}", &text[..text.floor_char_boundary(bytes)]) }
+    if text.len() <= bytes { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(bytes)]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn split(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut lines = Lines::default();
+        let mut split: Vec<Vec<u8>> = chunks.iter().flat_map(|chunk| lines.take_in(chunk)).collect();
+        split.extend(lines.last());
+        split
+    }
+
+    #[test]
+    fn a_line_of_the_greatest_length_is_whole() {
+        let whole = vec![b'x'; MAX_LINE];
+        assert_eq!(split(&[&whole, b"\n"]).concat(), whole);
+        let cut = &split(&[&whole, b"y\n"])[0];
+        assert!(cut.starts_with(&whole) && cut.ends_with("… (cut)".as_bytes()));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_do_not_depend_on_how_the_bytes_arrive(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
+            size in 1_usize..20,
+        ) {
+            let mut expected: Vec<Vec<u8>> = bytes.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+            expected.pop_if(|last| last.is_empty());
+            prop_assert_eq!(split(&bytes.chunks(size).collect::<Vec<_>>()), expected);
+        }
+
+        #[test]
+        fn cutting_keeps_the_beginning_and_the_bound(text in ".*", bytes in 0_usize..40) {
+            let short = cut(&text, bytes);
+            prop_assert!(short.len() <= bytes + "…".len());
+            let kept = if text.len() > bytes { short.trim_end_matches('…') } else { &short };
+            prop_assert!(text.starts_with(kept));
+        }
+    }
+
+    #[test]
+    fn a_panic_is_remembered_under_its_backtrace() {
+        let mut words = LastWords::default();
+        words.hear("thread 'main' (17) panicked at src/scan.rs:3:9:");
+        words.hear("index 4 of");
+        words.hear("3 states");
+        words.hear("stack backtrace:");
+        for frame in 0..50 {
+            words.hear(&format!("  {frame}: core::panicking"));
+        }
+        assert_eq!(words.panic(), Some(("src/scan.rs:3:9".into(), "index 4 of 3 states".into())));
+        assert_eq!(words.quote().unwrap(), "47: core::panicking / 48: core::panicking / 49: core::panicking");
+    }
+
+    #[test]
+    fn a_refused_allocation_is_read() {
+        let mut words = LastWords::default();
+        words.hear("memory allocation of 17179869184 bytes failed");
+        assert_eq!(words.allocation, Some(17_179_869_184));
+    }
+
+    #[test]
+    fn a_budget_is_spent_to_the_last_byte() {
+        let budget = Budget::new(3);
+        assert_eq!(budget.spend(3), Ok(()));
+        assert_eq!(budget.spend(0), Ok(()));
+        assert_eq!(budget.spend(1), Err(Overspent));
+    }
 }

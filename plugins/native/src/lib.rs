@@ -1,1 +1,122 @@
 //! The one place that names the concrete backends.
+//!
+//! `assay executor NAME` is [`execute`], and `assay backends` lists [`backends`]. Adding a backend that needs no native
+//! SDK at build time is a line in [`BACKENDS`]; one that does is a binary of its own, `assay-executor-NAME`, which the
+//! host finds beside `assay` or on `PATH`.
+//!
+//! Probing a backend opens nothing and computes nothing: it only says whether its device is there, and what it is.
+
+mod processor;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use assay_executor::{Setup, run_alone, serve};
+use assay_protocol::DeviceInfo;
+use assay_tensor::Device;
+
+/// A backend that is built into the binary.
+pub struct Backend {
+    /// As in `resources: [{backend: cpu}]`.
+    pub name: &'static str,
+    /// One line for `assay backends`.
+    pub about: &'static str,
+    /// What the device is, or why there is none, in a lower-case fragment.
+    pub probe: fn() -> Result<DeviceInfo, String>,
+    /// Opens the device with so many compute threads.
+    pub device: fn(usize) -> Result<Device, String>,
+}
+
+/// The list.
+static BACKENDS: [Backend; 2] = [
+    Backend {
+        name: "cpu",
+        about: "the processor, with all its vector instructions: the one to use",
+        probe: || Ok(processor::info()),
+        device: |threads| Ok(assay_cpu::device(threads)),
+    },
+    Backend {
+        name: "reference",
+        about: "plain loops on one thread: slow, and what every other backend is tested against",
+        probe: || Ok(processor::info()),
+        device: |_| Ok(assay_reference::device()),
+    },
+];
+
+/// Every built-in backend, the preferred first.
+#[must_use]
+pub fn backends() -> &'static [Backend] {
+    &BACKENDS
+}
+
+/// The names of the built-in backends, for finding executors.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    BACKENDS.iter().map(|backend| backend.name).collect()
+}
+
+/// The built-in backend of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Backend> {
+    BACKENDS.iter().find(|backend| backend.name == name)
+}
+
+/// `assay executor NAME`: is the executor of a built-in backend until its attempt is over, or runs the one step of a
+/// file (`--step`). To be called first thing in `main`, and nothing after it.
+#[must_use]
+pub fn execute(name: &str, step: Option<&Path>) -> ExitCode {
+    let setup = match setup(name) {
+        Ok(setup) => setup,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match step {
+        Some(file) => run_alone(setup, file),
+        None => serve(setup),
+    }
+}
+
+fn setup(name: &str) -> Result<Setup, String> {
+    let backend = find(name)
+        .ok_or_else(|| format!("there is no built-in backend `{name}`; there is `{}`", names().join("`, `")))?;
+    let device_info = (backend.probe)().map_err(|why| format!("the backend `{name}` cannot be used here: {why}"))?;
+    Ok(Setup {
+        backend: name.to_owned(),
+        device_info,
+        device: Box::new(backend.device),
+        steps: assay_steps::registry(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_backend_has_a_name_of_its_own_and_can_be_set_up() {
+        for backend in backends() {
+            let setup = setup(backend.name).unwrap();
+            assert_eq!(setup.backend, backend.name);
+            assert!(!setup.steps.is_empty());
+            assert!(!setup.device_info.name.is_empty());
+            assert_eq!(names().iter().filter(|name| **name == backend.name).count(), 1);
+        }
+    }
+
+    #[test]
+    fn every_device_opens_and_bears_its_backends_name() {
+        for backend in backends() {
+            for threads in [1, 2] {
+                assert_eq!((backend.device)(threads).unwrap().name(), backend.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_backend_is_answered_with_the_known() {
+        let error = setup("abacus").err().unwrap();
+        assert_eq!(error, "there is no built-in backend `abacus`; there is `cpu`, `reference`");
+    }
+}

@@ -334,6 +334,66 @@ mod tests {
     }
 
     #[test]
+    fn a_value_without_a_point_is_a_number_too() {
+        let point: MetricPoint =
+            serde_json::from_str(r#"{"name": "n", "step": 18446744073709551615, "value": 2}"#).unwrap();
+        assert_eq!((point.step, point.value), (u64::MAX, 2.0));
+        assert!(serde_json::from_str::<MetricPoint>(r#"{"name": "n", "step": 0, "value": "two"}"#).is_err());
+    }
+
+    fn every_report() -> Vec<Report> {
+        let epoch = 7;
+        let progress = Progress { done: 1, total: None, unit: "Schritte".into(), note: "größer\n".into() };
+        let failure = Failure { class: FailureClass::Oom, message: "too much".into(), hint: None };
+        vec![
+            Report::Hello(Hello {
+                protocol: PROTOCOL,
+                version: "1.0".into(),
+                backend: "cpu".into(),
+                features: vec!["f".into()],
+                kinds: vec![StepKindInfo { name: "train".into(), version: 2 }],
+                device: DeviceInfo::default(),
+            }),
+            Report::Started { epoch },
+            Report::Progress { epoch, progress },
+            Report::Metrics { epoch, points: vec![MetricPoint { name: "a/b".into(), step: 1, value: -0.1 }] },
+            Report::Log { epoch, level: LogLevel::Warn, text: "\u{0}".into() },
+            Report::Artifact { epoch, name: "model".into(), path: "a/b.safetensors".into() },
+            Report::Completed { epoch, values: [("n".to_owned(), serde_json::json!([1, null, 0.1]))].into() },
+            Report::Failed { epoch, failure },
+        ]
+    }
+
+    #[test]
+    fn every_report_survives_json_and_says_its_name_and_epoch() {
+        for report in every_report() {
+            let json = serde_json::to_value(&report).unwrap();
+            assert_eq!(json["report"], report.name());
+            assert_eq!(json.get("epoch").and_then(Value::as_u64), report.epoch().map(u64::from));
+            let text = serde_json::to_string(&report).unwrap();
+            assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+        }
+    }
+
+    #[test]
+    fn every_request_survives_json() {
+        let run = RunRequest {
+            task: "train[chunk=64]#2".into(),
+            epoch: 3,
+            kind: "train".into(),
+            config: serde_json::json!({"lr": 3e-3, "model": {"dim": 64}}),
+            artifacts: [("ab".repeat(32), PathBuf::from("/store/ab"))].into(),
+            workdir: "/work".into(),
+            threads: 2,
+            replicate: 1,
+        };
+        for request in [Request::Run(run), Request::Cancel { epoch: 3 }] {
+            let text = serde_json::to_string(&request).unwrap();
+            assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
+        }
+    }
+
+    #[test]
     fn a_failure_class_has_one_name_everywhere() {
         for class in FailureClass::ALL {
             assert_eq!(class.name().parse::<FailureClass>().unwrap(), class);

@@ -1,1 +1,19 @@
-//! Metric points as Parquet segments, read with polars.
+//! Metric points at rest: Parquet segments, written once and read with polars.
+//!
+//! A segment holds the points of one attempt: the columns `name` (string), `step` (u64), `value` (f64) and `seq` (u64,
+//! the order in which the points were made), sorted by `name` and then `seq`, so that the statistics of its row groups
+//! let a reader skip the series that it did not ask for.
+//!
+//! Invariants:
+//! - Every value comes back with the bits that it was written with, NaN, infinities and negative zero included.
+//! - A segment is complete or not there: it is written under a temporary name, synced and renamed.
+//! - A segment is read only if its content has the BLAKE3 hash that was returned when it was written. polars is never
+//!   given a damaged file.
+
+mod curve;
+mod error;
+mod segment;
+
+pub use curve::{Curve, thin};
+pub use error::MetricsError;
+pub use segment::{Point, Segment, SeriesSummary, read, write};

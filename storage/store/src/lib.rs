@@ -1,1 +1,52 @@
-//! The store: journal, runs, artifacts by content hash, metric points.
+//! The store: everything that Assay remembers, in one folder.
+//!
+//! ```text
+//! HOME/assay.db               SQLite: runs, tasks, attempts, journals, logs, the points of attempts under way
+//! HOME/artifacts/ab/cdef..    files by the BLAKE3 hash of their content, read-only
+//! HOME/metrics/RUN/IX-E.parquet   the points of finished attempts
+//! HOME/work/SESSION/          what is not finished: attempts' work folders, files on their way into the store
+//! HOME/work/SESSION.lock      held as long as the process of that session lives
+//! HOME/assay.lock             held for the moments in which a store is opened or repaired
+//! ```
+//!
+//! Invariants:
+//! - One batch of records is one transaction: what a crash leaves is a prefix of what happened, never a part of a batch.
+//! - A file is in `artifacts/` or `metrics/` under its final name only when it is complete and on disk.
+//! - The points of an attempt are in the database or in a segment, never in both and never in neither.
+//! - An artifact that is gone, or has the wrong size, makes a cache miss and nothing else.
+//! - A run belongs to a session. Nobody touches the runs or the files of a session whose lock is held.
+//! - Nothing outside this crate and `assay-schema` knows SQL; no type of the database leaves it.
+//! - A store that a newer Assay has changed is refused, never guessed at.
+//!
+//! Any number of processes may read and write a store at once. Writers take turns: each transaction takes SQLite's write
+//! lock as it begins, and waits for it for half a minute. Readers never wait.
+
+mod artifacts;
+mod begin;
+mod cache;
+mod database;
+mod error;
+mod failure_point;
+mod layout;
+mod ledger;
+mod query;
+mod read;
+mod record;
+mod recover;
+mod rows;
+mod seal;
+mod series;
+mod session;
+mod store;
+mod written;
+
+#[cfg(test)]
+mod tests;
+
+pub use assay_server::{RunStateName, TaskStateName};
+pub use error::{StoreError, StoreErrorKind};
+pub use query::{
+    ArtifactView, AttemptRef, AttemptView, FailureView, JournalView, LogView, OutputView, Recovered, RunArtifact,
+    RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
+};
+pub use store::Store;

@@ -14,8 +14,9 @@ use crate::kind::StepKind;
 use crate::names::{self, Known, Visible, Where};
 use crate::node::{self, Data, Node};
 use crate::params;
-use crate::problem::{Problem, Problems};
+use crate::problem::{Log, Problems};
 use crate::resolve::{Globals, JobTemplate, Shared};
+use crate::scalar::weight;
 use crate::schema::normalized;
 use crate::select;
 use crate::source::Source;
@@ -45,16 +46,16 @@ pub fn check_with_env(
     env: &BTreeMap<String, String>,
 ) -> Result<Workflow, Problems> {
     let source = Arc::new(Source::new(file, text));
-    let mut problems = Vec::new();
-    let workflow = node::parse(&source, &mut problems).and_then(|root| {
-        let mut reader = Reader { source: &source, problems: &mut problems };
+    let mut log = Log::default();
+    let workflow = node::parse(&source, &mut log).and_then(|root| {
+        let mut reader = Reader { source: &source, log: &mut log };
         let draft = reader.file(&root);
         let params = params::read(&mut reader, &draft.params, overrides);
-        Checker::new(&source, &draft, kinds, params, env, &mut problems).run()
+        Checker::new(&source, &draft, kinds, params, env, &mut log).run()
     });
     match workflow {
-        Some(workflow) if problems.is_empty() => Ok(workflow),
-        _ => Err(source.problems(problems)),
+        Some(workflow) if log.is_empty() => Ok(workflow),
+        _ => Err(log.into_problems(&source)),
     }
 }
 
@@ -65,7 +66,7 @@ struct Checker<'a> {
     params: Map<String, Value>,
     env: &'a BTreeMap<String, String>,
     globals: Globals,
-    problems: &'a mut Vec<Problem>,
+    log: &'a mut Log,
     graph: Graph,
     /// Per job: its kind, if known.
     kinds: Vec<Option<Arc<StepKind>>>,
@@ -78,7 +79,16 @@ struct Checker<'a> {
     views: Vec<minijinja::Value>,
     /// Pairs of a task and one that it needs, so far.
     edges: usize,
+    /// How many values expressions may still look at.
+    budget: usize,
+    /// What each parameter weighs.
+    weights: BTreeMap<String, usize>,
+    /// What the tasks' matrix values weigh so far.
+    weight: usize,
 }
+
+/// How many values all expressions of a file may look at while it is checked.
+const BUDGET: usize = 5_000_000;
 
 impl<'a> Checker<'a> {
     fn new(
@@ -87,9 +97,9 @@ impl<'a> Checker<'a> {
         kinds: &[StepKind],
         params: Map<String, Value>,
         env: &'a BTreeMap<String, String>,
-        problems: &'a mut Vec<Problem>,
+        log: &'a mut Log,
     ) -> Self {
-        let mut reader = Reader { source, problems };
+        let mut reader = Reader { source, log };
         let known: Vec<Arc<StepKind>> =
             kinds.iter().map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema), ..kind.clone() })).collect();
         let kinds: Vec<_> = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
@@ -102,7 +112,6 @@ impl<'a> Checker<'a> {
                 params: minijinja::Value::from(minijinja::value::Serde(&params)),
                 env: minijinja::Value::from(minijinja::value::Serde(env)),
             },
-            params,
             env,
             graph,
             visible: visible.collect(),
@@ -111,7 +120,11 @@ impl<'a> Checker<'a> {
             tasks: Vec::new(),
             views: Vec::new(),
             edges: 0,
-            problems,
+            budget: BUDGET,
+            weights: params.iter().map(|(name, value)| (name.clone(), weight(value))).collect(),
+            weight: 0,
+            params,
+            log,
         }
     }
 
@@ -126,11 +139,11 @@ impl<'a> Checker<'a> {
             }
         }
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
-        self.problems.is_empty().then(|| self.finish(templates)).flatten()
+        self.log.is_empty().then(|| self.finish(templates)).flatten()
     }
 
     fn reader(&mut self) -> Reader<'_> {
-        Reader { source: self.source, problems: self.problems }
+        Reader { source: self.source, log: self.log }
     }
 
     /// Reports unknown names among some of a job's expressions; answers where those are.
@@ -145,7 +158,19 @@ impl<'a> Checker<'a> {
             needs: &needs,
             jobs: &self.visible,
         };
-        names::check(&mut Reader { source: self.source, problems: self.problems }, computed, &known)
+        names::check(&mut Reader { source: self.source, log: self.log }, computed, &known)
+    }
+
+    /// Takes from the budget what some expressions cost; `false`, with a problem, if it is spent.
+    fn charge(&mut self, place: usize, cost: usize) -> bool {
+        let left = self.budget.checked_sub(cost);
+        self.budget = left.unwrap_or(self.budget);
+        if left.is_none() {
+            let span = self.draft.jobs[place].name.span;
+            let hint = "compute less in `strategy` and in settings, or use shorter lists".to_owned();
+            self.reader().report(span, "up to here, the expressions of this file take too long", hint);
+        }
+        left.is_some()
     }
 
     fn check_strategy_names(&mut self, place: usize) -> bool {
@@ -155,26 +180,31 @@ impl<'a> Checker<'a> {
             matrix.axes.iter().map(|(_, template)| template).chain(lists)
         });
         let rest = [&job.replicates, &job.max_parallel, &job.fail_fast].into_iter().flatten();
-        let computed: Vec<&Computed> = axes.chain(rest).flat_map(Template::computed).collect();
-        self.check_names(place, Where::Strategy, &computed).is_empty()
+        let templates: Vec<&Template> = axes.chain(rest).collect();
+        let cost = templates.iter().map(|template| template.cost(&self.weights, 0)).fold(0, usize::saturating_add);
+        let computed: Vec<&Computed> = templates.into_iter().flat_map(Template::computed).collect();
+        self.check_names(place, Where::Strategy, &computed).is_empty() && self.charge(place, cost)
     }
 
     /// Makes a job's tasks, unless something stands in the way.
     fn expand(&mut self, place: usize) {
         let job = &self.draft.jobs[place];
-        let before = self.problems.len();
+        let before = self.log.count();
         let named = self.check_strategy_names(place);
         let scope =
             minijinja::Value::from_pairs([("params", self.globals.params.clone()), ("env", self.globals.env.clone())]);
         let strategy = if named { expand::strategy(&mut self.reader(), job, &scope) } else { None };
         let Some(strategy) = strategy else { return };
         let ready = self.graph.all(place).all(|other| self.expanded[other].is_some());
-        if !ready || self.problems.len() > before {
+        if !ready || self.log.count() > before {
             return;
         }
         let upstream: Vec<usize> = self.places(&self.graph.each[place]);
-        let mut reader = Reader { source: self.source, problems: self.problems };
-        let Some(mut tasks) = expand::tasks(&mut reader, job, &strategy, &upstream, &self.tasks) else { return };
+        let mut reader = Reader { source: self.source, log: self.log };
+        let Some(mut tasks) = expand::tasks(&mut reader, job, &strategy, &upstream, &self.tasks, &mut self.weight)
+        else {
+            return;
+        };
         let needed = self.graph.needs[place].iter().filter_map(|&other| {
             let (_, places) = self.expanded[other].as_ref()?;
             Some((self.draft.jobs[other].name.name.as_str(), places.as_slice()))
@@ -214,9 +244,17 @@ impl<'a> Checker<'a> {
         });
         let fixed = sound.iter().flatten().all(|template| template.is_fixed());
         let places = self.expanded[place].as_ref().map(|(_, places)| places.clone()).unwrap_or_default();
+        let cost = |task: &usize| {
+            let matrix = self.tasks[*task].matrix.values().map(weight).sum();
+            sound.iter().flatten().map(|template| template.cost(&self.weights, matrix)).fold(0, usize::saturating_add)
+        };
+        let cost = if fixed { 0 } else { places.iter().map(cost).fold(0, usize::saturating_add) };
+        if !self.charge(place, cost) {
+            return;
+        }
         let mut known: Option<Settings> = None;
         for task in places {
-            let before = self.problems.len();
+            let before = self.log.count();
             let settings = match known.take().filter(|_| fixed) {
                 Some(settings) => settings,
                 None => self.settings_of(sound, task),
@@ -224,7 +262,7 @@ impl<'a> Checker<'a> {
             let task = &mut self.tasks[task];
             (task.resources, task.retry, task.timeout) = settings.clone();
             known = Some(settings);
-            let new = self.problems.get_mut(before..).unwrap_or_default();
+            let new = self.log.since(before);
             if !new.is_empty() {
                 // One bad cell is enough to know.
                 if !fixed {
@@ -239,7 +277,7 @@ impl<'a> Checker<'a> {
         let task = &self.tasks[task];
         let each = task.each.and_then(|place| self.views.get(place));
         let scope = self.globals.scope(task, each, BTreeMap::new());
-        let mut reader = Reader { source: self.source, problems: self.problems };
+        let mut reader = Reader { source: self.source, log: self.log };
         let [resources, retry, timeout] =
             templates.map(|template| template.map(|template| reader.fill(template, &scope)));
         (
@@ -259,19 +297,19 @@ impl<'a> Checker<'a> {
         let expanded = self.expanded[place].as_ref().map(|(_, places)| places.clone());
         if let (Some(places), true) = (&expanded, unknown.is_empty()) {
             let tasks = places.first().zip(places.last()).and_then(|(first, last)| self.tasks.get(*first..=*last));
-            let mut reader = Reader { source: self.source, problems: self.problems };
+            let mut reader = Reader { source: self.source, log: self.log };
             select::check_outputs(&mut reader, &computed, tasks.unwrap_or_default(), &self.tasks);
         }
         let template = JobTemplate { kind: self.kinds[place].clone()?, with_span: job.with_span, with };
-        let mut reader = Reader { source: self.source, problems: self.problems };
+        let mut reader = Reader { source: self.source, log: self.log };
         match expanded {
             Some(places) => {
                 let tasks = places.iter().map(|&place| {
                     let task = &self.tasks[place];
                     (task, task.each.and_then(|above| self.views.get(above)))
                 });
-                let cells = Cells { tasks: tasks.collect(), unknown };
-                configs::check(&mut reader, &template, &cells, &self.globals);
+                let cells = Cells { tasks: tasks.collect(), unknown, params: &self.weights };
+                configs::check(&mut reader, &template, &cells, &self.globals, &mut self.budget);
             }
             None => configs::check_literals(&mut reader, &template),
         }

@@ -8,13 +8,11 @@ use crate::draft::Reader;
 use crate::expression::EvaluationError;
 use crate::node::{Data, Node};
 use crate::resolve::{Globals, JobTemplate, place_of};
+use crate::scalar::weight;
 use crate::schema;
 use crate::source::Span;
 use crate::template::Moment;
 use crate::workflow::Task;
-
-/// How many values may be looked at for one job. Cells beyond that are checked when they are resolved.
-const BUDGET: usize = 1_000_000;
 
 /// What stands for an artifact that is not there yet.
 fn placeholder() -> Value {
@@ -26,21 +24,29 @@ pub(crate) struct Cells<'a> {
     pub tasks: Vec<(&'a Task, Option<&'a minijinja::Value>)>,
     /// Expressions with unknown names, which were reported.
     pub unknown: BTreeSet<Span>,
+    /// What each parameter weighs.
+    pub params: &'a BTreeMap<String, usize>,
 }
 
 /// Reports what is wrong with a job's configs: what an expression did once, in the first cell where it did; what was
-/// written once.
-pub(crate) fn check(reader: &mut Reader<'_>, job: &JobTemplate, cells: &Cells<'_>, globals: &Globals) {
+/// written once. Stops when `budget`, counted in values looked at, is spent: what is left is checked when it is resolved.
+pub(crate) fn check(
+    reader: &mut Reader<'_>,
+    job: &JobTemplate,
+    cells: &Cells<'_>,
+    globals: &Globals,
+    budget: &mut usize,
+) {
     let mut seen: BTreeSet<(Span, String)> = BTreeSet::new();
     let fixed = job.with.is_fixed();
     let replicated = uses_replicate(job);
-    let mut budget = BUDGET;
     for (task, each) in &cells.tasks {
         if !replicated && task.replicate.is_some_and(|replicate| replicate > 1) {
             continue;
         }
-        let Some(left) = budget.checked_sub(job.with.size()) else { break };
-        budget = left;
+        let matrix = task.matrix.values().map(weight).sum();
+        let Some(left) = budget.checked_sub(job.with.cost(cells.params, matrix)) else { break };
+        *budget = left;
         let scope = globals.scope(task, *each, BTreeMap::new());
         let mut errors = Vec::new();
         let node = job.with.fill(&scope, Moment::Check, &mut errors);

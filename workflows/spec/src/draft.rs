@@ -2,7 +2,7 @@
 
 use crate::expression::Name;
 use crate::node::{Data, Entry, Node};
-use crate::problem::Problem;
+use crate::problem::Log;
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::template::Template;
@@ -45,6 +45,9 @@ pub(crate) struct DraftMatrix {
     pub exclude: Option<Template>,
 }
 
+/// The most jobs of a file.
+const MAX_JOBS: usize = 1_000;
+
 pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "params", "jobs"];
 pub(crate) const JOB_KEYS: &[&str] = &["uses", "with", "needs", "strategy", "resources", "retry", "timeout-minutes"];
 pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max-parallel", "fail-fast"];
@@ -74,12 +77,12 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// Takes values apart and reports what does not fit.
 pub(crate) struct Reader<'a> {
     pub source: &'a Source,
-    pub problems: &'a mut Vec<Problem>,
+    pub log: &'a mut Log,
 }
 
 impl Reader<'_> {
     pub fn report(&mut self, span: Span, message: impl Into<String>, hint: impl Into<Option<String>>) {
-        self.problems.push(self.source.problem(span, message, hint.into()));
+        self.log.report(span, message, hint);
     }
 
     /// The entries of a mapping; none, and a problem, for anything else.
@@ -150,7 +153,7 @@ impl Reader<'_> {
     }
 
     fn template(&mut self, node: &Node) -> Template {
-        Template::compile(self.source, node, self.problems)
+        Template::compile(self.source, node, self.log)
     }
 
     /// Takes a whole file apart.
@@ -205,7 +208,11 @@ impl Reader<'_> {
         if entries.is_empty() && matches!(entry.value.data, Data::Map(_)) {
             self.report(entry.key_span, "there is no job", format!("add one: `{example}`"));
         }
-        entries.iter().map(|entry| self.job(entry)).collect()
+        if let Some(entry) = entries.get(MAX_JOBS) {
+            let hint = "a job is a whole sweep: write one job with a matrix".to_owned();
+            self.report(entry.key_span, format!("more than {MAX_JOBS} jobs"), hint);
+        }
+        entries.iter().take(MAX_JOBS).map(|entry| self.job(entry)).collect()
     }
 
     fn job(&mut self, entry: &Entry) -> DraftJob {

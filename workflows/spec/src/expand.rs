@@ -15,6 +15,8 @@ use crate::workflow::{DEFAULT_TIMEOUT, Resource, Retry, Task};
 
 /// The most tasks of one workflow.
 pub(crate) const MAX_TASKS: usize = 100_000;
+/// How much all tasks' matrix values may weigh together.
+const MAX_WEIGHT: usize = 2_000_000;
 /// The most replicates of one job.
 const MAX_REPLICATES: u64 = 10_000;
 /// How many jobs in a row may be derived from one another.
@@ -32,7 +34,7 @@ pub(crate) struct Strategy {
 
 /// Evaluates a `strategy`. `None` if something is wrong with its cells.
 pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinja::Value) -> Option<Strategy> {
-    let before = reader.problems.len();
+    let before = reader.log.count();
     let mut strategy = Strategy::default();
     let fill = |reader: &mut Reader<'_>, template: &Option<Template>| {
         template.as_ref().map(|template| reader.fill(template, scope))
@@ -53,11 +55,11 @@ pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinj
         if draft.axes.is_empty() && draft.include.is_none() {
             return None;
         }
-        if reader.problems.len() == before {
+        if reader.log.count() == before {
             strategy.cells = reader.cells(draft, &matrix);
         }
     }
-    (reader.problems.len() == before).then_some(strategy)
+    (reader.log.count() == before).then_some(strategy)
 }
 
 impl Reader<'_> {
@@ -187,7 +189,15 @@ impl Reader<'_> {
             self.report(draft.span, message, "take fewer of either".to_owned());
             return None;
         }
-        let cells = matrix.cells();
+        let Some(cells) = matrix.cells(MAX_WEIGHT) else {
+            let message = format!("the cells of the matrix hold more than {MAX_WEIGHT} values in all");
+            self.report(
+                draft.span,
+                message,
+                "put large values into `with`, and their names into the matrix".to_owned(),
+            );
+            return None;
+        };
         if cells.is_empty() {
             self.report(draft.span, "no cell is left in the matrix", "exclude less of it".to_owned());
             return None;
@@ -222,13 +232,14 @@ fn address(job: &str, matrix: &Cell, replicate: Option<u32>) -> String {
     format!("{job}{cell}{replicate}")
 }
 
-/// The tasks of one job, behind those of the jobs before it. `needs` and the settings are still to come.
+/// The tasks of one job, behind those of the jobs before it, whose matrix values weigh `weight`. `needs` and the settings are still to come.
 pub(crate) fn tasks(
     reader: &mut Reader<'_>,
     draft: &DraftJob,
     strategy: &Strategy,
     upstream: &[usize],
     before: &[Task],
+    weight: &mut usize,
 ) -> Option<Vec<Task>> {
     let own = strategy.cells.clone().unwrap_or_else(|| vec![Cell::new()]);
     let upstream: Vec<Option<usize>> = match draft.each.is_empty() {
@@ -241,7 +252,17 @@ pub(crate) fn tasks(
         reader.report(draft.name.span, message, "take fewer values or replicates".to_owned());
         return None;
     }
-    let known = reader.problems.len();
+    *weight = weight.saturating_add(weight_of(&own, &upstream, strategy, before));
+    if *weight > MAX_WEIGHT {
+        let message = format!("with the tasks of `{}` the matrix values are more than {MAX_WEIGHT}", draft.name.name);
+        reader.report(
+            draft.name.span,
+            message,
+            "put large values into `with`, and their names into the matrix".to_owned(),
+        );
+        return None;
+    }
+    let known = reader.log.count();
     let replicates: Vec<Option<u32>> = match strategy.replicates {
         Some(count) => (1..=count).map(Some).collect(),
         None => vec![None],
@@ -262,7 +283,18 @@ pub(crate) fn tasks(
         let message = format!("more than {MAX_LINEAGE} jobs are derived from one another in a row");
         reader.report(draft.name.span, message, None);
     }
-    (reader.problems.len() == known).then_some(tasks)
+    (reader.log.count() == known).then_some(tasks)
+}
+
+/// What the matrix values of the tasks to come weigh.
+fn weight_of(own: &[Cell], upstream: &[Option<usize>], strategy: &Strategy, before: &[Task]) -> usize {
+    let of = |cell: &Cell| 1 + cell.values().map(scalar::weight).sum::<usize>();
+    let inherited: usize =
+        upstream.iter().flatten().filter_map(|&place| before.get(place)).map(|task| of(&task.matrix)).sum();
+    let own_weight: usize = own.iter().map(of).sum();
+    let replicates = strategy.replicates.unwrap_or(1) as usize;
+    let new = inherited.saturating_mul(own.len()).saturating_add(own_weight.saturating_mul(upstream.len()));
+    new.saturating_mul(replicates)
 }
 
 /// The matrix values and the replicate that come from the upstream task. `None` if they clash with the job's own.

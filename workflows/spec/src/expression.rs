@@ -1,5 +1,6 @@
 //! Texts with expressions in them: `${{ matrix.states * 2 }}` alone keeps its type, `run-${{ replicate }}` is a text.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minijinja::{ErrorKind, Expression};
@@ -7,13 +8,20 @@ use serde_json::Value;
 
 use crate::language::{self, LANGUAGE};
 use crate::node::Node;
-use crate::problem::Problem;
+use crate::problem::Log;
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::token::{self, Kind, Names, Step, Token};
 
 /// The longest expression, in bytes.
 const MAX_LENGTH: usize = 1_000;
+/// The most words in an expression, and how deep its brackets may be nested: minijinja compiles by recursion, and a
+/// thread's stack has to do.
+const MAX_WORDS: usize = 200;
+const MAX_BRACKETS: usize = 12;
+
+/// The most expressions in one text, with the literal parts between them.
+const MAX_PARTS: usize = 200;
 
 /// A text with at least one expression.
 #[derive(Debug, Clone)]
@@ -65,12 +73,16 @@ pub(crate) struct EvaluationError {
 
 impl Text {
     /// Takes a scalar apart; `None` if no expression is in it, or if what is there was refused.
-    pub fn parse(source: &Source, node: &Node, problems: &mut Vec<Problem>) -> Option<Text> {
+    pub fn parse(source: &Source, node: &Node, log: &mut Log) -> Option<Text> {
         let text = node.as_str()?;
         let mut parts = Vec::new();
         let mut from = 0;
-        let known = problems.len();
+        let known = log.count();
         while let Some(found) = text[from..].find("${{") {
+            if parts.len() > MAX_PARTS {
+                log.report(node.span, format!("more than {} expressions in one text", MAX_PARTS / 2), None);
+                return None;
+            }
             let start = from + found;
             if start > from {
                 parts.push(Part::Literal(text[from..start].to_owned()));
@@ -82,18 +94,18 @@ impl Text {
                     true => ("a bracket or a quote is not closed in this expression", "close it before `}}`"),
                     false => ("`${{` without `}}`", "end the expression with `}}`"),
                 };
-                problems.push(source.problem(place.span(0, 0, 3), message, Some(hint.to_owned())));
+                log.report(place.span(0, 0, 3), message, hint.to_owned());
                 return None;
             };
             from = place.offset + length + 2;
-            if let Some(computed) = compile(&place, &text[place.offset..place.offset + length], &tokens, problems) {
+            if let Some(computed) = compile(&place, &text[place.offset..place.offset + length], &tokens, log) {
                 parts.push(Part::Computed(Arc::new(computed)));
             }
         }
         if from < text.len() {
             parts.push(Part::Literal(text[from..].to_owned()));
         }
-        let refused = problems.len() > known;
+        let refused = log.count() > known;
         (!refused && from > 0).then_some(Text { span: node.span, parts })
     }
 
@@ -127,6 +139,18 @@ impl Text {
 }
 
 impl Computed {
+    /// How many values its evaluation may have to look at: all that its names stand for, as often as it names them.
+    /// Nothing in an expression multiplies them.
+    pub fn cost(&self, params: &BTreeMap<String, usize>, matrix: usize) -> usize {
+        let path = |path: &Path| match (path.root.name.as_str(), path.steps.first()) {
+            ("params", Some(step)) => params.get(step.name.as_str()).copied().unwrap_or(1),
+            ("params", None) => params.values().sum(),
+            ("matrix" | "each", _) => matrix,
+            _ => 1,
+        };
+        4 + self.paths.iter().map(path).fold(0, usize::saturating_add)
+    }
+
     /// Whether its value is known only when other tasks have run.
     pub fn waits(&self) -> bool {
         self.paths.iter().any(|path| match path.root.name.as_str() {
@@ -155,10 +179,11 @@ impl Computed {
             ErrorKind::UndefinedError => {
                 let names: Vec<_> = self.paths.iter().map(Path::text).collect();
                 let names = if names.is_empty() { "its result".to_owned() } else { suggest::list(&names) };
-                (
-                    format!("the expression has no value: {names} is not defined here"),
-                    Some("give it a value everywhere, or write `NAME | default(VALUE)`".to_owned()),
-                )
+                let hint = match self.waits() {
+                    true => "what it needs has not left this output; see the log of that task",
+                    false => "give it a value everywhere, or write `NAME | default(VALUE)`",
+                };
+                (format!("the expression has no value: {names} is not defined here"), Some(hint.to_owned()))
             }
             _ if detail.is_empty() => (error.kind().to_string(), None),
             _ => (language::reworded(detail), None),
@@ -239,10 +264,10 @@ fn raw_offset(raw: &str, text: &str, start: usize) -> Option<usize> {
 }
 
 /// Compiles one expression, or says what is wrong with it.
-fn compile(place: &Place<'_>, text: &str, tokens: &[Token], problems: &mut Vec<Problem>) -> Option<Computed> {
+fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Option<Computed> {
     let whole = place.span(0, 0, text.len() + 5);
     let mut refuse = |span: Span, message: String, hint: Option<String>| {
-        problems.push(place.source.problem(span, message, hint));
+        log.report(span, message, hint);
     };
     if tokens.is_empty() {
         refuse(whole, "the expression is empty".into(), Some("write a name, such as `${{ params.seed }}`".into()));
@@ -251,6 +276,13 @@ fn compile(place: &Place<'_>, text: &str, tokens: &[Token], problems: &mut Vec<P
     if text.len() > MAX_LENGTH {
         let hint = "compute it in parts, through `params`".to_owned();
         refuse(whole, format!("an expression has at most {MAX_LENGTH} bytes, this one {}", text.len()), Some(hint));
+        return None;
+    }
+    if tokens.len() > MAX_WORDS || token::depth(tokens) > MAX_BRACKETS {
+        let hint = "compute it in parts, through `params`".to_owned();
+        let message =
+            format!("an expression has at most {MAX_WORDS} words, and {MAX_BRACKETS} brackets in one another");
+        refuse(whole, message, Some(hint));
         return None;
     }
     if let Some(token) = tokens.iter().find(|token| token.kind == Kind::Stray) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
 use serde_json::Value;
 
-use crate::problem::Problem;
+use crate::problem::{Complaint, Log};
 use crate::scalar;
 use crate::source::{Source, Span};
 
@@ -108,16 +108,16 @@ impl Node {
     }
 }
 
-/// Reads a file. What is wrong goes into `problems`; `None` if nothing can be made of it at all.
-pub(crate) fn parse(source: &Source, problems: &mut Vec<Problem>) -> Option<Node> {
+/// Reads a file. What is wrong goes into `log`; `None` if nothing can be made of it at all.
+pub(crate) fn parse(source: &Source, log: &mut Log) -> Option<Node> {
     if let Err(problem) = refuse_at_sight(source) {
-        problems.push(*problem);
+        log.add(*problem);
         return None;
     }
     let mut reader = Reader {
         source,
         parser: Parser::new_from_str(source.text()),
-        problems,
+        log,
         anchors: BTreeMap::new(),
         open: BTreeSet::new(),
         nodes: 0,
@@ -127,19 +127,18 @@ pub(crate) fn parse(source: &Source, problems: &mut Vec<Problem>) -> Option<Node
     match reader.document() {
         Ok(node) => Some(node),
         Err(problem) => {
-            problems.push(*problem);
+            log.add(*problem);
             None
         }
     }
 }
 
 /// Limits that hold before anything is parsed.
-fn refuse_at_sight(source: &Source) -> Result<(), Box<Problem>> {
+fn refuse_at_sight(source: &Source) -> Result<(), Box<Complaint>> {
     let text = source.text();
-    let start = Span { line: 1, column: 1, length: 1 };
     if text.len() > MAX_BYTES {
         let message = format!("the file has {} bytes, and at most {MAX_BYTES} (1 MiB) are read", text.len());
-        return Err(Box::new(source.problem(start, message, Some("is this a workflow file?".into()))));
+        return Err(complaint(Span::START, &message, Some("is this a workflow file?")));
     }
     let (mut open, mut line, mut column) = (0_usize, 1, 0);
     for c in text.chars() {
@@ -153,10 +152,14 @@ fn refuse_at_sight(source: &Source) -> Result<(), Box<Problem>> {
         if open > MAX_BRACKETS {
             let span = Span { line, column, length: 1 };
             let message = format!("more than {MAX_BRACKETS} brackets are open here");
-            return Err(Box::new(source.problem(span, message, Some("close some of them first".into()))));
+            return Err(complaint(span, &message, Some("close some of them first")));
         }
     }
     Ok(())
+}
+
+fn complaint(span: Span, message: &str, hint: Option<&str>) -> Box<Complaint> {
+    Box::new(Complaint { span, message: message.to_owned(), hint: hint.map(str::to_owned) })
 }
 
 /// A finished anchored value: what an alias stands for, and what it costs.
@@ -170,7 +173,7 @@ struct Anchored {
 struct Reader<'a, 'p> {
     source: &'a Source,
     parser: Parser<'a, StrInput<'a>>,
-    problems: &'p mut Vec<Problem>,
+    log: &'p mut Log,
     anchors: BTreeMap<usize, Anchored>,
     /// Anchors whose values are not finished.
     open: BTreeSet<usize>,
@@ -182,7 +185,7 @@ struct Reader<'a, 'p> {
     text: usize,
 }
 
-type Fatal<T> = Result<T, Box<Problem>>;
+type Fatal<T> = Result<T, Box<Complaint>>;
 
 impl<'a> Reader<'a, '_> {
     fn document(&mut self) -> Fatal<Node> {
@@ -192,8 +195,7 @@ impl<'a> Reader<'a, '_> {
                 Event::StreamStart | Event::DocumentStart(_) => {}
                 Event::StreamEnd => {
                     let hint = "begin with `jobs:`; `assay schema` prints what a workflow file may hold";
-                    let start = Span { line: 1, column: 1, length: 1 };
-                    return Err(self.fatal(start, "the file is empty", Some(hint)));
+                    return Err(self.fatal(Span::START, "the file is empty", Some(hint)));
                 }
                 event => {
                     let node = self.node(event, span, 0)?;
@@ -226,7 +228,7 @@ impl<'a> Reader<'a, '_> {
                 Ok((event, Span { line: span.start.line(), column: span.start.col() + 1, length }))
             }
             Some(Err(error)) => Err(self.syntax(&error)),
-            None => Err(self.fatal(Span { line: 1, column: 1, length: 1 }, "the file ends too early", None)),
+            None => Err(self.fatal(Span::START, "the file ends too early", None)),
         }
     }
 
@@ -393,22 +395,23 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn report(&mut self, span: Span, message: impl Into<String>, hint: Option<String>) {
-        self.problems.push(self.source.problem(span, message, hint));
+        self.log.report(span, message, hint);
     }
 
-    fn fatal(&self, span: Span, message: &str, hint: Option<&str>) -> Box<Problem> {
-        Box::new(self.source.problem(span, message, hint.map(str::to_owned)))
+    fn fatal(&self, span: Span, message: &str, hint: Option<&str>) -> Box<Complaint> {
+        complaint(span, message, hint)
     }
 
     /// The parser's own words, translated where it is known what people did.
-    fn syntax(&self, error: &ScanError) -> Box<Problem> {
+    fn syntax(&self, error: &ScanError) -> Box<Complaint> {
         let mark = error.marker();
         let mut span = Span { line: mark.line().max(1), column: mark.col() + 1, length: 1 };
         let info = error.info();
         let said = |part: &str| info.contains(part);
-        let (message, hint) = if said("tab") && !said("digit") {
+        let (message, hint) = if said("tabs disallowed") || said("a tab") || said("tab cannot") {
             // The scanner has passed it already.
-            let before = self.source.line(span.line).chars().position(|c| c == '\t');
+            let (line, _) = self.source.window(span.line, 0, 160);
+            let before = line.chars().position(|c| c == '\t');
             span.column = before.map_or(span.column, |at| at + 1);
             ("a tab stands where YAML wants spaces", "indent with spaces")
         } else if said("unknown anchor") {
@@ -428,7 +431,7 @@ impl<'a> Reader<'a, '_> {
         } else {
             (info, "see https://yaml.org/spec/1.2.2 for the syntax, or compare with a shipped workflow")
         };
-        Box::new(self.source.problem(span, format!("not valid YAML: {message}"), Some(hint.to_owned())))
+        complaint(span, &format!("not valid YAML: {message}"), Some(hint))
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(Str
                 None if known.is_empty() => "the file has no `params`".into(),
                 None => format!("the file has {}", suggest::list(&known)),
             };
-            let span = entries.first().map_or(Span { line: 1, column: 1, length: 1 }, |entry| entry.key_span);
+            let span = entries.first().map_or(Span::START, |entry| entry.key_span);
             reader.report(span, format!("`-P {name}={text}` names no parameter of this file"), hint);
             continue;
         };

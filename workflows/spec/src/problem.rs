@@ -4,10 +4,15 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::source::{Source, Span};
+
 /// The most problems that are listed; a file with more gets the rest as a number.
 const MOST: usize = 200;
 
-/// Widest source line that is shown whole, in characters; of a longer one, the part around the problem.
+/// The most that are kept while a file is read.
+const MOST_KEPT: usize = 10_000;
+
+/// The widest source line that is shown whole, in characters; of a longer one, the part around the problem.
 const WIDEST: usize = 160;
 
 /// One thing wrong with a file.
@@ -23,8 +28,10 @@ pub struct Problem {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// The source line, without its end.
+    /// The source line without its end, or of a very long line the part around the problem.
     pub source: String,
+    /// How many characters of the line stand before `source`; 0 unless the line is very long.
+    pub skipped: usize,
 }
 
 /// Everything wrong with a file, sorted by position. Its `Display` is for a terminal:
@@ -47,47 +54,40 @@ pub struct Problems {
 
 impl std::error::Error for Problems {}
 
-impl Problems {
-    /// Sorts, drops what is said twice, and keeps to the limit.
-    pub(crate) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
-        problems.sort();
-        problems.dedup();
-        let omitted = problems.len().saturating_sub(MOST);
-        problems.truncate(MOST);
-        Problems { file: file.to_owned(), problems, omitted }
-    }
-}
-
 impl Problem {
+    fn new(complaint: Complaint, source: &Source) -> Self {
+        let Complaint { span, message, hint } = complaint;
+        let before = span.column.saturating_sub(1);
+        let (line, skipped) = source.window(span.line, before, WIDEST);
+        let room = line.chars().count().saturating_sub(before - skipped);
+        Problem {
+            line: span.line,
+            column: span.column,
+            length: span.length.min(room).max(1),
+            message,
+            hint,
+            source: line.to_owned(),
+            skipped,
+        }
+    }
+
     /// As it stands in [`Problems`], for a file of this name.
     fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)?;
-        let (shown, before) = self.window();
-        if !shown.trim().is_empty() {
+        if !self.source.trim().is_empty() {
             let number = self.line.to_string();
             let margin = " ".repeat(number.len());
+            let shown: String = self.source.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            // Wide characters would take two columns each; the caret is right for everything else.
+            let indent = " ".repeat(self.column.saturating_sub(1).saturating_sub(self.skipped));
             writeln!(f, " {margin} |")?;
             writeln!(f, " {number} | {shown}")?;
-            // Wide characters would take two columns each; the caret is right for everything else.
-            let indent = " ".repeat(before);
-            let room = shown.chars().count().saturating_sub(before).max(1);
-            writeln!(f, " {margin} | {indent}{}", "^".repeat(self.length.clamp(1, room)))?;
+            writeln!(f, " {margin} | {indent}{}", "^".repeat(self.length))?;
         }
-        if let Some(hint) = &self.hint {
-            writeln!(f, "  help: {hint}")?;
+        match &self.hint {
+            Some(hint) => writeln!(f, "  help: {hint}"),
+            None => Ok(()),
         }
-        Ok(())
-    }
-
-    /// The part of the source line to show, and how many of its characters stand before the problem.
-    fn window(&self) -> (String, usize) {
-        let clean = |c: char| if c.is_control() { ' ' } else { c };
-        let before = self.column.saturating_sub(1);
-        if self.source.chars().count() <= WIDEST {
-            return (self.source.chars().map(clean).collect(), before);
-        }
-        let skipped = before.saturating_sub(WIDEST / 2);
-        (self.source.chars().skip(skipped).take(WIDEST).map(clean).collect(), before - skipped)
     }
 }
 
@@ -103,5 +103,58 @@ impl fmt::Display for Problems {
             writeln!(f, "\n{}: and {} more", self.file, self.omitted)?;
         }
         Ok(())
+    }
+}
+
+/// Something wrong at a place, before the source line is looked up.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Complaint {
+    pub span: Span,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// Everything wrong so far. Bounded, however much is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    kept: Vec<Complaint>,
+    count: usize,
+}
+
+impl Log {
+    pub fn report(&mut self, span: Span, message: impl Into<String>, hint: impl Into<Option<String>>) {
+        self.add(Complaint { span, message: message.into(), hint: hint.into() });
+    }
+
+    pub fn add(&mut self, complaint: Complaint) {
+        self.count += 1;
+        if self.kept.len() < MOST_KEPT {
+            self.kept.push(complaint);
+        }
+    }
+
+    /// How often something was reported; it grows even when nothing more is kept.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What was reported since the count was `before`, as far as it is kept.
+    pub fn since(&mut self, before: usize) -> &mut [Complaint] {
+        self.kept.get_mut(before..).unwrap_or_default()
+    }
+
+    /// Sorts, drops what is said twice, and looks up the source lines.
+    pub fn into_problems(mut self, source: &Source) -> Problems {
+        let lost = self.count - self.kept.len();
+        self.kept.sort();
+        self.kept.dedup();
+        let omitted = lost + self.kept.len().saturating_sub(MOST);
+        self.kept.truncate(MOST);
+        let problems = self.kept.into_iter().map(|complaint| Problem::new(complaint, source)).collect();
+        Problems { file: source.file().to_owned(), problems, omitted }
     }
 }

@@ -11,7 +11,7 @@ use crate::expand::{lineage, view};
 use crate::key::cache_key;
 use crate::kind::StepKind;
 use crate::node::Node;
-use crate::problem::Problems;
+use crate::problem::{Log, Problems};
 use crate::schema;
 use crate::select::of_job;
 use crate::source::{Source, Span};
@@ -118,19 +118,19 @@ impl Workflow {
         let needs = known.needs(&template.with)?;
         let each = known.each()?;
         let scope = self.shared.globals.scope(task, each.as_ref(), needs);
-        let mut problems = Vec::new();
-        let mut reader = Reader { source: &self.shared.source, problems: &mut problems };
+        let mut log = Log::default();
+        let mut reader = Reader { source: &self.shared.source, log: &mut log };
         let mut errors = Vec::new();
         let node = template.with.fill(&scope, Moment::Resolve, &mut errors);
         for error in errors {
             reader.report(error.span, error.message, error.hint);
         }
         let config = node.to_value(&Value::Null);
-        if reader.problems.is_empty() {
+        if reader.log.is_empty() {
             template.validate(&mut reader, &node, &config);
         }
-        if !problems.is_empty() {
-            let problems = self.shared.source.problems(problems);
+        if !log.is_empty() {
+            let problems = log.into_problems(&self.shared.source);
             return Err(ResolveError::Invalid { task: task.address.clone(), problems });
         }
         let kind = &template.kind;

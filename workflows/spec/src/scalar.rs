@@ -85,6 +85,16 @@ pub(crate) fn describe(value: &Value) -> String {
     }
 }
 
+/// How much there is of a value: one for every value in it, and one for every 32 bytes of text.
+pub(crate) fn weight(value: &Value) -> usize {
+    1 + match value {
+        Value::String(text) => text.len() / 32,
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() / 32 + weight(value)).sum(),
+        _ => 0,
+    }
+}
+
 /// The beginning of a long text, on one line.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     let mut short: String = text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect();

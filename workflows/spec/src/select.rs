@@ -119,26 +119,30 @@ fn report_stranger(reader: &mut Reader<'_>, draft: &DraftJob, task: &Task, name:
 
 /// Reports each `needs.JOB.outputs` that does not mean exactly one task in every cell.
 pub(crate) fn check_outputs(reader: &mut Reader<'_>, computed: &[&Computed], tasks: &[Task], all: &[Task]) {
+    let mut answers: BTreeMap<&str, Option<(String, String)>> = BTreeMap::new();
     for path in computed.iter().flat_map(|computed| &computed.paths).filter(|path| path.root.name == "needs") {
-        let (Some(job), Some("outputs")) = (path.steps.first(), path.steps.get(1).map(|step| step.name.as_str()))
-        else {
+        let [job, outputs, ..] = path.steps.as_slice() else { continue };
+        if outputs.name != "outputs" {
             continue;
-        };
-        let meant = |task: &Task| of_job(task, &job.name, all).count();
-        let Some((task, count)) = tasks.iter().map(|task| (task, meant(task))).find(|(_, count)| *count != 1) else {
-            continue;
-        };
-        let name = &job.name;
-        let (message, hint) = match count {
-            0 => {
-                let from = lineage(task.each, all).next().map_or("", |place| all[place].job.as_str());
-                let message = format!("`{}` has no task of `{name}`: it is derived from one of `{from}`", task.address);
-                (message, "`each.outputs.NAME` is the output of the task that it is derived from".to_owned())
-            }
-            _ => (format!("`{}` has {count} tasks of `{name}` to choose from", task.address), choices(task, name, all)),
-        };
-        reader.report(job.span, message, hint);
+        }
+        let answer = answers.entry(&job.name).or_insert_with(|| ambiguity(&job.name, tasks, all));
+        if let Some((message, hint)) = answer {
+            reader.report(job.span, message.clone(), hint.clone());
+        }
     }
+}
+
+/// What is wrong where some task has none or several tasks of a job.
+fn ambiguity(job: &str, tasks: &[Task], all: &[Task]) -> Option<(String, String)> {
+    let counts = tasks.iter().map(|task| (task, of_job(task, job, all).count()));
+    let (task, count) = counts.into_iter().find(|(_, count)| *count != 1)?;
+    if count > 1 {
+        let message = format!("`{}` has {count} tasks of `{job}` to choose from", task.address);
+        return Some((message, choices(task, job, all)));
+    }
+    let from = lineage(task.each, all).next().and_then(|place| all.get(place)).map_or("", |task| task.job.as_str());
+    let message = format!("`{}` has no task of `{job}`: it is derived from one of `{from}`", task.address);
+    Some((message, "`each.outputs.NAME` is the output of the task that it is derived from".to_owned()))
 }
 
 fn choices(task: &Task, job: &str, all: &[Task]) -> String {

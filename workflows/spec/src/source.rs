@@ -1,14 +1,15 @@
 //! The file's text, and places in it.
 
-use crate::problem::{Problem, Problems};
-
 /// A file as it was given. Kept with the workflow, so that what goes wrong later can still point into it.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     file: String,
     text: String,
-    /// Where each line begins, in bytes.
+    /// Where each line begins, in characters.
     lines: Vec<usize>,
+    /// Where each character begins, in bytes; empty if every character is a byte. Places are counted in characters,
+    /// and looking one up must not take a walk along a line that may be the whole file.
+    chars: Vec<u32>,
 }
 
 /// A stretch of a file.
@@ -23,6 +24,9 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// The first character of a file.
+    pub const START: Span = Span { line: 1, column: 1, length: 1 };
+
     /// From the beginning of this one to the end of another on the same line.
     pub fn to(self, end: Span) -> Span {
         if self.line != end.line || end.column < self.column {
@@ -33,16 +37,21 @@ impl Span {
 }
 
 impl Source {
+    /// Takes files of less than 4 GiB; others are refused before their places matter.
     pub fn new(file: &str, text: &str) -> Self {
         let mut lines = vec![0];
-        let bytes = text.as_bytes();
+        let mut chars = text.chars().enumerate().peekable();
         // A lone carriage return ends a line in YAML.
-        for (at, &byte) in bytes.iter().enumerate() {
-            if byte == b'\n' || (byte == b'\r' && bytes.get(at + 1) != Some(&b'\n')) {
+        while let Some((at, c)) = chars.next() {
+            if c == '\n' || (c == '\r' && chars.peek().is_none_or(|(_, next)| *next != '\n')) {
                 lines.push(at + 1);
             }
         }
-        Source { file: file.to_owned(), text: text.to_owned(), lines }
+        let chars = match text.is_ascii() {
+            true => Vec::new(),
+            false => text.char_indices().map(|(at, _)| u32::try_from(at).unwrap_or(u32::MAX)).collect(),
+        };
+        Source { file: file.to_owned(), text: text.to_owned(), lines, chars }
     }
 
     pub fn file(&self) -> &str {
@@ -53,62 +62,50 @@ impl Source {
         &self.text
     }
 
-    /// A line without its end, counted from 1; empty where there is none.
-    pub fn line(&self, number: usize) -> &str {
-        let from = number.checked_sub(1).and_then(|index| self.lines.get(index)).copied();
-        let to = self.lines.get(number).copied().unwrap_or(self.text.len());
-        let line = from.and_then(|from| self.text.get(from..to)).unwrap_or_default();
-        line.trim_end_matches(['\n', '\r'])
+    /// Where a character begins, in bytes.
+    fn byte(&self, char: usize) -> usize {
+        let at = if self.chars.is_empty() { Some(char) } else { self.chars.get(char).map(|at| *at as usize) };
+        at.unwrap_or(usize::MAX).min(self.text.len())
+    }
+
+    /// Some characters of the text.
+    fn range(&self, from: usize, to: usize) -> &str {
+        self.text.get(self.byte(from)..self.byte(to.max(from))).unwrap_or_default()
+    }
+
+    /// Where a line begins and ends, in characters.
+    fn line_range(&self, number: usize) -> Option<(usize, usize)> {
+        let from = *self.lines.get(number.checked_sub(1)?)?;
+        Some((from, self.lines.get(number).copied().unwrap_or(usize::MAX)))
+    }
+
+    /// A line without its end, counted from 1, and 0; of a line wider than `widest`, the part around the character
+    /// `at`, and how many characters stand before it. Empty where there is no such line.
+    pub fn window(&self, number: usize, at: usize, widest: usize) -> (&str, usize) {
+        let Some((from, to)) = self.line_range(number) else { return ("", 0) };
+        let start = self.range(from, to.min(from.saturating_add(widest + 2))).trim_end_matches(['\n', '\r']);
+        if start.chars().count() <= widest {
+            return (start, 0);
+        }
+        let skipped = at.saturating_sub(widest / 2);
+        let part = self.range(from + skipped, to.min(from + skipped + widest));
+        (part.trim_end_matches(['\n', '\r']), skipped)
     }
 
     /// The text of a span, as it was written.
     pub fn slice(&self, span: Span) -> &str {
-        let Some(&line) = span.line.checked_sub(1).and_then(|index| self.lines.get(index)) else { return "" };
-        let rest = self.text.get(line..).unwrap_or_default();
-        let rest = skip_chars(rest, span.column.saturating_sub(1));
-        let left = skip_chars(rest, span.length);
-        rest.get(..rest.len() - left.len()).unwrap_or_default()
+        let Some((line, _)) = self.line_range(span.line) else { return "" };
+        let from = line + span.column.saturating_sub(1);
+        self.range(from, from.saturating_add(span.length))
     }
 
     /// The span of `length` characters that begins `offset` characters after the beginning of another.
     pub fn within(&self, span: Span, offset: usize, length: usize) -> Span {
-        let (mut line, mut column) = (span.line, span.column);
-        let mut chars = self.slice(span).chars().peekable();
-        for _ in 0..offset {
-            match chars.next() {
-                Some('\r') if chars.peek() == Some(&'\n') => column += 1,
-                Some('\n' | '\r') => (line, column) = (line + 1, 1),
-                Some(_) => column += 1,
-                None => break,
-            }
-        }
-        Span { line, column, length }
-    }
-
-    /// Something wrong at a place.
-    pub fn problem(&self, span: Span, message: impl Into<String>, hint: Option<String>) -> Problem {
-        let source = self.line(span.line);
-        let room = source.chars().count().saturating_sub(span.column.saturating_sub(1));
-        Problem {
-            line: span.line,
-            column: span.column,
-            length: span.length.min(room).max(1),
-            message: message.into(),
-            hint,
-            source: source.to_owned(),
-        }
-    }
-
-    /// All that is wrong with this file.
-    pub fn problems(&self, problems: Vec<Problem>) -> Problems {
-        Problems::new(&self.file, problems)
-    }
-}
-
-fn skip_chars(text: &str, count: usize) -> &str {
-    match text.char_indices().nth(count) {
-        Some((at, _)) => text.get(at..).unwrap_or_default(),
-        None => "",
+        let Some((line, _)) = self.line_range(span.line) else { return span };
+        let at = line + span.column.saturating_sub(1) + offset;
+        let line = self.lines.partition_point(|from| *from <= at).max(1);
+        let from = self.lines.get(line - 1).copied().unwrap_or(0);
+        Span { line, column: at - from + 1, length }
     }
 }
 
@@ -118,9 +115,11 @@ mod tests {
 
     #[test]
     fn lines_end_as_yaml_has_it() {
-        let source = Source::new("f", "a\r\nbé\rc\n\nd");
-        let lines: Vec<_> = (0..8).map(|n| source.line(n)).collect();
-        assert_eq!(lines, ["", "a", "bé", "c", "", "d", "", ""]);
+        for text in ["a\r\nbe\rc\n\nd", "a\r\nbé\rc\n\nd"] {
+            let source = Source::new("f", text);
+            let lines: Vec<_> = (0..8).map(|n| source.window(n, 0, 9).0.replace('é', "e")).collect();
+            assert_eq!(lines, ["", "a", "be", "c", "", "d", "", ""]);
+        }
     }
 
     #[test]
@@ -133,10 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_never_reaches_beyond_its_line() {
-        let source = Source::new("f", "abc\ndef");
-        let problem = source.problem(Span { line: 1, column: 2, length: 90 }, "m", None);
-        assert_eq!((problem.length, problem.source.as_str()), (2, "abc"));
-        assert_eq!(source.problem(Span { line: 9, column: 9, length: 0 }, "m", None).length, 1);
+    fn of_a_wide_line_the_part_around_a_place_is_shown() {
+        let source = Source::new("f", "abcdefghij\nabc");
+        assert_eq!(source.window(1, 0, 10), ("abcdefghij", 0));
+        assert_eq!(source.window(1, 0, 4), ("abcd", 0));
+        assert_eq!(source.window(1, 6, 4), ("efgh", 4));
+        assert_eq!(source.window(1, 9, 4), ("hij", 7));
+        assert_eq!(source.window(2, 9, 4), ("abc", 0));
     }
 }

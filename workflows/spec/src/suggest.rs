@@ -1,5 +1,8 @@
 //! `did you mean`: the likeliest of the names that would have been right.
 
+/// The most names that are compared: a file with thousands of slips shall not take minutes.
+const MOST: usize = 256;
+
 /// The known name that is nearest to what was written, if it is near enough to be what was meant.
 pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
@@ -9,7 +12,7 @@ pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
         return None;
     }
     let mut best: Option<(f64, &str)> = None;
-    for name in known.into_iter().filter(|name| name.len() <= 64) {
+    for name in known.into_iter().filter(|name| name.len() <= 64).take(MOST) {
         let other = plain(name);
         let distance = strsim::damerau_levenshtein(&wanted, &other);
         let longest = wanted.chars().count().max(other.chars().count()).max(1);

@@ -1,8 +1,10 @@
 //! A value with expressions in it, ready to be filled in once for every task.
 
+use std::collections::BTreeMap;
+
 use crate::expression::{Computed, EvaluationError, Text};
 use crate::node::{Data, Entry, Node};
-use crate::problem::Problem;
+use crate::problem::Log;
 use crate::source::{Source, Span};
 
 /// A YAML value whose texts are compiled.
@@ -34,19 +36,19 @@ pub(crate) enum Moment {
 
 impl Template {
     /// Compiles the texts of a value. A text that is refused is as good as unknown.
-    pub fn compile(source: &Source, node: &Node, problems: &mut Vec<Problem>) -> Template {
+    pub fn compile(source: &Source, node: &Node, log: &mut Log) -> Template {
         match &node.data {
             Data::Scalar(_) => {
-                let before = problems.len();
-                match Text::parse(source, node, problems) {
+                let before = log.count();
+                match Text::parse(source, node, log) {
                     Some(text) => Template::Text(text),
-                    None if problems.len() > before => Template::Fixed(Node { data: Data::Unknown, ..node.clone() }),
+                    None if log.count() > before => Template::Fixed(Node { data: Data::Unknown, ..node.clone() }),
                     None => Template::Fixed(node.clone()),
                 }
             }
             Data::Unknown => Template::Fixed(node.clone()),
             Data::List(items) => {
-                let items: Vec<_> = items.iter().map(|item| Template::compile(source, item, problems)).collect();
+                let items: Vec<_> = items.iter().map(|item| Template::compile(source, item, log)).collect();
                 if items.iter().all(Template::is_plain) {
                     return Template::Fixed(node.clone());
                 }
@@ -58,7 +60,7 @@ impl Template {
                     .map(|Entry { key, key_span, value }| Slot {
                         key: key.clone(),
                         key_span: *key_span,
-                        value: Template::compile(source, value, problems),
+                        value: Template::compile(source, value, log),
                     })
                     .collect();
                 if slots.iter().all(|slot| slot.value.is_plain()) {
@@ -86,7 +88,7 @@ impl Template {
         }
     }
 
-    /// How many values it has, roughly: what filling it in costs.
+    /// How many values it has, expressions not counted.
     pub fn size(&self) -> usize {
         fn of(node: &Node) -> usize {
             match &node.data {
@@ -97,10 +99,17 @@ impl Template {
         }
         match self {
             Template::Fixed(node) => of(node),
-            Template::Text(text) => 4 * text.computed().count().max(1),
+            Template::Text(_) => 1,
             Template::List(_, items) => 1 + items.iter().map(Template::size).sum::<usize>(),
             Template::Map(_, slots) => 1 + slots.iter().map(|slot| slot.value.size()).sum::<usize>(),
         }
+    }
+
+    /// What filling it in costs at most: see [`Computed::cost`].
+    pub fn cost(&self, params: &BTreeMap<String, usize>, matrix: usize) -> usize {
+        let computed = self.computed();
+        let cost = computed.iter().map(|computed| computed.cost(params, matrix)).fold(0, usize::saturating_add);
+        cost.saturating_add(self.size())
     }
 
     /// Every expression in it, in order.

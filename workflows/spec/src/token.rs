@@ -81,6 +81,20 @@ pub(crate) fn scan(text: &str) -> (Vec<Token>, Option<usize>) {
     (tokens, None)
 }
 
+/// How deep brackets are nested in one another.
+pub(crate) fn depth(tokens: &[Token]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for token in tokens {
+        match token.kind {
+            Kind::Open(_) => depth += 1,
+            Kind::Close(_) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
 fn quoted(rest: &str, quote: char) -> (Kind, usize) {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -227,7 +241,7 @@ pub(crate) fn guard_products(text: &str, tokens: &[Token], filter: &str) -> Stri
     let mut from = 0;
     for place in places {
         guarded.push_str(&text[from..place]);
-        guarded.push_str("|");
+        guarded.push('|');
         guarded.push_str(filter);
         guarded.push(' ');
         from = place;

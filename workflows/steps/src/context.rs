@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use assay_models::ModelError;
 use assay_spec::ArtifactRef;
 use assay_tensor::Device;
 
@@ -68,5 +69,11 @@ impl StepError {
     /// A failure without a hint.
     pub fn failed(message: impl Into<String>) -> Self {
         StepError::Failed { message: message.into(), hint: None }
+    }
+}
+
+impl From<ModelError> for StepError {
+    fn from(error: ModelError) -> Self {
+        StepError::failed(error.to_string())
     }
 }

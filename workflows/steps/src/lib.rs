@@ -1,5 +1,39 @@
-//! The step kinds: prepare, train, quantize, export, benchmark.
+//! The step kinds of a workflow: what `uses:` may name, and how each runs.
+//!
+//! A kind is a [`Step`], in a file or folder of its own: its config (whose JSON Schema comes from the struct), its run,
+//! its metrics and its tests together, and a line in [`registry`]. A step sees the world through [`Context`]: where to
+//! compute, where its inputs lie, where to write, and whom to tell.
+//!
+//! Invariants:
+//!
+//! - What a step computes depends on its config, its inputs and the replicate alone: the same bits with any number of
+//!   threads. Clocks serve figures about time only, and those are no outputs.
+//! - A step reads its inputs by hash through the context, and writes only below its work folder.
+//! - A step panics on no config and no file: what is wrong is a [`StepError`] that a person can act on.
+//! - A step that is asked to stop does so within a fraction of a second.
 
 mod context;
+mod step;
+
+mod prepare;
+mod train;
+
+mod benchmark;
+mod evaluate;
+mod export;
+mod quantize;
+
+mod dataset;
+mod load;
+mod machine;
+mod random;
+mod registry;
+mod scoring;
+#[cfg(test)]
+mod testing;
 
 pub use context::{Context, StepError};
+pub use dataset::{About, Dataset, Split};
+pub use registry::registry;
+pub use scoring::{SplitScore, gather, score_split};
+pub use step::{ArtifactSchema, Step, no_findings, parse, schema_of};

@@ -18,8 +18,13 @@ pub fn limits() -> Limits {
         log_bytes: 100 << 10,
         metric_points: 10_000,
         greeting: Duration::from_secs(60),
-        grace: Duration::from_secs(1),
+        grace: Duration::from_secs(30),
     }
+}
+
+/// For executors that have to be killed in the end.
+pub fn curt() -> Limits {
+    Limits { grace: Duration::from_millis(300), ..limits() }
 }
 
 pub fn chaos() -> ExecutorCommand {
@@ -93,7 +98,10 @@ impl Result {
 
     /// The log lines.
     pub fn log(&self) -> Vec<&str> {
-        let text = |event| if let &HostEvent::Log(_, ref text) = event { Some(text.as_str()) } else { None };
-        self.events.iter().filter_map(text).collect()
+        let lines = self.events.iter().filter_map(|event| match event {
+            HostEvent::Log(_, text) => Some(text.as_str()),
+            _ => None,
+        });
+        lines.collect()
     }
 }

@@ -1,0 +1,92 @@
+//! Attention with the weights of one query at a time.
+
+use assay_tensor::{Array, AttentionGradient, AttentionOptions, Result};
+
+use crate::loss::log_sum_exp;
+use crate::store::{store, values};
+
+/// The extents: heads of all sequences together, queries, keys, width.
+struct Extents {
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    width: usize,
+}
+
+impl Extents {
+    fn of(q: &Array, k: &Array) -> Extents {
+        let [b, h, queries, width] = [q.dims()[0], q.dims()[1], q.dims()[2], q.dims()[3]];
+        Extents { heads: b * h, queries, keys: k.dims()[2], width }
+    }
+
+    /// How many keys a query sees.
+    fn seen(&self, query: usize, causal: bool) -> usize {
+        if causal { query + 1 + self.keys - self.queries } else { self.keys }
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(crate) fn attention(q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+    let e = Extents::of(q, k);
+    let (qs, ks, vs) = (values(q)?, values(k)?, values(v)?);
+    let (mut out, mut lses) = (vec![0.0; qs.len()], Vec::new());
+    for head in 0..e.heads {
+        for i in 0..e.queries {
+            let place = (head * e.queries + i) * e.width;
+            let query = &qs[place..][..e.width];
+            let row = |x: usize| (head * e.keys + x) * e.width;
+            let scores: Vec<f64> =
+                (0..e.seen(i, options.causal)).map(|j| options.scale * dot(query, &ks[row(j)..][..e.width])).collect();
+            let lse = log_sum_exp(&scores);
+            for (j, score) in scores.iter().enumerate() {
+                for d in 0..e.width {
+                    out[place + d] += (score - lse).exp() * vs[row(j) + d];
+                }
+            }
+            lses.push(lse);
+        }
+    }
+    Ok((store(&out, &q.shape, q.dtype), store(&lses, &q.dims()[..3], q.dtype)))
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn attention_backward(
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    out: &Array,
+    lse: &Array,
+    grad: &Array,
+    options: AttentionOptions,
+) -> Result<AttentionGradient> {
+    let e = Extents::of(q, k);
+    let (qs, ks, vs) = (values(q)?, values(k)?, values(v)?);
+    let (outs, lses, grads) = (values(out)?, values(lse)?, values(grad)?);
+    let (mut dq, mut dk, mut dv) = (vec![0.0; qs.len()], vec![0.0; ks.len()], vec![0.0; vs.len()]);
+    for head in 0..e.heads {
+        for i in 0..e.queries {
+            let place = (head * e.queries + i) * e.width;
+            let (query, g) = (&qs[place..][..e.width], &grads[place..][..e.width]);
+            let inner = dot(g, &outs[place..][..e.width]);
+            for j in 0..e.seen(i, options.causal) {
+                let row = (head * e.keys + j) * e.width;
+                let score = options.scale * dot(query, &ks[row..][..e.width]);
+                let weight = (score - lses[head * e.queries + i]).exp();
+                let dscore = options.scale * weight * (dot(g, &vs[row..][..e.width]) - inner);
+                for d in 0..e.width {
+                    dq[place + d] += dscore * ks[row + d];
+                    dk[row + d] += dscore * query[d];
+                    dv[row + d] += weight * g[d];
+                }
+            }
+        }
+    }
+    Ok(AttentionGradient {
+        q: store(&dq, &q.shape, q.dtype),
+        k: store(&dk, &k.shape, k.dtype),
+        v: store(&dv, &v.shape, v.dtype),
+    })
+}

@@ -1,0 +1,88 @@
+//! Softmax, log-softmax and cross entropy.
+
+use assay_tensor::{Array, Result, TensorError};
+
+use crate::store::{ids, store, values};
+
+/// ln sum e^x, with the maximum taken out first so that nothing overflows.
+pub(crate) fn log_sum_exp(row: &[f64]) -> f64 {
+    let peak = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    peak + row.iter().map(|x| (x - peak).exp()).sum::<f64>().ln()
+}
+
+/// `f` of each row of the last axis, and of the same row of `other`.
+fn by_row(x: &Array, other: &Array, f: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Result<Array> {
+    let width = x.shape.last();
+    let (a, b) = (values(x)?, values(other)?);
+    let y: Vec<f64> = a.chunks(width).zip(b.chunks(width)).flat_map(|(a, b)| f(a, b)).collect();
+    Ok(store(&y, &x.shape, x.dtype))
+}
+
+pub(crate) fn softmax(x: &Array) -> Result<Array> {
+    by_row(x, x, |row, _| {
+        let lse = log_sum_exp(row);
+        row.iter().map(|x| (x - lse).exp()).collect()
+    })
+}
+
+pub(crate) fn softmax_backward(y: &Array, grad: &Array) -> Result<Array> {
+    by_row(y, grad, |y, g| {
+        let inner: f64 = y.iter().zip(g).map(|(y, g)| y * g).sum();
+        y.iter().zip(g).map(|(y, g)| y * (g - inner)).collect()
+    })
+}
+
+pub(crate) fn log_softmax(x: &Array) -> Result<Array> {
+    by_row(x, x, |row, _| {
+        let lse = log_sum_exp(row);
+        row.iter().map(|x| x - lse).collect()
+    })
+}
+
+pub(crate) fn log_softmax_backward(y: &Array, grad: &Array) -> Result<Array> {
+    by_row(y, grad, |y, g| {
+        let sum: f64 = g.iter().sum();
+        y.iter().zip(g).map(|(y, g)| g - y.exp() * sum).collect()
+    })
+}
+
+pub(crate) fn cross_entropy(logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
+    let classes = logits.shape.last();
+    let (mut losses, mut lses) = (Vec::new(), Vec::new());
+    for (row, &target) in values(logits)?.chunks(classes).zip(ids(targets)?) {
+        let target = known(target, classes)?;
+        let lse = log_sum_exp(row);
+        let mean = row.iter().sum::<f64>() / classes as f64;
+        losses.push(lse - (1.0 - smoothing) * row[target] - smoothing * mean);
+        lses.push(lse);
+    }
+    let n = losses.len();
+    Ok((store(&losses, n, logits.dtype), store(&lses, n, logits.dtype)))
+}
+
+pub(crate) fn cross_entropy_backward(
+    logits: &Array,
+    targets: &Array,
+    lse: &Array,
+    grad: &Array,
+    smoothing: f64,
+) -> Result<Array> {
+    let classes = logits.shape.last();
+    let (lses, grads) = (values(lse)?, values(grad)?);
+    let mut out = Vec::with_capacity(logits.numel());
+    for (i, (row, &target)) in values(logits)?.chunks(classes).zip(ids(targets)?).enumerate() {
+        let target = known(target, classes)?;
+        for (class, x) in row.iter().enumerate() {
+            let wanted = smoothing / classes as f64 + if class == target { 1.0 - smoothing } else { 0.0 };
+            out.push(grads[i] * ((x - lses[i]).exp() - wanted));
+        }
+    }
+    Ok(store(&out, &logits.shape, logits.dtype))
+}
+
+fn known(target: u32, classes: usize) -> Result<usize> {
+    match target as usize {
+        id if id < classes => Ok(id),
+        id => Err(TensorError::new("cross_entropy", format!("target {id} is beyond the {classes} classes"))),
+    }
+}

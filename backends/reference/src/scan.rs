@@ -1,0 +1,93 @@
+//! The diagonal recurrence c_t = a c_{t-1} + beta_t and its adjoint, one lane (sequence and state) at a time.
+
+use assay_tensor::{Array, Result, Scan, ScanGradient};
+
+use crate::store::{store, values};
+
+/// Extents and the place of an element of [B, T, K].
+struct Extents {
+    batch: usize,
+    steps: usize,
+    lanes: usize,
+}
+
+impl Extents {
+    fn of(input: &Array) -> Extents {
+        Extents { batch: input.dims()[0], steps: input.dims()[1], lanes: input.dims()[2] }
+    }
+
+    fn at(&self, b: usize, t: usize, k: usize) -> usize {
+        (b * self.steps + t) * self.lanes + k
+    }
+}
+
+/// The elements, or zeros where there is no array.
+fn or_zeros(x: Option<&Array>, count: usize) -> Result<Vec<f64>> {
+    x.map_or(Ok(vec![0.0; count]), values)
+}
+
+pub(crate) fn scan(scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+    let e = Extents::of(scan.input_re);
+    let (a_re, a_im) = (values(scan.decay_re)?, values(scan.decay_im)?);
+    let (carry_re, carry_im) = (values(scan.carry_re)?, values(scan.carry_im)?);
+    let mut re = values(scan.input_re)?;
+    let mut im = or_zeros(scan.input_im, re.len())?;
+    for b in 0..e.batch {
+        for k in 0..e.lanes {
+            let (mut c_re, mut c_im) = (carry_re[b * e.lanes + k], carry_im[b * e.lanes + k]);
+            for t in 0..e.steps {
+                let i = e.at(b, t, k);
+                (c_re, c_im) = (a_re[k] * c_re - a_im[k] * c_im + re[i], a_re[k] * c_im + a_im[k] * c_re + im[i]);
+                (re[i], im[i]) = (c_re, c_im);
+            }
+        }
+    }
+    let (shape, dtype) = (&scan.input_re.shape, scan.input_re.dtype);
+    Ok((store(&re, shape, dtype), store(&im, shape, dtype)))
+}
+
+pub(crate) fn scan_backward(
+    scan: Scan<'_, Array>,
+    states: (&Array, &Array),
+    grad: (Option<&Array>, Option<&Array>),
+) -> Result<ScanGradient> {
+    let e = Extents::of(scan.input_re);
+    let count = scan.input_re.numel();
+    let (a_re, a_im) = (values(scan.decay_re)?, values(scan.decay_im)?);
+    let (mut carry_re, mut carry_im) = (values(scan.carry_re)?, values(scan.carry_im)?);
+    let (c_re, c_im) = (values(states.0)?, values(states.1)?);
+    let (mut g_re, mut g_im) = (or_zeros(grad.0, count)?, or_zeros(grad.1, count)?);
+    let (mut da_re, mut da_im) = (vec![0.0; e.lanes], vec![0.0; e.lanes]);
+    for b in 0..e.batch {
+        for k in 0..e.lanes {
+            let lane = b * e.lanes + k;
+            // conj(a) g_{t+1}: what flows back from the next step.
+            let (mut flow_re, mut flow_im) = (0.0, 0.0);
+            for t in (0..e.steps).rev() {
+                if scan.segment.is_some_and(|c| (t + 1) % c == 0) {
+                    (flow_re, flow_im) = (0.0, 0.0);
+                }
+                let i = e.at(b, t, k);
+                g_re[i] += flow_re;
+                g_im[i] += flow_im;
+                let (p_re, p_im) = match t {
+                    0 => (carry_re[lane], carry_im[lane]),
+                    _ => (c_re[e.at(b, t - 1, k)], c_im[e.at(b, t - 1, k)]),
+                };
+                da_re[k] += g_re[i] * p_re + g_im[i] * p_im;
+                da_im[k] += g_im[i] * p_re - g_re[i] * p_im;
+                flow_re = a_re[k] * g_re[i] + a_im[k] * g_im[i];
+                flow_im = a_re[k] * g_im[i] - a_im[k] * g_re[i];
+            }
+            // The carry has been read; its place takes its gradient.
+            (carry_re[lane], carry_im[lane]) = (flow_re, flow_im);
+        }
+    }
+    let dtype = scan.input_re.dtype;
+    let pair = |re: &[f64], im: &[f64], like: &Array| (store(re, &like.shape, dtype), store(im, &like.shape, dtype));
+    Ok(ScanGradient {
+        decay: pair(&da_re, &da_im, scan.decay_re),
+        input: pair(&g_re, &g_im, scan.input_re),
+        carry: pair(&carry_re, &carry_im, scan.carry_re),
+    })
+}

@@ -1,0 +1,112 @@
+//! What is checked before a kernel runs, so that kernels may rely on it.
+
+use crate::dtype::DType;
+use crate::error::{Result, TensorError};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// Both live on one device and have one type.
+pub(crate) fn same(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.device() != b.device() {
+        let problem = format!("the operands live on two devices, {} and {}", a.device().name(), b.device().name());
+        return Err(TensorError::new(operation, problem)
+            .shapes([a.shape(), b.shape()])
+            .hint("move one with to_device(), and make each device only once"));
+    }
+    if a.dtype() != b.dtype() {
+        let problem = format!("the operands have two types, {} and {}", a.dtype(), b.dtype());
+        return Err(TensorError::new(operation, problem)
+            .shapes([a.shape(), b.shape()])
+            .hint("convert one with cast()"));
+    }
+    Ok(())
+}
+
+/// All are floats of one type on one device.
+pub(crate) fn float(operation: &'static str, tensors: &[&Tensor]) -> Result<()> {
+    let Some(first) = tensors.first() else { return Ok(()) };
+    for tensor in tensors {
+        same(operation, first, tensor)?;
+    }
+    dtype(operation, first, first.dtype().is_float(), "floats")
+}
+
+/// `ids` are u32 on the device of `of`.
+pub(crate) fn labels(operation: &'static str, of: &Tensor, ids: &Tensor) -> Result<()> {
+    if of.device() != ids.device() {
+        return same(operation, of, ids);
+    }
+    dtype(operation, ids, ids.dtype() == DType::U32, "ids of type u32")
+}
+
+/// The type of `tensor` is right, where `what` was needed.
+pub(crate) fn dtype(operation: &'static str, tensor: &Tensor, right: bool, what: &str) -> Result<()> {
+    if right {
+        return Ok(());
+    }
+    Err(TensorError::new(operation, format!("needs {what}, not {}", tensor.dtype()))
+        .shapes([tensor.shape()])
+        .hint("convert with cast()"))
+}
+
+/// The tensor has exactly this shape; `what` names it in the message.
+pub(crate) fn shape(operation: &'static str, what: &str, tensor: &Tensor, expected: &Shape) -> Result<()> {
+    if tensor.shape() == expected {
+        return Ok(());
+    }
+    Err(TensorError::new(operation, format!("the {what} should have the second shape"))
+        .shapes([tensor.shape(), expected]))
+}
+
+/// The tensor has as many axes as `layout` names; returns their extents.
+pub(crate) fn rank<const N: usize>(
+    operation: &'static str,
+    what: &str,
+    tensor: &Tensor,
+    layout: &str,
+) -> Result<[usize; N]> {
+    <[usize; N]>::try_from(tensor.dims())
+        .map_err(|_| TensorError::new(operation, format!("the {what} should be {layout}")).shapes([tensor.shape()]))
+}
+
+/// The axis exists.
+pub(crate) fn axis(operation: &'static str, tensor: &Tensor, axis: usize) -> Result<()> {
+    if axis < tensor.rank() {
+        return Ok(());
+    }
+    let problem = format!("there is no axis {axis} in a tensor of {} axes", tensor.rank());
+    Err(TensorError::new(operation, problem).shapes([tensor.shape()]).hint("axes count from 0, the outermost"))
+}
+
+/// All axes exist and none is named twice; returns them in ascending order.
+pub(crate) fn axes(operation: &'static str, tensor: &Tensor, axes: &[usize]) -> Result<Vec<usize>> {
+    let mut sorted = axes.to_vec();
+    sorted.sort_unstable();
+    for &a in &sorted {
+        axis(operation, tensor, a)?;
+    }
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        let problem = format!("axis {} is named twice", pair[0]);
+        return Err(TensorError::new(operation, problem).shapes([tensor.shape()]));
+    }
+    Ok(sorted)
+}
+
+/// The shape of a matrix product.
+pub(crate) fn matmul(a: &Shape, b: &Shape, trans_a: bool, trans_b: bool) -> Result<Shape> {
+    let error = |problem: &str| TensorError::new("matmul", problem).shapes([a, b]);
+    let ([batch_a @ .., rows_a, columns_a], [batch_b @ .., rows_b, columns_b]) = (a.dims(), b.dims()) else {
+        return Err(error("both sides need two axes at least").hint("add an axis of extent 1 with reshape()"));
+    };
+    let (m, k) = if trans_a { (columns_a, rows_a) } else { (rows_a, columns_a) };
+    let (other, n) = if trans_b { (columns_b, rows_b) } else { (rows_b, columns_b) };
+    if k != other {
+        return Err(error(&format!("the inner extents {k} and {other} differ")).hint("transpose one side"));
+    }
+    let batch = Shape::broadcast("matmul", &batch_a.into(), &batch_b.into()).map_err(|e| error(e.problem()))?;
+    let mut dims = batch.dims().to_vec();
+    dims.extend([m, n]);
+    let shape = Shape::from(dims);
+    shape.check_size("matmul")?;
+    Ok(shape)
+}

@@ -1,0 +1,90 @@
+//! Composed forms of softmax, log-softmax and cross entropy.
+
+use crate::args::Reduce;
+use crate::array::Array;
+use crate::dtype::HostData;
+use crate::error::{Result, TensorError};
+use crate::kernels::Kernels;
+use crate::math::Math;
+
+pub(crate) fn softmax<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
+    let m = Math(k);
+    let e = m.exp(&m.sub(x, &m.reduce_last(Reduce::Max, x)?)?)?;
+    m.div(&e, &m.reduce_last(Reduce::Sum, &e)?)
+}
+
+pub(crate) fn softmax_backward<K: Kernels + ?Sized>(k: &K, y: &Array, grad: &Array) -> Result<Array> {
+    let m = Math(k);
+    let inner = m.reduce_last(Reduce::Sum, &m.mul(grad, y)?)?;
+    m.mul(y, &m.sub(grad, &inner)?)
+}
+
+pub(crate) fn log_softmax<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
+    let m = Math(k);
+    m.sub(x, &log_sum_exp(k, x)?)
+}
+
+pub(crate) fn log_softmax_backward<K: Kernels + ?Sized>(k: &K, y: &Array, grad: &Array) -> Result<Array> {
+    let m = Math(k);
+    m.sub(grad, &m.mul(&m.exp(y)?, &m.reduce_last(Reduce::Sum, grad)?)?)
+}
+
+/// ln sum e^x over the last axis, which stays with extent 1. The maximum is taken out first, so that nothing overflows.
+pub(crate) fn log_sum_exp<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
+    let m = Math(k);
+    let peak = m.reduce_last(Reduce::Max, x)?;
+    let sum = m.reduce_last(Reduce::Sum, &m.exp(&m.sub(x, &peak)?)?)?;
+    m.add(&m.ln(&sum)?, &peak)
+}
+
+pub(crate) fn cross_entropy<K: Kernels + ?Sized>(
+    k: &K,
+    logits: &Array,
+    targets: &Array,
+    smoothing: f64,
+) -> Result<(Array, Array)> {
+    let m = Math(k);
+    let n = logits.dims()[0];
+    let lse = log_sum_exp(k, logits)?.viewed(n);
+    let places = places(k, logits, targets)?;
+    let picked = k.gather_rows(&logits.viewed([logits.numel(), 1]), &places)?.viewed(n);
+    let mean = m.reduce_last(Reduce::Mean, logits)?.viewed(n);
+    let expected = m.add(&m.scale(&picked, 1.0 - smoothing)?, &m.scale(&mean, smoothing)?)?;
+    Ok((m.sub(&lse, &expected)?, lse))
+}
+
+pub(crate) fn cross_entropy_backward<K: Kernels + ?Sized>(
+    k: &K,
+    logits: &Array,
+    targets: &Array,
+    lse: &Array,
+    grad: &Array,
+    smoothing: f64,
+) -> Result<Array> {
+    let m = Math(k);
+    let [n, classes] = [logits.dims()[0], logits.shape.last()];
+    let column = grad.viewed([n, 1]);
+    let p = m.exp(&m.sub(logits, &lse.viewed([n, 1]))?)?;
+    let soft = m.mul(&m.offset(&p, -smoothing / classes as f64)?, &column)?;
+    let hot = k.scatter_add_rows(&m.scale(&column, 1.0 - smoothing)?, &places(k, logits, targets)?, n * classes)?;
+    m.sub(&soft, &hot.viewed(&logits.shape))
+}
+
+/// Where each row's target stands among all logits, as ids into a table of one column.
+fn places<K: Kernels + ?Sized>(k: &K, logits: &Array, targets: &Array) -> Result<Array> {
+    let classes = logits.shape.last();
+    let HostData::U32(ids) = k.download(targets)? else {
+        return Err(TensorError::new("cross_entropy", "the targets are not u32"));
+    };
+    let place = |(row, id): (usize, u32)| {
+        let id = id as usize;
+        if id >= classes {
+            return Err(TensorError::new("cross_entropy", format!("target {id} of row {row} is beyond the classes"))
+                .shapes([&logits.shape]));
+        }
+        u32::try_from(row * classes + id)
+            .map_err(|_| TensorError::new("cross_entropy", "too many logits").shapes([&logits.shape]))
+    };
+    let places = ids.into_iter().enumerate().map(place).collect::<Result<Vec<u32>>>()?;
+    k.upload(HostData::U32(places), &targets.shape)
+}

@@ -1,0 +1,14 @@
+//! The composed form of each fused operation: its definition in terms of primitives, and its default.
+
+mod attention;
+mod layers;
+mod loss;
+mod scan;
+
+pub(crate) use attention::{attention, attention_backward};
+pub use layers::LEAST_PEAK;
+pub(crate) use layers::{adamw, broadcast, layer_norm, layer_norm_backward, linear, linear_int8};
+pub(crate) use loss::{
+    cross_entropy, cross_entropy_backward, log_softmax, log_softmax_backward, softmax, softmax_backward,
+};
+pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};

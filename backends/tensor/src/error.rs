@@ -1,0 +1,85 @@
+//! The one error of this layer: which operation, what is wrong, the shapes involved, and what to do about it.
+
+use std::fmt;
+
+use crate::shape::Shape;
+
+/// A refused operation. Nothing has been changed when it is returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorError {
+    operation: &'static str,
+    problem: String,
+    shapes: Vec<Shape>,
+    hint: Option<String>,
+}
+
+/// The result of every operation of this layer.
+pub type Result<T, E = TensorError> = std::result::Result<T, E>;
+
+impl TensorError {
+    /// An error of `operation`; `problem` is a lower-case fragment.
+    pub fn new(operation: &'static str, problem: impl Into<String>) -> TensorError {
+        TensorError { operation, problem: problem.into(), shapes: Vec::new(), hint: None }
+    }
+
+    /// The same error with the shapes that were involved, in the order of the operation's arguments.
+    pub fn shapes<'a>(mut self, shapes: impl IntoIterator<Item = &'a Shape>) -> TensorError {
+        self.shapes.extend(shapes.into_iter().cloned());
+        self
+    }
+
+    /// The same error with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> TensorError {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The operation that refused.
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// What is wrong, without shapes and hint.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+
+    /// What to do about it, where that is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The shapes that were involved.
+    pub fn involved(&self) -> &[Shape] {
+        &self.shapes
+    }
+}
+
+impl fmt::Display for TensorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.operation, self.problem)?;
+        if !self.shapes.is_empty() {
+            let list: Vec<String> = self.shapes.iter().map(Shape::to_string).collect();
+            write!(f, " (shapes {})", list.join(", "))?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for TensorError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_where_and_what_to_do() {
+        let error = TensorError::new("matmul", "inner dimensions differ")
+            .shapes([&Shape::from([2, 3]), &Shape::from([4, 5])])
+            .hint("transpose one side");
+        assert_eq!(error.to_string(), "matmul: inner dimensions differ (shapes [2, 3], [4, 5]); transpose one side");
+    }
+}

@@ -1,0 +1,193 @@
+//! The fused operations as models use them: normalisation, losses, attention, the scan, linear layers, AdamW.
+
+use crate::args::{AdamW, AttentionOptions, Scan};
+use crate::array::Array;
+use crate::check;
+use crate::dtype::DType;
+use crate::error::{Result, TensorError};
+use crate::op::Op;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The arguments of [`diagonal_scan`].
+pub type ScanArgs<'a> = Scan<'a, Tensor>;
+
+impl Tensor {
+    /// Normalises over the last axis: e^x / sum e^x. Errors where that axis is empty.
+    pub fn softmax(&self) -> Result<Tensor> {
+        self.check_rows("softmax")?;
+        let y = self.kernels().softmax(self.array())?;
+        Ok(Tensor::recorded(y.clone(), &[self], || Op::Softmax { y }))
+    }
+
+    /// The logarithm of [`Tensor::softmax`], computed without overflow.
+    pub fn log_softmax(&self) -> Result<Tensor> {
+        self.check_rows("log_softmax")?;
+        let y = self.kernels().log_softmax(self.array())?;
+        Ok(Tensor::recorded(y.clone(), &[self], || Op::LogSoftmax { y }))
+    }
+
+    /// (x - mean) / sqrt(variance + eps) gain + bias over the last axis, of extent D; gain and bias are \[D\].
+    pub fn layer_norm(&self, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+        check::float("layer_norm", &[self, gain, bias])?;
+        self.check_rows("layer_norm")?;
+        let width = Shape::from(self.shape().last());
+        check::shape("layer_norm", "gain", gain, &width)?;
+        check::shape("layer_norm", "bias", bias, &width)?;
+        let (x, g) = (self.array(), gain.array());
+        let out = self.kernels().layer_norm(x, g, bias.array(), eps)?;
+        let op = || Op::LayerNorm { x: x.clone(), gain: g.clone(), mean: out.mean, rstd: out.rstd };
+        Ok(Tensor::recorded(out.y, &[self, gain, bias], op))
+    }
+
+    /// The cross entropy in nats of each row of these logits [N, V] with `targets` (u32, \[N\]): [N]. With
+    /// `smoothing` s in [0, 1] the target distribution is 1 - s on the target plus s / V on every class
+    /// (Szegedy et al., 2016). Errors on a target beyond V.
+    pub fn cross_entropy(&self, targets: &Tensor, smoothing: f64) -> Result<Tensor> {
+        let name = "cross_entropy";
+        check::float(name, &[self])?;
+        check::labels(name, self, targets)?;
+        self.check_rows(name)?;
+        let [n, _] = check::rank(name, "logits", self, "[N, V]")?;
+        check::shape(name, "targets", targets, &Shape::from(n))?;
+        if !(0.0..=1.0).contains(&smoothing) {
+            return Err(TensorError::new(name, format!("a smoothing of {smoothing} is not in [0, 1]")));
+        }
+        let (logits, targets) = (self.array().clone(), targets.array().clone());
+        let (loss, lse) = self.kernels().cross_entropy(&logits, &targets, smoothing)?;
+        // The targets are no input on the tape: they have no gradient.
+        let op = || Op::CrossEntropy { logits, targets, lse, smoothing };
+        Ok(Tensor::recorded(loss, &[self], op))
+    }
+
+    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N].
+    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let name = "linear";
+        check::float(name, &[self, weight])?;
+        let [n, k] = check::rank(name, "weight", weight, "[N, K]")?;
+        self.check_width(name, k, weight)?;
+        let mut inputs = vec![self, weight];
+        if let Some(bias) = bias {
+            check::same(name, self, bias)?;
+            check::shape(name, "bias", bias, &Shape::from(n))?;
+            inputs.push(bias);
+        }
+        let (x, w) = (self.array(), weight.array());
+        let y = self.kernels().linear(x, w, bias.map(Tensor::array))?;
+        Ok(Tensor::recorded(y, &inputs, || Op::Linear { x: x.clone(), weight: w.clone() }))
+    }
+
+    /// [`Tensor::linear`] with int8 weights: x [.., K] (f32), q [N, K] (i8), scale \[N\] (f32), for W = q scale. Each
+    /// row of x is quantized on the way: s = max|x| / 127, xq = round(x / s), y = s scale sum xq q.
+    ///
+    /// For inference: it has no gradient, and refuses a tracked input.
+    pub fn linear_int8(&self, q: &Tensor, scale: &Tensor) -> Result<Tensor> {
+        let name = "linear_int8";
+        check::same(name, self, scale)?;
+        check::dtype(name, self, self.dtype() == DType::F32, "inputs of type f32")?;
+        check::dtype(name, q, q.dtype() == DType::I8, "weights of type i8")?;
+        if q.device() != self.device() {
+            check::same(name, self, q)?;
+        }
+        let [n, k] = check::rank(name, "weight", q, "[N, K]")?;
+        self.check_width(name, k, q)?;
+        check::shape(name, "scale", scale, &Shape::from(n))?;
+        if self.is_tracked() || scale.is_tracked() {
+            return Err(TensorError::new(name, "quantized layers have no gradient").hint("detach() the input"));
+        }
+        let y = self.kernels().linear_int8(self.array(), q.array(), scale.array())?;
+        Ok(Tensor::untracked(self.device(), y))
+    }
+
+    /// Attention of these queries [B, H, Tq, Dh] to `k` and `v` [B, H, Tk, Dh]: softmax(scale Q K^T) V. Errors where
+    /// a query would see no key: Tk is 0, or it is causal and Tq > Tk.
+    pub fn attention(&self, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<Tensor> {
+        let name = "attention";
+        check::float(name, &[self, k, v])?;
+        let [b, h, tq, dh] = check::rank(name, "queries", self, "[B, H, T, Dh]")?;
+        let [_, _, tk, _] = check::rank(name, "keys", k, "[B, H, T, Dh]")?;
+        check::shape(name, "keys", k, &Shape::from([b, h, tk, dh]))?;
+        check::shape(name, "values", v, k.shape())?;
+        if tk == 0 || (options.causal && tq > tk) {
+            let problem = format!("some of {tq} queries would see none of {tk} keys");
+            return Err(TensorError::new(name, problem).shapes([self.shape(), k.shape()]));
+        }
+        let (qa, ka, va) = (self.array().clone(), k.array().clone(), v.array().clone());
+        let (out, lse) = self.kernels().attention(&qa, &ka, &va, options)?;
+        let op = || Op::Attention { q: qa, k: ka, v: va, out: out.clone(), lse, options };
+        Ok(Tensor::recorded(out.clone(), &[self, k, v], op))
+    }
+
+    /// Floats with something in each row.
+    fn check_rows(&self, operation: &'static str) -> Result<()> {
+        check::float(operation, &[self])?;
+        if self.rank() == 0 || self.shape().last() == 0 {
+            return Err(TensorError::new(operation, "needs a last axis that is not empty").shapes([self.shape()]));
+        }
+        Ok(())
+    }
+
+    fn check_width(&self, operation: &'static str, width: usize, weight: &Tensor) -> Result<()> {
+        if self.rank() > 0 && self.shape().last() == width {
+            return Ok(());
+        }
+        Err(TensorError::new(operation, format!("the last extent should be {width}"))
+            .shapes([self.shape(), weight.shape()])
+            .hint("weights are [outputs, inputs]"))
+    }
+}
+
+/// All states of the recurrence c_t = a c_{t-1} + beta_t, as real and imaginary parts [B, T, K] each. See [`Scan`]
+/// for the arguments and their shapes.
+pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
+    let name = "diagonal_scan";
+    let Scan { decay_re, decay_im, input_re, input_im, carry_re, carry_im, segment } = args;
+    let mut inputs = vec![decay_re, decay_im, carry_re, carry_im, input_re];
+    inputs.extend(input_im);
+    check::float(name, &inputs)?;
+    let [b, _, k] = check::rank(name, "input", input_re, "[B, T, K]")?;
+    check::shape(name, "real decay", decay_re, &Shape::from(k))?;
+    check::shape(name, "imaginary decay", decay_im, &Shape::from(k))?;
+    check::shape(name, "real carry", carry_re, &Shape::from([b, k]))?;
+    check::shape(name, "imaginary carry", carry_im, &Shape::from([b, k]))?;
+    if let Some(im) = input_im {
+        check::shape(name, "imaginary input", im, input_re.shape())?;
+    }
+    if segment == Some(0) {
+        return Err(TensorError::new(name, "a segment of 0 steps").hint("segments have one step at least"));
+    }
+    let scan = Scan {
+        decay_re: decay_re.array(),
+        decay_im: decay_im.array(),
+        input_re: input_re.array(),
+        input_im: input_im.map(Tensor::array),
+        carry_re: carry_re.array(),
+        carry_im: carry_im.array(),
+        segment,
+    };
+    let (re, im) = input_re.kernels().diagonal_scan(scan)?;
+    let saved: Vec<Array> = inputs.iter().map(|t| t.array().clone()).collect();
+    let op = || Op::Scan { inputs: saved, states: (re.clone(), im.clone()), segment };
+    let mut both = Tensor::recorded_many(vec![re.clone(), im.clone()], &inputs, op).into_iter();
+    match (both.next(), both.next()) {
+        (Some(re), Some(im)) => Ok((re, im)),
+        _ => Err(TensorError::new(name, "the kernel gave no states")),
+    }
+}
+
+/// One AdamW update of `param` and its moments `m` and `v`, all of one shape, with the settings of [`AdamW`].
+///
+/// A parameter that is a leaf stays the same leaf. The update happens in the tensors' own memory unless something else
+/// holds on to it (a clone, or a loss whose tape has not been dropped); then the others keep what they had.
+pub fn adamw(param: &mut Tensor, grad: &Tensor, m: &mut Tensor, v: &mut Tensor, args: AdamW) -> Result<()> {
+    let name = "adamw";
+    check::float(name, &[param, grad, m, v])?;
+    for (what, tensor) in [("gradient", grad), ("first moment", &*m), ("second moment", &*v)] {
+        check::shape(name, what, tensor, param.shape())?;
+    }
+    if args.step == 0 {
+        return Err(TensorError::new(name, "steps count from 1"));
+    }
+    let device = param.device().clone();
+    device.kernels().adamw(param.array_mut(), grad.array(), m.array_mut(), v.array_mut(), args)
+}

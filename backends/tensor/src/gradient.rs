@@ -1,0 +1,235 @@
+//! The gradient rules, as one table: how the gradients of an operation's inputs follow from that of its value.
+//!
+//! Throughout, g is the gradient of the value y; a rule gives one gradient for each input, in the input's shape, and
+//! `None` where that input is a constant. Gradients of broadcast inputs are summed over the repeated axes.
+
+use crate::args::{Binary, Scan, Unary};
+use crate::array::Array;
+use crate::error::Result;
+use crate::kernels::Kernels;
+use crate::math::Math;
+use crate::op::Op;
+use crate::tape::{Input, Node};
+
+/// One gradient for each input.
+type Rules = Result<Vec<Option<Array>>>;
+
+/// Gives the gradient of input i, from how it is computed.
+type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
+
+/// The gradients of the inputs of `node`, given those of its values. Only the scan has several values.
+pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>) -> Rules {
+    if let Op::Scan { inputs, states, segment } = &node.op {
+        return scan(k, inputs, (&states.0, &states.1), *segment, &grads);
+    }
+    let inputs = &node.inputs;
+    match grads.swap_remove(0) {
+        Some(g) => rule(k, &node.op, inputs, &g),
+        None => Ok(vec![None; inputs.len()]),
+    }
+}
+
+/// The table.
+fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
+    let m = Math(k);
+    let wanted = |i: usize| inputs[i].is_tracked();
+    // The gradient of input i, summed to its shape, computed only where it is wanted.
+    let to = |i: usize, gradient: &dyn Fn() -> Result<Array>| match wanted(i) {
+        true => m.sum_to(&gradient()?, &inputs[i].shape).map(Some),
+        false => Ok(None),
+    };
+    let like = |x: Array| -> Rules { Ok(vec![Some(x)]) };
+    match op {
+        // A leaf has no inputs, and the scan has two values and its own rule below.
+        Op::Leaf | Op::Scan { .. } => Ok(vec![None; inputs.len()]),
+        Op::Unary { op, saved } => like(k.unary_backward(*op, saved, g)?),
+        Op::Affine { op: Unary::Scale(c) } => like(m.scale(g, *c)?),
+        Op::Affine { op: Unary::Neg } => like(m.neg(g)?),
+        Op::Affine { .. } => like(g.clone()),
+
+        // y = a + b:  da = g,  db = g
+        Op::Add => Ok(vec![to(0, &|| Ok(g.clone()))?, to(1, &|| Ok(g.clone()))?]),
+        // y = a - b:  da = g,  db = -g
+        Op::Sub => Ok(vec![to(0, &|| Ok(g.clone()))?, to(1, &|| m.neg(g))?]),
+        // y = a b:  da = g b,  db = g a
+        Op::Mul { a, b } => Ok(vec![to(0, &|| m.mul(g, b))?, to(1, &|| m.mul(g, a))?]),
+        // y = a / b:  da = g / b,  db = -g a / b^2
+        Op::Div { a, b } => Ok(vec![to(0, &|| m.div(g, b))?, to(1, &|| m.neg(&m.div(&m.mul(g, &m.div(a, b)?)?, b)?))?]),
+        // y = max(a, b):  the larger takes g; a does where they are equal
+        Op::Maximum { a, b } => choose(&m, &to, g, &m.greater(b, a)?),
+        // y = min(a, b):  the smaller takes g; a does where they are equal
+        Op::Minimum { a, b } => choose(&m, &to, g, &m.greater(a, b)?),
+
+        // y = sum x:  dx = g everywhere
+        Op::Sum { axes } => like(m.spread(g, axes, &inputs[0].shape)?),
+        // y = sum x / n:  dx = g / n everywhere
+        Op::Mean { axes } => {
+            let n = inputs[0].shape.numel() as f64 / g.numel().max(1) as f64;
+            like(m.spread(&m.scale(g, 1.0 / n)?, axes, &inputs[0].shape)?)
+        }
+        // y = max x:  those that tie for it share g equally
+        Op::Max { axes, x, y } => {
+            let ties = m.equal(x, y)?;
+            let share = m.div(&ties, &m.sum(&ties, axes)?)?;
+            like(m.mul(&share, &m.spread(g, axes, &x.shape)?)?)
+        }
+        // Y = A B:  dA = G B^T,  dB = A^T G, each transposed where its operand was
+        Op::MatMul { a, b, trans_a, trans_b } => {
+            let da = || if *trans_a { k.matmul(b, g, *trans_b, true) } else { k.matmul(g, b, false, !trans_b) };
+            let db = || if *trans_b { k.matmul(g, a, true, *trans_a) } else { k.matmul(a, g, !trans_a, false) };
+            Ok(vec![to(0, &da)?, to(1, &db)?])
+        }
+
+        // Movement: the gradient moves back.
+        Op::Reshape => like(g.viewed(&inputs[0].shape)),
+        Op::Broadcast => like(m.sum_to(g, &inputs[0].shape)?),
+        Op::Permute { axes } => {
+            let mut back = vec![0; axes.len()];
+            axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+            like(k.permute(g, &back)?)
+        }
+        Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
+        Op::Concat { axis } => {
+            let mut start = 0;
+            let part = |input: &Input| {
+                let length = input.shape.dims()[*axis];
+                start += length;
+                input.is_tracked().then(|| k.slice(g, *axis, start - length, length)).transpose()
+            };
+            inputs.iter().map(part).collect()
+        }
+        Op::Rows { ids } => like(k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?),
+        Op::Cast => like(k.cast(g, inputs[0].dtype)?),
+
+        // y = softmax(x):  dx = y (g - sum g y)
+        Op::Softmax { y } => like(k.softmax_backward(y, g)?),
+        // y = log softmax(x):  dx = g - e^y sum g
+        Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
+        // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
+        Op::Linear { x, weight } => {
+            let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
+            let mut grads = vec![
+                to(0, &|| Ok(k.matmul(&flat(g), weight, false, false)?.viewed(&x.shape)))?,
+                to(1, &|| k.matmul(&flat(g), &flat(x), true, false))?,
+            ];
+            if inputs.len() > 2 {
+                grads.push(to(2, &|| Ok(g.clone()))?);
+            }
+            Ok(grads)
+        }
+        // With n = (x - mean) rstd and h = g gain:
+        //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
+        Op::LayerNorm { x, gain, mean, rstd } => {
+            let d = k.layer_norm_backward(x, gain, mean, rstd, g)?;
+            Ok(vec![Some(d.x), Some(d.gain), Some(d.bias)])
+        }
+        // y = lse(l) - q . l for the target distribution q:  dl = g (softmax(l) - q)
+        Op::CrossEntropy { logits, targets, lse, smoothing } => {
+            like(k.cross_entropy_backward(logits, targets, lse, g, *smoothing)?)
+        }
+        // P = softmax(s Q K^T), O = P V:
+        //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q
+        Op::Attention { q, k: keys, v, out, lse, options } => {
+            let d = k.attention_backward(q, keys, v, out, lse, g, *options)?;
+            Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
+        }
+    }
+}
+
+/// The rule of maximum and minimum: `b` takes the gradient where `second` is 1, `a` where it is 0.
+fn choose(m: &Math<'_, dyn Kernels>, to: ToInput<'_>, g: &Array, second: &Array) -> Rules {
+    let b = m.mul(g, second)?;
+    Ok(vec![to(0, &|| m.sub(g, &b))?, to(1, &|| Ok(b.clone()))?])
+}
+
+/// c_t = a c_{t-1} + beta_t over complex numbers, where a gradient is dL/dRe + i dL/dIm:
+///
+/// g_t = u_t + conj(a) g_{t+1};  dbeta_t = g_t;  da = sum_t g_t conj(c_{t-1});  dcarry = conj(a) g_0
+///
+/// with u_t what arrives at c_t from outside, and g_{t+1} taken as 0 where a segment ends between t and t + 1.
+fn scan(
+    k: &dyn Kernels,
+    inputs: &[Array],
+    states: (&Array, &Array),
+    segment: Option<usize>,
+    grads: &[Option<Array>],
+) -> Rules {
+    let upstream = |part: usize| grads.get(part).and_then(Option::as_ref);
+    let [decay_re, decay_im, carry_re, carry_im, input_re, rest @ ..] = inputs else { return Ok(Vec::new()) };
+    let scan = Scan { decay_re, decay_im, input_re, input_im: rest.first(), carry_re, carry_im, segment };
+    let d = k.diagonal_scan_backward(scan, states, (upstream(0), upstream(1)))?;
+    let all = [d.decay.0, d.decay.1, d.carry.0, d.carry.1, d.input.0, d.input.1];
+    Ok(all.into_iter().take(inputs.len()).map(Some).collect())
+}
+
+/// The rules of unary operations: `s` is the value y where [`Unary::gradient_needs_value`], else the argument x.
+pub(crate) fn unary<K: Kernels + ?Sized>(k: &K, op: Unary, s: &Array, g: &Array) -> Result<Array> {
+    let m = Math(k);
+    let times = |factor: Array| m.mul(g, &factor);
+    match op {
+        Unary::Neg => m.neg(g),
+        Unary::Scale(c) => m.scale(g, c),
+        Unary::Offset(_) => Ok(g.clone()),
+        Unary::Round => m.scale(g, 0.0),
+        // d|x| = sign x, and 0 at 0
+        Unary::Abs => {
+            let zero = m.constant_like(s, 0.0)?;
+            times(m.sub(&m.greater(s, &zero)?, &m.greater(&zero, s)?)?)
+        }
+        // y' = y
+        Unary::Exp => times(s.clone()),
+        // y' = 1 / x
+        Unary::Ln => m.div(g, s),
+        // y' = 1 / (2 y)
+        Unary::Sqrt => m.div(&m.scale(g, 0.5)?, s),
+        // y' = 2 x
+        Unary::Square => times(m.scale(s, 2.0)?),
+        // y' = -y^2
+        Unary::Reciprocal => times(m.neg(&m.square(s)?)?),
+        // y' = 1 - y^2
+        Unary::Tanh => times(m.offset(&m.neg(&m.square(s)?)?, 1.0)?),
+        // y' = y (1 - y)
+        Unary::Sigmoid => times(m.mul(s, &m.offset(&m.neg(s)?, 1.0)?)?),
+        // y' = 1 where y > 0
+        Unary::Relu => times(m.greater(s, &m.constant_like(s, 0.0)?)?),
+        // y' = -sin x
+        Unary::Cos => times(m.neg(&k.unary(Unary::Sin, s)?)?),
+        // y' = cos x
+        Unary::Sin => times(k.unary(Unary::Cos, s)?),
+        // with p = sigmoid x:  y' = p + x p (1 - p)
+        Unary::Silu => {
+            let p = k.unary(Unary::Sigmoid, s)?;
+            let slope = m.mul(&p, &m.offset(&m.neg(&p)?, 1.0)?)?;
+            times(m.add(&p, &m.mul(s, &slope)?)?)
+        }
+        // with t = tanh(c (x + d x^3)):  y' = (1 + t) / 2 + x (1 - t^2) c (1 + 3 d x^2) / 2
+        Unary::Gelu => {
+            let (c, d) = (GELU_FACTOR, GELU_CUBIC);
+            let square = m.square(s)?;
+            let inner = m.mul(s, &m.offset(&m.scale(&square, c * d)?, c)?)?;
+            let t = k.unary(Unary::Tanh, &inner)?;
+            let slope =
+                m.mul(&m.offset(&m.neg(&m.square(&t)?)?, 1.0)?, &m.offset(&m.scale(&square, 1.5 * c * d)?, 0.5 * c)?)?;
+            times(m.add(&m.offset(&m.scale(&t, 0.5)?, 0.5)?, &m.mul(s, &slope)?)?)
+        }
+    }
+}
+
+/// sqrt(2 / pi), the factor inside the tanh form of GELU.
+pub const GELU_FACTOR: f64 = 0.797_884_560_802_865_4;
+/// The coefficient of the cubic term inside the tanh form of GELU.
+pub const GELU_CUBIC: f64 = 0.044_715;
+
+/// What the tape records of a binary operation; nothing where no gradient flows.
+pub(crate) fn binary_op(op: Binary, a: &Array, b: &Array) -> Option<Op> {
+    let (a, b) = (a.clone(), b.clone());
+    match op {
+        Binary::Add => Some(Op::Add),
+        Binary::Sub => Some(Op::Sub),
+        Binary::Mul => Some(Op::Mul { a, b }),
+        Binary::Div => Some(Op::Div { a, b }),
+        Binary::Maximum => Some(Op::Maximum { a, b }),
+        Binary::Minimum => Some(Op::Minimum { a, b }),
+        Binary::Equal | Binary::Greater => None,
+    }
+}

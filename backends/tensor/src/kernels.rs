@@ -1,0 +1,239 @@
+//! The boundary between tensors and backends: what a backend must provide, and what it may.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::{AdamW, AttentionOptions, Binary, Reduce, Scan, Unary};
+use crate::array::Array;
+use crate::composed;
+use crate::dtype::{DType, HostData};
+use crate::error::Result;
+use crate::gradient;
+use crate::shape::Shape;
+
+/// What a device is, for people and for the records of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// The backend's name, such as `cpu`.
+    pub name: String,
+    /// One line about the hardware and the libraries.
+    pub description: String,
+    /// How many threads compute.
+    pub threads: usize,
+    /// The element types that it holds.
+    pub dtypes: Vec<DType>,
+    /// Instruction sets and the like that change which kernels run.
+    pub features: Vec<String>,
+}
+
+/// The value of layer normalisation and what its gradient needs.
+#[derive(Debug, Clone)]
+pub struct LayerNorm {
+    /// The normalised, scaled and shifted input, in its shape [.., D].
+    pub y: Array,
+    /// The mean of each row, [rows].
+    pub mean: Array,
+    /// 1 / sqrt(variance + eps) of each row, [rows].
+    pub rstd: Array,
+}
+
+/// The gradients of [`LayerNorm`]'s inputs.
+#[derive(Debug, Clone)]
+pub struct LayerNormGradient {
+    /// In the shape of the input.
+    pub x: Array,
+    /// \[D\]
+    pub gain: Array,
+    /// \[D\]
+    pub bias: Array,
+}
+
+/// The gradients of attention's inputs, each in the shape of its input.
+#[derive(Debug, Clone)]
+pub struct AttentionGradient {
+    /// With respect to the queries.
+    pub q: Array,
+    /// With respect to the keys.
+    pub k: Array,
+    /// With respect to the values.
+    pub v: Array,
+}
+
+/// The gradients of a diagonal scan's inputs, each in the shape of its input.
+#[derive(Debug, Clone)]
+pub struct ScanGradient {
+    /// With respect to Re a and Im a.
+    pub decay: (Array, Array),
+    /// With respect to Re beta and Im beta; the second is meaningless to a caller whose input is real.
+    pub input: (Array, Array),
+    /// With respect to the real and the imaginary part of the carry.
+    pub carry: (Array, Array),
+}
+
+/// What a backend provides: primitives grouped by kind, and fused operations that default to their composed form.
+///
+/// Invariants that every implementation keeps and every caller may rely on:
+///
+/// - A kernel never changes its inputs. The exceptions say so by taking `&mut`, and even they leave any other handle
+///   on the same elements as it was.
+/// - The result of a kernel depends on its arguments alone: not on the number of threads, not on what ran before.
+///   No reduction is split between threads; what is split are independent outputs.
+/// - Arrays are contiguous and row-major, and come from this backend. Shapes and types have been checked by the
+///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
+/// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
+pub trait Kernels: fmt::Debug + Send + Sync + 'static {
+    /// What this device is.
+    fn info(&self) -> DeviceInfo;
+
+    // Memory.
+
+    /// Copies elements in. Errors on a type that the backend does not hold, and when memory is exhausted.
+    fn upload(&self, data: HostData, shape: &Shape) -> Result<Array>;
+    /// Copies elements out.
+    fn download(&self, x: &Array) -> Result<HostData>;
+    /// An array of one repeated value, converted as [`HostData::from_f64`] does.
+    fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array>;
+    /// The conversion to another type, with the rules of [`HostData::from_f64`].
+    fn cast(&self, x: &Array, dtype: DType) -> Result<Array>;
+
+    // Elementwise, on floats.
+
+    /// `op` of each element.
+    fn unary(&self, op: Unary, x: &Array) -> Result<Array>;
+    /// `op` of pairs of elements, the operands broadcasting to a common shape.
+    fn binary(&self, op: Binary, a: &Array, b: &Array) -> Result<Array>;
+
+    // Reductions and products, on floats.
+
+    /// Reduces over `axes` (ascending, distinct), which stay with extent 1. The mean and the maximum are asked for
+    /// only where there are elements.
+    fn reduce(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array>;
+    /// a b over the last two axes, either side transposed first; leading axes broadcast.
+    fn matmul(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array>;
+
+    // Movement of elements of any type.
+
+    /// Reorders axes: axis i of the result is axis `axes[i]` of `x`.
+    fn permute(&self, x: &Array, axes: &[usize]) -> Result<Array>;
+    /// `length` elements from `start` on along `axis`.
+    fn slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array>;
+    /// One after the other along `axis`. There is at least one.
+    fn concat(&self, xs: &[&Array], axis: usize) -> Result<Array>;
+    /// The rows of `table` [V, D] that `ids` (u32, any shape) name: shape ids.shape + \[D\]. Errors on an id beyond V.
+    fn gather_rows(&self, table: &Array, ids: &Array) -> Result<Array>;
+    /// The transpose of [`Kernels::gather_rows`]: a table [rows, D] of sums of the rows of `x` that have each id,
+    /// added in the order of `x`.
+    fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array>;
+
+    // Fused operations. Each default is the composed form, which is also the definition.
+
+    /// `x` repeated to a shape that it broadcasts to.
+    fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
+        composed::broadcast(self, x, shape)
+    }
+    /// `sum` + `x`, which have one shape; the memory of `sum` may be used again.
+    fn accumulate(&self, sum: Array, x: &Array) -> Result<Array> {
+        self.binary(Binary::Add, &sum, x)
+    }
+    /// The gradient of `op`'s argument, given that of its value. `saved` is the value where
+    /// [`Unary::gradient_needs_value`], else the argument.
+    fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
+        gradient::unary(self, op, saved, grad)
+    }
+    /// softmax over the last axis.
+    fn softmax(&self, x: &Array) -> Result<Array> {
+        composed::softmax(self, x)
+    }
+    /// The gradient of softmax where its value is `y`.
+    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        composed::softmax_backward(self, y, grad)
+    }
+    /// The logarithm of softmax over the last axis.
+    fn log_softmax(&self, x: &Array) -> Result<Array> {
+        composed::log_softmax(self, x)
+    }
+    /// The gradient of log-softmax where its value is `y`.
+    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        composed::log_softmax_backward(self, y, grad)
+    }
+    /// (x - mean) / sqrt(variance + eps) gain + bias over the last axis; gain and bias \[D\].
+    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
+        composed::layer_norm(self, x, gain, bias, eps)
+    }
+    /// The gradient of [`Kernels::layer_norm`], with the mean and rstd that it gave.
+    fn layer_norm_backward(
+        &self,
+        x: &Array,
+        gain: &Array,
+        mean: &Array,
+        rstd: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        composed::layer_norm_backward(self, x, gain, mean, rstd, grad)
+    }
+    /// The cross entropy of each row of `logits` [N, V] with `targets` (u32, \[N\]), in nats, and the log-sum-exp of
+    /// each row. With smoothing s the target distribution is 1 - s on the target plus s / V on every class.
+    /// Errors on a target beyond V.
+    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
+        composed::cross_entropy(self, logits, targets, smoothing)
+    }
+    /// The gradient of the logits, given that of each row's loss and the log-sum-exp.
+    fn cross_entropy_backward(
+        &self,
+        logits: &Array,
+        targets: &Array,
+        lse: &Array,
+        grad: &Array,
+        smoothing: f64,
+    ) -> Result<Array> {
+        composed::cross_entropy_backward(self, logits, targets, lse, grad, smoothing)
+    }
+    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N].
+    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        composed::linear(self, x, weight, bias)
+    }
+    /// x W^T with int8 weights: x [.., K] (f32), q [N, K] (i8), scale \[N\] (f32), W = q scale. Each row of x is
+    /// quantized symmetrically, in f32: s = max|x| / 127, xq = round(x (127 / max|x|)) with ties to even, and
+    /// y = (sum xq q) s scale, the sum over integers and exact. A row whose largest magnitude is not above
+    /// [`crate::LEAST_PEAK`] gives zeros; one that is not finite gives NaN.
+    fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        composed::linear_int8(self, x, q, scale)
+    }
+    /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
+    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+        composed::attention(self, q, k, v, options)
+    }
+    /// The gradient of [`Kernels::attention`], with the value and log-sum-exp that it gave.
+    #[allow(clippy::too_many_arguments)]
+    fn attention_backward(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        out: &Array,
+        lse: &Array,
+        grad: &Array,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        composed::attention_backward(self, q, k, v, out, lse, grad, options)
+    }
+    /// All states of a diagonal recurrence: real and imaginary parts, [B, T, K] each.
+    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+        composed::diagonal_scan(self, scan)
+    }
+    /// The gradient of [`Kernels::diagonal_scan`], where its value is `states`. A part of the states that got no
+    /// gradient is none.
+    fn diagonal_scan_backward(
+        &self,
+        scan: Scan<'_, Array>,
+        states: (&Array, &Array),
+        grad: (Option<&Array>, Option<&Array>),
+    ) -> Result<ScanGradient> {
+        composed::diagonal_scan_backward(self, scan, states, grad)
+    }
+    /// One update of a parameter and its moments, see [`AdamW`]. What other handles see does not change.
+    fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
+        composed::adamw(self, param, grad, m, v, args)
+    }
+}

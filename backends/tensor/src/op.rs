@@ -1,0 +1,66 @@
+//! The differentiable operations as the tape records them, each with what its gradient rule needs.
+
+use crate::args::{AttentionOptions, Unary};
+use crate::array::Array;
+
+/// Declares the operations once: the enum, the name of each, and the list of all names.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $variant:ident $({ $($field:ident: $type:ty),* $(,)? })? = $name:literal,)*) => {
+        /// A recorded operation. The fields are what its rule in [`crate::gradient`] needs.
+        pub(crate) enum Op {
+            /// A variable, where the walk back ends.
+            Leaf,
+            /// A unary operation that is not affine; `saved` is its value or its argument.
+            Unary { op: Unary, saved: Array },
+            /// Negation, scaling or an offset.
+            Affine { op: Unary },
+            $($(#[$doc])* $variant $({ $($field: $type),* })?,)*
+        }
+
+        impl Op {
+            /// The name of the operation.
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    Op::Leaf => "leaf",
+                    Op::Unary { op, .. } | Op::Affine { op } => op.name(),
+                    $(Op::$variant $({ $($field: _),* })? => $name,)*
+                }
+            }
+        }
+
+        /// The names of all differentiable operations. The conformance suite checks each against central differences,
+        /// and fails if one has no case.
+        pub fn operation_names() -> Vec<&'static str> {
+            Unary::ALL.iter().map(|op| op.name()).chain([$($name),*]).collect()
+        }
+    };
+}
+
+operations! {
+    Add = "add",
+    Sub = "sub",
+    Mul { a: Array, b: Array } = "mul",
+    Div { a: Array, b: Array } = "div",
+    Maximum { a: Array, b: Array } = "maximum",
+    Minimum { a: Array, b: Array } = "minimum",
+    Sum { axes: Vec<usize> } = "sum",
+    Mean { axes: Vec<usize> } = "mean",
+    /// `y` has the shape of `x` with extent 1 along the axes.
+    Max { axes: Vec<usize>, x: Array, y: Array } = "max",
+    MatMul { a: Array, b: Array, trans_a: bool, trans_b: bool } = "matmul",
+    Reshape = "reshape",
+    Broadcast = "broadcast",
+    Permute { axes: Vec<usize> } = "permute",
+    Slice { axis: usize, start: usize } = "slice",
+    Concat { axis: usize } = "concat",
+    Rows { ids: Array } = "rows",
+    Cast = "cast",
+    Softmax { y: Array } = "softmax",
+    LogSoftmax { y: Array } = "log_softmax",
+    Linear { x: Array, weight: Array } = "linear",
+    LayerNorm { x: Array, gain: Array, mean: Array, rstd: Array } = "layer_norm",
+    CrossEntropy { logits: Array, targets: Array, lse: Array, smoothing: f64 } = "cross_entropy",
+    Attention { q: Array, k: Array, v: Array, out: Array, lse: Array, options: AttentionOptions } = "attention",
+    /// `inputs` are decay re and im, carry re and im, input re, and input im where it is complex.
+    Scan { inputs: Vec<Array>, states: (Array, Array), segment: Option<usize> } = "diagonal_scan",
+}

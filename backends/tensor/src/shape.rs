@@ -1,0 +1,196 @@
+//! Shapes: the extents of a contiguous row-major tensor, and the rules of broadcasting.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, TensorError};
+
+/// The extents of a tensor, outermost first. A scalar has none; an extent may be 0.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Shape(Vec<usize>);
+
+impl Shape {
+    /// The shape of a scalar.
+    pub fn scalar() -> Shape {
+        Shape(Vec::new())
+    }
+
+    /// The extents.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of elements, 1 for a scalar. Saturates where it would overflow; see [`Shape::check_size`].
+    pub fn numel(&self) -> usize {
+        if self.0.contains(&0) { 0 } else { self.0.iter().fold(1, |n: usize, &d| n.saturating_mul(d)) }
+    }
+
+    /// The number of elements, or an error where it cannot be addressed.
+    pub fn check_size(&self, operation: &'static str) -> Result<usize> {
+        let numel = self.numel();
+        if numel > isize::MAX as usize / 8 {
+            return Err(
+                TensorError::new(operation, "the tensor has more elements than can be addressed").shapes([self])
+            );
+        }
+        Ok(numel)
+    }
+
+    /// The last extent, 1 for a scalar.
+    pub fn last(&self) -> usize {
+        self.0.last().copied().unwrap_or(1)
+    }
+
+    /// The number of rows when all axes but the last are flattened into one.
+    pub fn rows(&self) -> usize {
+        Shape(self.0[..self.rank().saturating_sub(1)].to_vec()).numel()
+    }
+
+    /// The distance in elements between neighbours along each axis.
+    pub fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.rank()];
+        for axis in (1..self.rank()).rev() {
+            strides[axis - 1] = strides[axis] * self.0[axis].max(1);
+        }
+        strides
+    }
+
+    /// The strides with which a tensor of this shape is read as if it had shape `wide`: 0 along repeated axes.
+    /// Call it only where `self` broadcasts to `wide`.
+    pub fn broadcast_strides(&self, wide: &Shape) -> Vec<usize> {
+        let missing = wide.rank() - self.rank();
+        let strides = self.strides();
+        (0..wide.rank())
+            .map(|axis| if axis < missing || self.0[axis - missing] == 1 { 0 } else { strides[axis - missing] })
+            .collect()
+    }
+
+    /// The shape with `axis` changed to `extent`.
+    pub fn with(&self, axis: usize, extent: usize) -> Shape {
+        let mut dims = self.0.clone();
+        if let Some(d) = dims.get_mut(axis) {
+            *d = extent;
+        }
+        Shape(dims)
+    }
+
+    /// The common shape of `a` and `b` under NumPy's rule: aligned at the right, extents are equal or one is 1.
+    pub fn broadcast(operation: &'static str, a: &Shape, b: &Shape) -> Result<Shape> {
+        let rank = a.rank().max(b.rank());
+        let extent = |s: &Shape, axis: usize| (axis + s.rank()).checked_sub(rank).map_or(1, |i| s.0[i]);
+        let dims = (0..rank).map(|axis| match (extent(a, axis), extent(b, axis)) {
+            (x, y) if x == y => Some(x),
+            (1, y) => Some(y),
+            (x, 1) => Some(x),
+            _ => None,
+        });
+        dims.collect::<Option<Vec<usize>>>().map(Shape).ok_or_else(|| {
+            TensorError::new(operation, "the shapes do not broadcast together")
+                .shapes([a, b])
+                .hint("aligned at the right, each pair of extents must be equal or one of them 1")
+        })
+    }
+
+    /// The axes along which a tensor of this shape is repeated when it broadcasts to `wide`, as axes of `wide`.
+    pub fn repeated_axes(&self, wide: &Shape) -> Vec<usize> {
+        let missing = wide.rank().saturating_sub(self.rank());
+        (0..wide.rank()).filter(|&axis| axis < missing || (self.0[axis - missing] == 1 && wide.0[axis] != 1)).collect()
+    }
+
+    /// This shape with `axes` reduced to extent 1 (`keep`) or taken out.
+    pub fn reduced(&self, axes: &[usize], keep: bool) -> Shape {
+        let kept = self.0.iter().enumerate();
+        match keep {
+            true => Shape(kept.map(|(i, &d)| if axes.contains(&i) { 1 } else { d }).collect()),
+            false => Shape(kept.filter(|(i, _)| !axes.contains(i)).map(|(_, &d)| d).collect()),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<()> for Shape {
+    fn from((): ()) -> Shape {
+        Shape::scalar()
+    }
+}
+
+impl From<usize> for Shape {
+    fn from(length: usize) -> Shape {
+        Shape(vec![length])
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Shape {
+        Shape(dims.to_vec())
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Shape {
+        Shape(dims.to_vec())
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Shape {
+        Shape(dims)
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Shape {
+        shape.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcasting_follows_numpy() {
+        let check = |a: &[usize], b: &[usize], expected: Option<&[usize]>| {
+            let found = Shape::broadcast("add", &a.into(), &b.into()).ok();
+            assert_eq!(found, expected.map(Shape::from), "{a:?} with {b:?}");
+        };
+        check(&[2, 3], &[3], Some(&[2, 3]));
+        check(&[2, 1], &[1, 4], Some(&[2, 4]));
+        check(&[], &[5], Some(&[5]));
+        check(&[0, 1], &[3], Some(&[0, 3]));
+        check(&[2, 3], &[2], None);
+        check(&[0], &[2], None);
+    }
+
+    #[test]
+    fn repeated_axes_are_those_that_a_gradient_is_summed_over() {
+        let wide = Shape::from([4, 2, 3]);
+        assert_eq!(Shape::from([2, 1]).repeated_axes(&wide), [0, 2]);
+        assert_eq!(Shape::from([4, 2, 3]).repeated_axes(&wide), [0usize; 0]);
+        assert_eq!(Shape::from([1, 2, 1]).broadcast_strides(&wide), [0, 1, 0]);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_addressed_are_refused() {
+        assert!(Shape::from([usize::MAX, 2]).check_size("zeros").is_err());
+        assert_eq!(Shape::from([usize::MAX, 0, 2]).check_size("zeros"), Ok(0));
+    }
+}

@@ -1,0 +1,174 @@
+//! The tape: which operation made a value from what, and the walk back along it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::array::Array;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Result, TensorError};
+use crate::gradient;
+pub(crate) use crate::op::Op;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// Nodes are numbered as they are made, so that a node's inputs always have smaller numbers than itself.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// One operation that was carried out. It keeps what its gradient rule needs and no more.
+pub(crate) struct Node {
+    id: u64,
+    pub(crate) op: Op,
+    pub(crate) inputs: Vec<Input>,
+}
+
+/// What a node remembers of each input.
+pub(crate) struct Input {
+    /// Where its gradient goes; none for a constant.
+    edge: Option<Edge>,
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+}
+
+impl Input {
+    /// Whether a gradient is wanted.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.edge.is_some()
+    }
+}
+
+/// One of a node's values.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    pub(crate) node: Arc<Node>,
+    pub(crate) output: usize,
+}
+
+impl Edge {
+    /// A new leaf.
+    pub(crate) fn leaf() -> Edge {
+        Edge { node: Node::new(Op::Leaf, Vec::new()), output: 0 }
+    }
+}
+
+impl Node {
+    fn new(op: Op, inputs: Vec<Input>) -> Arc<Node> {
+        Arc::new(Node { id: NEXT.fetch_add(1, Ordering::Relaxed), op, inputs })
+    }
+}
+
+impl Drop for Node {
+    /// Without this a long chain would be dropped by recursion and overflow the stack.
+    fn drop(&mut self) {
+        let mut pending: Vec<Input> = std::mem::take(&mut self.inputs);
+        while let Some(input) = pending.pop() {
+            if let Some(mut node) = input.edge.and_then(|edge| Arc::into_inner(edge.node)) {
+                pending.append(&mut node.inputs);
+            }
+        }
+    }
+}
+
+/// A node for an operation on `inputs`, or none where no input is tracked.
+pub(crate) fn record(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Option<Arc<Node>> {
+    if !inputs.iter().any(|t| t.is_tracked()) {
+        return None;
+    }
+    let input = |t: &&Tensor| Input { edge: t.edge().cloned(), shape: t.shape().clone(), dtype: t.dtype() };
+    Some(Node::new(op(), inputs.iter().map(input).collect()))
+}
+
+/// The gradients of a scalar with respect to the variables that it depends on.
+#[derive(Debug, Clone, Default)]
+pub struct Gradients(BTreeMap<u64, Tensor>);
+
+impl Gradients {
+    /// The gradient with respect to `leaf`, in its shape. None if the scalar does not depend on it, or it is not a
+    /// [`variable`](Tensor::variable).
+    pub fn get(&self, leaf: &Tensor) -> Option<&Tensor> {
+        self.0.get(&leaf.edge()?.node.id)
+    }
+
+    /// Takes the gradient with respect to `leaf` out.
+    pub fn take(&mut self, leaf: &Tensor) -> Option<Tensor> {
+        self.0.remove(&leaf.edge()?.node.id)
+    }
+
+    /// The number of variables that got a gradient.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no variable got a gradient.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Tensor {
+    /// The gradients of this scalar with respect to the variables it depends on.
+    ///
+    /// Errors if it is not a scalar (or of one element), or depends on no variable. Where a value is used several
+    /// times its gradients are added in the reverse order of use, so that the bits do not depend on anything else.
+    pub fn backward(&self) -> Result<Gradients> {
+        if self.numel() != 1 {
+            return Err(TensorError::new("backward", "only a scalar has a gradient")
+                .shapes([self.shape()])
+                .hint("reduce the loss with mean() or sum() first"));
+        }
+        let Some(edge) = self.edge() else {
+            return Err(TensorError::new("backward", "the value depends on no variable")
+                .hint("make the parameters leaves with variable() and do not detach() the loss"));
+        };
+        let one = self.device().kernels().full(self.shape(), self.dtype(), 1.0)?;
+        walk(self.device(), edge.clone(), one)
+    }
+}
+
+/// The gradients of a node's values that have arrived so far.
+struct Pending {
+    node: Arc<Node>,
+    gradients: Vec<Option<Array>>,
+}
+
+impl Pending {
+    fn add(&mut self, device: &Device, output: usize, gradient: Array) -> Result<()> {
+        if self.gradients.len() <= output {
+            self.gradients.resize(output + 1, None);
+        }
+        let slot = &mut self.gradients[output];
+        *slot = Some(match slot.take() {
+            Some(sum) => device.kernels().accumulate(sum, &gradient)?,
+            None => gradient,
+        });
+        Ok(())
+    }
+}
+
+/// Visits nodes in descending order of number: each after everything that uses it.
+fn walk(device: &Device, root: Edge, one: Array) -> Result<Gradients> {
+    let mut leaves = BTreeMap::new();
+    let mut pending: BTreeMap<u64, Pending> = BTreeMap::new();
+    let root_pending = Pending { node: root.node.clone(), gradients: vec![None; root.output + 1] };
+    pending.entry(root.node.id).or_insert(root_pending).add(device, root.output, one)?;
+    while let Some((id, Pending { node, gradients })) = pending.pop_last() {
+        if matches!(node.op, Op::Leaf) {
+            if let Some(gradient) = gradients.into_iter().flatten().next() {
+                leaves.insert(id, Tensor::untracked(device, gradient));
+            }
+            continue;
+        }
+        let inputs = gradient::of_inputs(device.kernels(), &node, gradients)?;
+        for (input, gradient) in node.inputs.iter().zip(inputs) {
+            if let (Some(edge), Some(gradient)) = (&input.edge, gradient) {
+                debug_assert_eq!(gradient.shape, input.shape, "gradient of {}", node.op.name());
+                pending
+                    .entry(edge.node.id)
+                    .or_insert_with(|| Pending { node: edge.node.clone(), gradients: Vec::new() })
+                    .add(device, edge.output, gradient)?;
+            }
+        }
+    }
+    Ok(Gradients(leaves))
+}

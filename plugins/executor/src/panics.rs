@@ -1,0 +1,64 @@
+//! Panics, turned into values with their message and their place.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// A panic that was caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Panic {
+    pub(crate) message: String,
+    /// File, line and column, where known.
+    pub(crate) place: Option<String>,
+}
+
+/// The last panic of any thread. A panic on a compute thread is carried to the step's own thread, which runs the hook
+/// no second time.
+static LAST: Mutex<Option<Panic>> = Mutex::new(None);
+
+/// Runs `f`, and catches what it panics with. The panic is still printed to standard error first, as usual.
+///
+/// Whatever `f` left half done must not be used afterwards; here the process only reports the failure and ends.
+pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = take_hook();
+        set_hook(Box::new(move |info| {
+            let place = info.location().map(|at| format!("{}:{}:{}", at.file(), at.line(), at.column()));
+            let panic = Panic { message: message(info.payload()), place };
+            *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+            print(info);
+        }));
+    });
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+        let message = message(&*payload);
+        let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let place = last.filter(|last| last.message == message).and_then(|last| last.place);
+        Panic { message, place }
+    })
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_caught_with_its_message_and_place() {
+        let states = std::hint::black_box(3);
+        let panic = catch(|| assert!(states > 4, "{states} states")).unwrap_err();
+        assert_eq!(panic.message, "3 states");
+        assert!(panic.place.is_some_and(|place| place.contains("panics.rs:")));
+        assert_eq!(catch(|| 5), Ok(5));
+    }
+
+    #[test]
+    fn a_payload_without_text_is_no_obstacle() {
+        let panic = catch(|| std::panic::panic_any(17_u8)).unwrap_err();
+        assert_eq!(panic.message, "(no message)");
+    }
+}

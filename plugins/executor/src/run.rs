@@ -1,0 +1,108 @@
+//! One attempt of one step, from the request to its last report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use assay_protocol::{Failure, FailureClass, Report, RunRequest};
+use assay_steps::{Step, StepError};
+use serde_json::Value;
+
+use crate::Setup;
+use crate::context::{Attempt, Stop};
+use crate::outbox::SharedOutbox;
+use crate::panics::{Panic, catch};
+
+/// Runs the step and sends every report from `started` to the last. Returns whether the step completed.
+pub(crate) fn run(setup: Setup, request: RunRequest, stop: Stop, outbox: &SharedOutbox) -> bool {
+    let epoch = request.epoch;
+    outbox.lock().started();
+    let result = catch(|| run_step(setup, request, stop, outbox));
+    let report = match result.unwrap_or_else(|panic| Err(panicked(&panic))) {
+        Ok(values) => Report::Completed { epoch, values },
+        Err(failure) => Report::Failed { epoch, failure },
+    };
+    let sent = outbox.lock().last(&report);
+    if let Err(error) = sent {
+        // What is short fits: the messages below are our own.
+        let hint = Some("write what is large to a file, and declare that as the output".into());
+        let failure =
+            Failure { class: FailureClass::Step, message: format!("the step's values are too large: {error}"), hint };
+        let _ = outbox.lock().last(&Report::Failed { epoch, failure });
+        return false;
+    }
+    matches!(report, Report::Completed { .. })
+}
+
+fn run_step(
+    setup: Setup,
+    request: RunRequest,
+    stop: Stop,
+    outbox: &SharedOutbox,
+) -> Result<BTreeMap<String, Value>, Failure> {
+    let step = find(&setup.steps, &request.kind).ok_or_else(|| unknown_kind(&setup.steps, &request.kind))?;
+    let workdir = workdir(request.workdir)?;
+    let threads = usize::try_from(request.threads).unwrap_or(1).max(1);
+    let device = (setup.device)(threads).map_err(|why| Failure {
+        class: FailureClass::Unavailable,
+        message: format!("the backend `{}` has no device here: {why}", setup.backend),
+        hint: Some("`assay backends` lists what this machine can run".into()),
+    })?;
+    let mut attempt = Attempt {
+        device,
+        threads,
+        replicate: request.replicate.max(1),
+        epoch: request.epoch,
+        artifacts: request.artifacts,
+        workdir,
+        outbox,
+        stop,
+        values: BTreeMap::new(),
+        files: BTreeSet::new(),
+    };
+    step.run(request.config, &mut attempt).map_err(failed)?;
+    match attempt.values.keys().find(|name| attempt.files.contains(*name)) {
+        None => Ok(attempt.values),
+        Some(name) => Err(failed(StepError::failed(format!("the output `{name}` is both a file and a value")))),
+    }
+}
+
+fn find<'a>(steps: &'a [Box<dyn Step>], kind: &str) -> Option<&'a dyn Step> {
+    steps.iter().map(|step| &**step).find(|step| step.kind().name == kind)
+}
+
+fn unknown_kind(steps: &[Box<dyn Step>], kind: &str) -> Failure {
+    let known = steps.iter().map(|step| format!("`{}`", step.kind().name)).collect::<Vec<_>>().join(", ");
+    Failure {
+        class: FailureClass::Unavailable,
+        message: format!("there is no step kind `{kind}`"),
+        hint: Some(format!("this executor knows {known}")),
+    }
+}
+
+fn workdir(path: PathBuf) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| Failure {
+        class: FailureClass::Unavailable,
+        message: format!("the work folder `{}` cannot be used: {error}", path.display()),
+        hint: None,
+    })
+}
+
+fn failed(error: StepError) -> Failure {
+    let message = error.to_string();
+    let (class, hint) = match error {
+        StepError::Failed { hint, .. } => (FailureClass::Step, hint),
+        StepError::Check { hint, .. } => (FailureClass::Check, hint),
+        StepError::OutOfMemory(_) => (FailureClass::Oom, Some("make the batch or the model smaller".into())),
+        StepError::Cancelled => (FailureClass::Cancelled, None),
+    };
+    Failure { class, message, hint }
+}
+
+fn panicked(panic: &Panic) -> Failure {
+    let place = panic.place.as_deref().unwrap_or("an unknown place");
+    Failure {
+        class: FailureClass::Crashed,
+        message: format!("the step panicked at {place}: {}", panic.message),
+        hint: Some("this is a bug; the log has what was printed before it".into()),
+    }
+}

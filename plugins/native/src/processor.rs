@@ -1,0 +1,79 @@
+//! The processor, as it is recorded beside every measurement.
+
+use assay_protocol::DeviceInfo;
+
+/// The processor's model and the instruction sets that kernels make use of.
+pub(crate) fn info() -> DeviceInfo {
+    let listing = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = model(&listing).unwrap_or_else(|| format!("a {} processor", std::env::consts::ARCH));
+    DeviceInfo { name, details: instruction_sets().into_iter().map(str::to_owned).collect() }
+}
+
+/// The model in the form of `/proc/cpuinfo`; not every architecture gives one.
+fn model(listing: &str) -> Option<String> {
+    let names = ["model name", "Model", "cpu model"];
+    let pairs = || listing.lines().filter_map(|line| line.split_once(':'));
+    names.iter().find_map(|name| {
+        let (_, value) = pairs().find(|(key, _)| key.trim() == *name)?;
+        let words: Vec<&str> = value.split_whitespace().collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instruction_sets() -> Vec<&'static str> {
+    let sets = [
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("fma", std::is_x86_feature_detected!("fma")),
+        ("f16c", std::is_x86_feature_detected!("f16c")),
+        ("avxvnni", std::is_x86_feature_detected!("avxvnni")),
+        ("avx512f", std::is_x86_feature_detected!("avx512f")),
+        ("avx512bw", std::is_x86_feature_detected!("avx512bw")),
+        ("avx512dq", std::is_x86_feature_detected!("avx512dq")),
+        ("avx512vl", std::is_x86_feature_detected!("avx512vl")),
+        ("avx512vnni", std::is_x86_feature_detected!("avx512vnni")),
+        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+    ];
+    present(&sets)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn instruction_sets() -> Vec<&'static str> {
+    let sets = [
+        ("neon", std::arch::is_aarch64_feature_detected!("neon")),
+        ("fp16", std::arch::is_aarch64_feature_detected!("fp16")),
+        ("dotprod", std::arch::is_aarch64_feature_detected!("dotprod")),
+        ("i8mm", std::arch::is_aarch64_feature_detected!("i8mm")),
+        ("bf16", std::arch::is_aarch64_feature_detected!("bf16")),
+        ("sve", std::arch::is_aarch64_feature_detected!("sve")),
+    ];
+    present(&sets)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn instruction_sets() -> Vec<&'static str> {
+    Vec::new()
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn present(sets: &[(&'static str, bool)]) -> Vec<&'static str> {
+    sets.iter().filter(|(_, present)| *present).map(|(name, _)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_read_from_any_listing() {
+        let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R)  Xeon(R)\n";
+        assert_eq!(model(intel).as_deref(), Some("Intel(R) Xeon(R)"));
+        assert_eq!(model("processor : 0\nModel : Raspberry Pi 5\n").as_deref(), Some("Raspberry Pi 5"));
+        assert_eq!(model("processor : 0\nmodel name :\n"), None);
+    }
+
+    #[test]
+    fn a_processor_always_has_a_name() {
+        assert!(!info().name.is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+//! What can go wrong with a segment.
+
+use std::path::{Path, PathBuf};
+
+/// Why a segment could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// The file system refused.
+    #[error("cannot {action} the metric segment `{}`: {source}", path.display())]
+    Io {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The segment.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The content is not what was written.
+    #[error(
+        "the metric segment `{}` is damaged: its content hashes to {found}, expected {expected}; restore the file from a \
+         backup, or remove the run and run it again",
+        path.display()
+    )]
+    Damaged {
+        /// The segment.
+        path: PathBuf,
+        /// The hash that it was written with.
+        expected: String,
+        /// The hash of what is there.
+        found: String,
+    },
+    /// polars refused.
+    #[error("cannot {action} the metric segment `{}` as Parquet: {message}", path.display())]
+    Parquet {
+        /// `decode` or `encode`.
+        action: &'static str,
+        /// The segment.
+        path: PathBuf,
+        /// What polars said.
+        message: String,
+    },
+}
+
+impl MetricsError {
+    /// For `map_err`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| MetricsError::Io { action, path, source }
+    }
+
+    /// For `map_err`.
+    pub(crate) fn parquet<E: std::fmt::Display>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
+        let path = path.to_owned();
+        move |error| MetricsError::Parquet { action, path, message: error.to_string() }
+    }
+}

@@ -1,0 +1,243 @@
+//! Writing and reading a segment.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use polars::prelude::*;
+
+use crate::{Curve, MetricsError};
+
+/// Rows in a row group: small enough that one series out of many is read without the others.
+const ROW_GROUP: usize = 16 * 1024;
+
+/// One point of one series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// The order in which the points of an attempt were made.
+    pub seq: u64,
+    /// The metric's name.
+    pub name: String,
+    /// The x axis.
+    pub step: u64,
+    /// The value.
+    pub value: f64,
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// BLAKE3 of the file, in hexadecimal: without it the segment cannot be read.
+    pub hash: String,
+    /// How many points it holds.
+    pub points: u64,
+    /// What can be known of each series without reading the file.
+    pub series: BTreeMap<String, SeriesSummary>,
+}
+
+/// What is known of a series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SeriesSummary {
+    /// How many points it has.
+    pub points: u64,
+    /// The value of the last point.
+    pub last: f64,
+}
+
+/// Writes the points of one attempt to `path`, by way of `temporary`, which must be on the same file system.
+///
+/// # Errors
+/// If a file cannot be written. `path` is then as it was.
+pub fn write(mut points: Vec<Point>, temporary: &Path, path: &Path) -> Result<Segment, MetricsError> {
+    points.sort_by(|a, b| a.name.cmp(&b.name).then(a.seq.cmp(&b.seq)));
+    let mut series = BTreeMap::new();
+    for point in &points {
+        let summary = series.entry(point.name.clone()).or_insert(SeriesSummary { points: 0, last: point.value });
+        summary.points += 1;
+        summary.last = point.value;
+    }
+    let content = encode(&points).map_err(MetricsError::parquet("encode", path))?;
+    put(&content, temporary, path).map_err(MetricsError::io("write", path))?;
+    Ok(Segment { hash: blake3::hash(&content).to_hex().to_string(), points: points.len() as u64, series })
+}
+
+fn encode(points: &[Point]) -> PolarsResult<Vec<u8>> {
+    let mut frame = df!(
+        "name" => points.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(),
+        "step" => points.iter().map(|p| p.step).collect::<Vec<_>>(),
+        "value" => points.iter().map(|p| p.value).collect::<Vec<_>>(),
+        "seq" => points.iter().map(|p| p.seq).collect::<Vec<_>>(),
+    )?;
+    let mut content = Vec::new();
+    ParquetWriter::new(&mut content)
+        .with_compression(ParquetCompression::Zstd(None))
+        .with_statistics(StatisticsOptions::full())
+        .with_row_group_size(Some(ROW_GROUP))
+        .finish(&mut frame)?;
+    Ok(content)
+}
+
+/// The file first, then its name, then the folder that holds the name: a crash leaves all of it or nothing.
+fn put(content: &[u8], temporary: &Path, path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = File::create(temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(temporary, path)?;
+    File::open(folder)?.sync_all()
+}
+
+/// Reads the named series of a segment, or all of them if none is named, in the order of their names. A name that the
+/// segment does not have is left out.
+///
+/// It blocks, and polars waits for a runtime of its own: call it where blocking is allowed, not from an async task.
+///
+/// # Errors
+/// If the file is not there, or its content does not have this hash.
+pub fn read(path: &Path, hash: &str, names: &[String]) -> Result<Vec<Curve>, MetricsError> {
+    let content = std::fs::read(path).map_err(MetricsError::io("read", path))?;
+    let found = blake3::hash(&content).to_hex().to_string();
+    if found != hash {
+        return Err(MetricsError::Damaged { path: path.to_owned(), expected: hash.to_owned(), found });
+    }
+    decode(content, names).map_err(MetricsError::parquet("decode", path))
+}
+
+fn decode(content: Vec<u8>, names: &[String]) -> PolarsResult<Vec<Curve>> {
+    let sources = ScanSources::Buffers(std::iter::once(content.into()).collect());
+    // Left to itself, polars looks for columns in the names of folders, which a buffer does not have.
+    let options = ScanArgsParquet { hive_options: HiveOptions::new_disabled(), ..ScanArgsParquet::default() };
+    let mut scan = LazyFrame::scan_parquet_sources(sources, options)?;
+    if let Some(wanted) = names.iter().map(|name| col("name").eq(lit(name.as_str()))).reduce(Expr::or) {
+        scan = scan.filter(wanted);
+    }
+    let frame = scan.select([col("name"), col("seq"), col("step"), col("value")]).collect()?;
+    let (name, seq) = (frame.column("name")?.str()?, frame.column("seq")?.u64()?);
+    let (step, value) = (frame.column("step")?.u64()?, frame.column("value")?.f64()?);
+    let mut rows: BTreeMap<&str, Vec<(u64, u64, f64)>> = BTreeMap::new();
+    for (((name, seq), step), value) in name.iter().zip(seq.iter()).zip(step.iter()).zip(value.iter()) {
+        let (Some(name), Some(seq), Some(step), Some(value)) = (name, seq, step, value) else {
+            polars_bail!(ComputeError: "a column has a null");
+        };
+        rows.entry(name).or_default().push((seq, step, value));
+    }
+    Ok(rows.into_iter().map(|(name, rows)| curve(name, rows)).collect())
+}
+
+/// The scan may deliver row groups in any order.
+fn curve(name: &str, mut rows: Vec<(u64, u64, f64)>) -> Curve {
+    rows.sort_by_key(|&(seq, ..)| seq);
+    Curve {
+        name: name.to_owned(),
+        steps: rows.iter().map(|&(_, step, _)| step).collect(),
+        values: rows.iter().map(|&(_, _, value)| value).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn point(seq: u64, name: &str, step: u64, value: f64) -> Point {
+        Point { seq, name: name.into(), step, value }
+    }
+
+    /// Writes points to a new folder and hands on where they are.
+    fn written(points: Vec<Point>) -> (tempfile::TempDir, std::path::PathBuf, Segment) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("odd [name] *").join("0-1.parquet");
+        let segment = write(points, &folder.path().join("new"), &path).unwrap();
+        (folder, path, segment)
+    }
+
+    fn bits(curves: &[Curve]) -> Vec<(String, Vec<u64>, Vec<u64>)> {
+        curves
+            .iter()
+            .map(|c| (c.name.clone(), c.steps.clone(), c.values.iter().map(|v| v.to_bits()).collect()))
+            .collect()
+    }
+
+    #[test]
+    fn every_bit_comes_back() {
+        let odd = [0.1, -0.0, f64::MIN_POSITIVE / 3.0, f64::MAX, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let points = odd.iter().enumerate().map(|(i, v)| point(i as u64 + 1, "x", u64::MAX - i as u64, *v)).collect();
+        let (_folder, path, segment) = written(points);
+        let curves = read(&path, &segment.hash, &[]).unwrap();
+        let expected = ("x".to_owned(), (0..8).map(|i| u64::MAX - i).collect(), odd.map(f64::to_bits).to_vec());
+        assert_eq!(bits(&curves), [expected]);
+        assert_eq!((segment.points, segment.series["x"].points), (8, 8));
+        assert_eq!(segment.series["x"].last, f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn only_what_is_named_is_read() {
+        let points = vec![point(1, "b", 1, 1.0), point(2, "a", 1, 2.0), point(3, "b", 2, 3.0), point(4, "c", 1, 4.0)];
+        let (_folder, path, segment) = written(points);
+        let names = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|s| (*s).to_owned()).collect();
+            let curves = read(&path, &segment.hash, &asked).unwrap();
+            curves.into_iter().map(|c| (c.name, c.values)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["c", "b", "nothing"]), [("b".into(), vec![1.0, 3.0]), ("c".into(), vec![4.0])]);
+        assert_eq!(names(&["nothing"]), []);
+        assert_eq!(names(&[]).len(), 3);
+    }
+
+    #[test]
+    fn a_damaged_file_is_told_so_and_never_decoded() {
+        let (_folder, path, segment) = written((1..=50).map(|i| point(i, "x", i, 0.5)).collect());
+        let whole = std::fs::read(&path).unwrap();
+        for (what, content) in [
+            ("shorter", whole[..whole.len() / 2].to_vec()),
+            ("empty", Vec::new()),
+            ("one bit", whole.iter().enumerate().map(|(i, b)| if i == 40 { b ^ 1 } else { *b }).collect()),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            let message = read(&path, &segment.hash, &[]).unwrap_err().to_string();
+            assert!(message.contains("0-1.parquet` is damaged"), "{what}: {message}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let message = read(&path, &segment.hash, &[]).unwrap_err().to_string();
+        assert!(message.starts_with("cannot read the metric segment"), "{message}");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_segment() {
+        let (folder, path, segment) = written(vec![point(1, "x", 1, 1.0)]);
+        let nowhere = folder.path().join("no such folder").join("new");
+        assert!(write(vec![point(1, "x", 1, 2.0)], &nowhere, &path).is_err());
+        assert_eq!(read(&path, &segment.hash, &[]).unwrap()[0].values, [1.0]);
+    }
+
+    #[test]
+    fn one_series_out_of_many_row_groups_is_complete() {
+        let points = (0..100_000).map(|i| point(i + 1, ["a", "b", "c"][i as usize % 3], i, i as f64)).collect();
+        let (_folder, path, segment) = written(points);
+        let curves = read(&path, &segment.hash, &["b".to_owned()]).unwrap();
+        assert_eq!(curves.len(), 1);
+        assert!(curves[0].steps.iter().copied().eq((1..100_000).step_by(3)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_read_is_what_was_written(rows in prop::collection::vec(("[a-c]", any::<u64>(), any::<u64>()), 0..60)) {
+            let points: Vec<Point> = rows.iter().enumerate()
+                .map(|(i, (name, step, bits))| point(i as u64, name, *step, f64::from_bits(*bits))).collect();
+            let (_folder, path, segment) = written(points.clone());
+            let mut expected: BTreeMap<String, (Vec<u64>, Vec<u64>)> = BTreeMap::new();
+            for p in points {
+                let (steps, values) = expected.entry(p.name).or_default();
+                steps.push(p.step);
+                values.push(p.value.to_bits());
+            }
+            let found = bits(&read(&path, &segment.hash, &[]).unwrap());
+            prop_assert_eq!(found, expected.into_iter().map(|(n, (s, v))| (n, s, v)).collect::<Vec<_>>());
+        }
+    }
+}

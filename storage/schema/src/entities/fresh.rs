@@ -1,0 +1,26 @@
+//! A schema straight from the entities: what the migrations have to arrive at.
+
+use sea_orm::sea_query::{IndexCreateStatement, TableCreateStatement};
+use sea_orm::{DbBackend, EntityTrait, Schema};
+
+use super::{artifact, attempt, cache, journal, log, metric_point, run, segment, task};
+
+/// Every table with its indices, parents before children.
+#[must_use]
+pub fn create_statements(backend: DbBackend) -> Vec<(TableCreateStatement, Vec<IndexCreateStatement>)> {
+    fn of<E: EntityTrait>(entity: E, schema: &Schema) -> (TableCreateStatement, Vec<IndexCreateStatement>) {
+        (schema.create_table_from_entity(entity), schema.create_index_from_entity(entity))
+    }
+    let schema = Schema::new(backend);
+    vec![
+        of(run::Entity, &schema),
+        of(task::Entity, &schema),
+        of(attempt::Entity, &schema),
+        of(journal::Entity, &schema),
+        of(log::Entity, &schema),
+        of(metric_point::Entity, &schema),
+        of(segment::Entity, &schema),
+        of(artifact::Entity, &schema),
+        of(cache::Entity, &schema),
+    ]
+}

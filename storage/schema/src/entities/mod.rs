@@ -1,0 +1,15 @@
+//! The entities, one file a table, in the order in which a fresh schema creates them.
+
+pub mod artifact;
+pub mod attempt;
+pub mod cache;
+pub mod journal;
+pub mod log;
+pub mod metric_point;
+pub mod run;
+pub mod segment;
+pub mod task;
+
+mod fresh;
+
+pub use fresh::create_statements;

@@ -1,0 +1,40 @@
+//! Table `runs`: one submission of one workflow.
+
+use sea_orm::entity::prelude::*;
+
+/// A row of `runs`.
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel, Eq)]
+#[sea_orm(table_name = "runs")]
+pub struct Model {
+    /// Counts from 1 and is never given twice.
+    #[sea_orm(primary_key)]
+    pub id: i64,
+    /// The workflow's name.
+    pub name: String,
+    /// The workflow file, as it was given.
+    pub file: String,
+    /// The workflow file's text.
+    #[sea_orm(column_type = "Text")]
+    pub source: String,
+    /// The parameters after overrides.
+    pub params: Json,
+    /// The machine.
+    pub machine: Json,
+    /// Assay's version and commit.
+    pub version: String,
+    /// Which session of which process runs it: the name of a lock file.
+    pub session: String,
+    /// The state's name.
+    #[sea_orm(indexed)]
+    pub state: String,
+    /// Milliseconds since 1970.
+    pub created_at: i64,
+    /// Milliseconds since 1970.
+    pub ended_at: Option<i64>,
+}
+
+/// What other tables are to this one.
+#[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,20 @@
+//! The list of migrations.
+
+use sea_orm_migration::{MigrationTrait, MigratorTrait};
+
+use super::m0001_begin;
+
+/// Brings a database to the present schema.
+pub struct Migrator;
+
+impl MigratorTrait for Migrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        vec![Box::new(m0001_begin::Migration)]
+    }
+}
+
+/// The names of the migrations that this version of Assay knows, in order.
+#[must_use]
+pub fn known() -> Vec<String> {
+    Migrator::migrations().iter().map(|migration| migration.name().to_owned()).collect()
+}

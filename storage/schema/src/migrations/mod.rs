@@ -1,0 +1,6 @@
+//! The migrations, one file each, in the order in which they apply.
+
+mod m0001_begin;
+mod migrator;
+
+pub use migrator::{Migrator, known};

@@ -1,0 +1,151 @@
+//! Files come into the store under the hash of their content.
+
+use std::fs::{File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_schema::artifact;
+use assay_spec::{ArtifactRef, Output};
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{EntityTrait, Set};
+
+use crate::failure_point::FailurePoint;
+use crate::rows::{now, stored};
+use crate::store::blocking;
+use crate::{ArtifactView, OutputView, RunArtifact, Store, StoreError, rows};
+
+impl Store {
+    /// Takes a finished file into the store under its hash. The file stays where it is.
+    ///
+    /// It is copied even where a rename would do: what is hashed is what is stored, whoever still has the file open. A
+    /// content that is there already is replaced by the same content, which repairs it if it was damaged.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the store not written.
+    pub async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, StoreError> {
+        let (from, temporary) = (file.to_owned(), self.session()?.temporary());
+        let (hash, bytes) = blocking({
+            let temporary = temporary.clone();
+            move || copy_and_hash(&from, &temporary)
+        })
+        .await?;
+        self.trap.pass(FailurePoint::ArtifactCopied)?;
+        let path = self.layout.artifact(&hash);
+        blocking(move || place(&temporary, &path)).await?;
+        self.trap.pass(FailurePoint::ArtifactPlaced)?;
+
+        let failed = || StoreError::database("record an artifact");
+        let tx = self.database.begin().await?;
+        let row = artifact::ActiveModel {
+            hash: Set(hash.clone()),
+            name: Set(name.to_owned()),
+            bytes: Set(stored(bytes)),
+            created_at: Set(stored(now())),
+        };
+        // The first name stays: others may have shown it already.
+        let known = OnConflict::column(artifact::Column::Hash).do_nothing().to_owned();
+        let insert = artifact::Entity::insert(row).on_conflict(known);
+        insert.exec_without_returning(&tx).await.map_err(failed())?;
+        tx.commit().await.map_err(failed())?;
+        Ok(ArtifactRef { hash, name: name.to_owned(), bytes })
+    }
+
+    /// Where an artifact's content lies, or would lie.
+    #[must_use]
+    pub fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
+        self.layout.artifact(&artifact.hash)
+    }
+
+    /// An artifact by its hash.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn artifact(&self, hash: &str) -> Result<Option<ArtifactView>, StoreError> {
+        let found = artifact::Entity::find_by_id(hash).one(self.database.reader()).await;
+        let row = found.map_err(StoreError::database("look up an artifact"))?;
+        Ok(row.map(|row| {
+            let (path, bytes) = (self.layout.artifact(&row.hash), rows::count(row.bytes));
+            ArtifactView {
+                present: is_whole(&path, bytes),
+                path,
+                hash: row.hash,
+                name: row.name,
+                bytes,
+                created_at: rows::count(row.created_at),
+            }
+        }))
+    }
+
+    /// The artifacts among the outputs of a run's tasks, in the order of the tasks.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn artifacts(&self, run: RunId) -> Result<Vec<RunArtifact>, StoreError> {
+        let mut found = Vec::new();
+        for task in self.tasks(run).await? {
+            for (output, value) in task.outputs {
+                let OutputView::Artifact { hash, name, bytes } = value else { continue };
+                let present = is_whole(&self.layout.artifact(&hash), bytes);
+                found.push(RunArtifact { ix: task.ix, address: task.address.clone(), output, hash, name, bytes, present });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether all artifacts among these outputs are there.
+    pub(crate) fn all_present<'a>(&self, outputs: impl IntoIterator<Item = &'a Output>) -> bool {
+        outputs.into_iter().all(|output| match output {
+            Output::Artifact(artifact) => is_whole(&self.layout.artifact(&artifact.hash), artifact.bytes),
+            Output::Value(_) => true,
+        })
+    }
+
+    /// A new empty folder for one attempt's work, on the same file system as the artifacts.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, StoreError> {
+        let folder = self.session()?.folder().join(format!("{run}-{task}-{epoch}"));
+        blocking(move || {
+            if folder.exists() {
+                std::fs::remove_dir_all(&folder).map_err(StoreError::io("empty the folder", &folder))?;
+            }
+            std::fs::create_dir_all(&folder).map_err(StoreError::io("make the folder", &folder))?;
+            Ok(folder)
+        })
+        .await
+    }
+}
+
+/// Whether a file is there with the size that it should have.
+fn is_whole(path: &Path, bytes: u64) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
+}
+
+/// Copies a file, flushes the copy, and tells its hash and size.
+fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
+    let mut source = File::open(from).map_err(StoreError::io("read", from))?;
+    let mut target = File::create(to).map_err(StoreError::io("write", to))?;
+    let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = source.read(&mut buffer).map_err(StoreError::io("read", from))?;
+        let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
+        hasher.update(piece);
+        target.write_all(piece).map_err(StoreError::io("write", to))?;
+        bytes += read as u64;
+    }
+    target.set_permissions(Permissions::from_mode(0o444)).map_err(StoreError::io("protect", to))?;
+    target.sync_all().map_err(StoreError::io("write", to))?;
+    Ok((hasher.finalize().to_hex().to_string(), bytes))
+}
+
+/// Gives a flushed file its final name, and flushes that.
+fn place(temporary: &Path, path: &Path) -> Result<(), StoreError> {
+    let folder = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(folder).map_err(StoreError::io("make the folder", folder))?;
+    std::fs::rename(temporary, path).map_err(StoreError::io("write", path))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(StoreError::io("write", folder))
+}

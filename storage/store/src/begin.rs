@@ -1,0 +1,78 @@
+//! A run begins.
+
+use assay_core::RunId;
+use assay_schema::{run, task};
+use assay_server::{NewRun, NewTask, RunStateName, TaskStateName};
+use sea_orm::{ActiveModelTrait, EntityTrait, NotSet, Set};
+
+use crate::failure_point::FailurePoint;
+use crate::rows::{now, stored, write};
+use crate::{Store, StoreError};
+
+/// Rows in one statement: a row of `tasks` has 21 values, and SQLite takes 32766 in a statement.
+const ROWS: usize = 1000;
+
+impl Store {
+    /// Opens a run with all of its tasks, each `waiting`. It belongs to this session.
+    ///
+    /// # Errors
+    /// If the database does not take it; there is then no such run.
+    pub async fn begin(&self, new: NewRun) -> Result<RunId, StoreError> {
+        let failed = || StoreError::database("write a new run");
+        let session = self.session()?.name().to_owned();
+        let tx = self.database.begin().await?;
+        let NewRun { name, file, source, params, machine, version, tasks } = new;
+        let row = run::ActiveModel {
+            id: NotSet,
+            name: Set(name),
+            file: Set(file),
+            source: Set(source),
+            params: Set(params),
+            machine: Set(machine),
+            version: Set(version),
+            session: Set(session),
+            state: Set(RunStateName::Running.name().to_owned()),
+            created_at: Set(stored(now())),
+            ended_at: Set(None),
+        };
+        let id = row.insert(&tx).await.map_err(failed())?.id;
+        let mut rows = Vec::with_capacity(tasks.len());
+        for (ix, task) in tasks.into_iter().enumerate() {
+            rows.push(task_row(id, ix, task)?);
+        }
+        while !rows.is_empty() {
+            let chunk: Vec<_> = rows.drain(..rows.len().min(ROWS)).collect();
+            task::Entity::insert_many(chunk).exec_without_returning(&tx).await.map_err(failed())?;
+        }
+        self.trap.pass(FailurePoint::BeginNotCommitted)?;
+        tx.commit().await.map_err(failed())?;
+        Ok(RunId(id))
+    }
+}
+
+fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, StoreError> {
+    let NewTask { address, job, kind, matrix, replicate, needs, each } = new;
+    Ok(task::ActiveModel {
+        run: Set(run),
+        ix: Set(stored(ix as u64)),
+        address: Set(address),
+        job: Set(job),
+        kind: Set(kind),
+        matrix: Set(write("a matrix", &matrix)?),
+        replicate: Set(replicate.map(i64::from)),
+        needs: Set(write("needs", &needs.iter().map(|need| need.0).collect::<Vec<_>>())?),
+        each_of: Set(each.map(|each| i64::from(each.0))),
+        state: Set(TaskStateName::Waiting.name().to_owned()),
+        detail: Set(String::new()),
+        config: Set(None),
+        cache_key: Set(None),
+        outputs: Set(None),
+        metrics: Set(None),
+        source_run: Set(None),
+        source_ix: Set(None),
+        source_epoch: Set(None),
+        attempts: Set(0),
+        started_at: Set(None),
+        ended_at: Set(None),
+    })
+}

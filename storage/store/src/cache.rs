@@ -1,0 +1,35 @@
+//! What a cache key answers.
+
+use assay_core::RunId;
+use assay_schema::{cache, task};
+use assay_server::CachedResult;
+use sea_orm::EntityTrait;
+
+use crate::{Store, StoreError, rows};
+
+impl Store {
+    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still there.
+    ///
+    /// Presence and size are looked at, not the content: to hash gigabytes would take longer than to run again.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, StoreError> {
+        let failed = || StoreError::database("look into the cache");
+        let reader = self.database.reader();
+        let Some(hit) = cache::Entity::find_by_id(key).one(reader).await.map_err(failed())? else { return Ok(None) };
+        let row = task::Entity::find_by_id((hit.run, hit.ix)).one(reader).await.map_err(failed())?;
+        let Some(row) = row else { return Ok(None) };
+        let outputs = rows::outputs(row.outputs.as_ref())?;
+        if !self.all_present(outputs.values()) {
+            return Ok(None);
+        }
+        Ok(Some(CachedResult {
+            run: RunId(hit.run),
+            task: rows::task_ix(hit.ix)?,
+            epoch: rows::epoch(hit.epoch)?,
+            outputs,
+            metrics: rows::floats_of_json(row.metrics.as_ref())?,
+        }))
+    }
+}

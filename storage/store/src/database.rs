@@ -1,0 +1,133 @@
+//! The connections to `assay.db`, and whether it is a database that this version understands.
+//!
+//! `synchronous = NORMAL` in WAL mode: a process that dies loses nothing; after a power cut the last moments may be
+//! missing, but what is there is a prefix of what happened. That costs a few steps run again, while FULL would cost a
+//! disk flush in every batch. Segments and artifacts are flushed before the database mentions them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use assay_schema::Migrator;
+use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait, Database as Connector, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
+    EntityTrait, SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
+};
+use sea_orm_migration::{MigratorTrait, seaql_migrations};
+
+use crate::error::{NOT_A_STORE, StoreErrorKind};
+use crate::{StoreError, session::Gate};
+
+/// How long a writer waits for other writers.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connections that read at the same time.
+const READERS: u32 = 4;
+
+/// One connection that writes, if the store was opened for that, and some that cannot.
+#[derive(Debug)]
+pub(crate) struct Database {
+    writer: Option<DatabaseConnection>,
+    reader: DatabaseConnection,
+}
+
+impl Database {
+    /// Opens the database, makes it if it is missing, and brings it to the present schema.
+    pub(crate) async fn open(path: &Path, _gate: &Gate) -> Result<Database, StoreError> {
+        let writer = connect(path, 1, |options| {
+            let options = options.create_if_missing(true).foreign_keys(true);
+            options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Normal)
+        });
+        let writer = writer.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))?;
+        check(&writer, path, true).await?;
+        Migrator::up(&writer, None).await.map_err(StoreError::database(format!("bring `{}` up to date", path.display())))?;
+        Ok(Database { reader: reader(path).await?, writer: Some(writer) })
+    }
+
+    /// Opens a database that must exist, for reading only.
+    pub(crate) async fn open_read_only(path: &Path) -> Result<Database, StoreError> {
+        let reader = reader(path).await?;
+        check(&reader, path, false).await?;
+        Ok(Database { reader, writer: None })
+    }
+
+    /// For queries.
+    pub(crate) fn reader(&self) -> &DatabaseConnection {
+        &self.reader
+    }
+
+    /// A consistent view over several queries.
+    pub(crate) async fn snapshot(&self) -> Result<DatabaseTransaction, StoreError> {
+        self.reader.begin().await.map_err(StoreError::database("read the database"))
+    }
+
+    /// A transaction that writes. It holds SQLite's write lock from the beginning: one that read first and asked for the
+    /// lock later could be refused at any time.
+    pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, StoreError> {
+        let Some(writer) = &self.writer else {
+            return Err(StoreError::new(StoreErrorKind::ReadOnly, "the store is open for reading only", ""));
+        };
+        let options = TransactionOptions {
+            sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
+            ..TransactionOptions::default()
+        };
+        writer.begin_with_options(options).await.map_err(StoreError::database("begin a transaction"))
+    }
+
+    pub(crate) async fn close(&self) {
+        // The writer last: it folds the write-ahead log into the database. Nothing is lost if that fails.
+        let _ = self.reader.close_by_ref().await;
+        if let Some(writer) = &self.writer {
+            let _ = writer.close_by_ref().await;
+        }
+    }
+}
+
+async fn reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
+    let reader = connect(path, READERS, |options| options.pragma("query_only", "ON"));
+    reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
+}
+
+/// Some connections to a database file, tuned beyond what all of them share.
+pub(crate) async fn connect(
+    path: &Path,
+    connections: u32,
+    tune: impl Fn(SqliteConnectOptions) -> SqliteConnectOptions + Send + Sync + 'static,
+) -> Result<DatabaseConnection, DbErr> {
+    // The path is given apart from the URL: as a part of it, a `?` or `%` in it would mean something else.
+    let path = path.to_owned();
+    let mut options = ConnectOptions::new("sqlite://assay.db");
+    options.max_connections(connections).acquire_timeout(PATIENCE).sqlx_logging(false);
+    options.map_sqlx_sqlite_opts(move |options| tune(options.filename(&path).busy_timeout(PATIENCE)));
+    Connector::connect(options).await
+}
+
+/// Refuses what is no store, and stores of other versions. A new, empty database passes if it may be filled.
+async fn check(db: &DatabaseConnection, path: &Path, may_fill: bool) -> Result<(), StoreError> {
+    let looking = || StoreError::database(format!("read the database `{}`", path.display()));
+    let tables = tables(db).await.map_err(looking())?;
+    if tables.is_empty() && may_fill {
+        return Ok(());
+    }
+    if !tables.iter().any(|table| table == "seaql_migrations") {
+        let message = format!("`{}` is a database, but not one of Assay's", path.display());
+        return Err(StoreError::new(StoreErrorKind::NotAStore, message, NOT_A_STORE));
+    }
+    let known = assay_schema::known();
+    let applied = seaql_migrations::Entity::find().all(db).await.map_err(looking())?;
+    if let Some(unknown) = applied.iter().find(|applied| !known.contains(&applied.version)) {
+        let message = format!("the store `{}` was changed by a newer Assay (`{}`)", path.display(), unknown.version);
+        let hint = "update this Assay, or use another store with --home";
+        return Err(StoreError::new(StoreErrorKind::Newer, message, hint));
+    }
+    if applied.len() < known.len() && !may_fill {
+        let message = format!("the store `{}` was made by an older Assay", path.display());
+        return Err(StoreError::new(StoreErrorKind::Older, message, "`assay run` brings it up to date"));
+    }
+    Ok(())
+}
+
+async fn tables(db: &DatabaseConnection) -> Result<Vec<String>, DbErr> {
+    let query = Statement::from_string(DbBackend::Sqlite, "select name from sqlite_master where type = 'table'");
+    db.query_all_raw(query).await?.iter().map(|row| row.try_get_by_index(0)).collect()
+}

@@ -1,0 +1,144 @@
+//! What can go wrong with a store, said such that a person can act on it.
+
+use std::path::Path;
+
+use sea_orm::{DbErr, RuntimeErr, sqlx};
+
+/// Why the store did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}{hint}", if hint.is_empty() { "" } else { "; " })]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    message: String,
+    hint: String,
+}
+
+/// The kinds of failure that call for different answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreErrorKind {
+    /// There is no store.
+    Absent,
+    /// There is something else where the store should be.
+    NotAStore,
+    /// A newer Assay has changed it.
+    Newer,
+    /// An older Assay made it, and it was opened for reading only.
+    Older,
+    /// Another process held it for too long.
+    Locked,
+    /// The disk is full.
+    NoSpace,
+    /// The file system does not allow it.
+    Denied,
+    /// What is stored is not what was written.
+    Damaged,
+    /// What was named does not exist.
+    Unknown,
+    /// The store was opened for reading only.
+    ReadOnly,
+    /// The file system failed in another way.
+    Io,
+    /// The database failed in another way.
+    Database,
+}
+
+impl StoreError {
+    /// An error of this kind. The message is a lower-case fragment; the hint says what to do, or is empty.
+    pub(crate) fn new(kind: StoreErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        StoreError { kind, message: message.into(), hint: hint.into() }
+    }
+
+    /// Which kind it is.
+    #[must_use]
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// What happened, and where.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        (!self.hint.is_empty()).then_some(self.hint.as_str())
+    }
+
+    /// Something that is stored cannot be understood.
+    pub(crate) fn damaged(message: impl Into<String>) -> Self {
+        let hint = "restore the store from a backup, or move it away and run again";
+        StoreError::new(StoreErrorKind::Damaged, message, hint)
+    }
+
+    /// For `map_err`: what could not be done with which file.
+    pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+        let place = format!("cannot {action} `{}`", path.display());
+        move |error| {
+            let (kind, hint) = io_kind(&error);
+            StoreError::new(kind, format!("{place}: {error}"), hint)
+        }
+    }
+
+    /// For `map_err`: what could not be done in the database.
+    pub(crate) fn database(action: impl Into<String>) -> impl FnOnce(DbErr) -> StoreError {
+        let action = action.into();
+        move |error| {
+            let (kind, hint) = database_kind(&error);
+            StoreError::new(kind, format!("cannot {action}: {}", cause(&error)), hint)
+        }
+    }
+}
+
+fn io_kind(error: &std::io::Error) -> (StoreErrorKind, &'static str) {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (StoreErrorKind::NoSpace, NO_SPACE),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => (StoreErrorKind::Denied, DENIED),
+        ErrorKind::NotADirectory => (StoreErrorKind::NotAStore, NOT_A_STORE),
+        _ => (StoreErrorKind::Io, ""),
+    }
+}
+
+const NO_SPACE: &str = "free some space on that disk, or put the store elsewhere with --home";
+const DENIED: &str = "see who owns that folder, or put the store elsewhere with --home";
+pub(crate) const NOT_A_STORE: &str = "name another folder with --home";
+const LOCKED: &str = "another process has held the store's lock for half a minute; wait for it, or see whether it hangs";
+
+/// SQLite's result codes, <https://www.sqlite.org/rescode.html>; the low byte of an extended code is its primary code.
+fn database_kind(error: &DbErr) -> (StoreErrorKind, &'static str) {
+    if matches!(error, DbErr::ConnectionAcquire(_)) {
+        return (StoreErrorKind::Locked, LOCKED);
+    }
+    match sqlite_code(error).map(|code| code & 0xff) {
+        Some(5 | 6) => (StoreErrorKind::Locked, LOCKED),
+        Some(13) => (StoreErrorKind::NoSpace, NO_SPACE),
+        Some(3 | 8 | 14 | 23) => (StoreErrorKind::Denied, DENIED),
+        Some(11) => (StoreErrorKind::Damaged, "restore it from a backup, or move it away and run again"),
+        Some(26) => (StoreErrorKind::NotAStore, NOT_A_STORE),
+        _ => (StoreErrorKind::Database, ""),
+    }
+}
+
+fn sqlx_error(error: &DbErr) -> Option<&sqlx::Error> {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(e))
+        | DbErr::Exec(RuntimeErr::SqlxError(e))
+        | DbErr::Query(RuntimeErr::SqlxError(e)) => Some(&**e),
+        _ => None,
+    }
+}
+
+fn sqlite_code(error: &DbErr) -> Option<i32> {
+    sqlx_error(error)?.as_database_error()?.code()?.parse().ok()
+}
+
+/// The innermost message: the layers above say no more than that there was an error.
+fn cause(error: &DbErr) -> String {
+    match sqlx_error(error) {
+        Some(sqlx::Error::Database(inner)) => inner.message().to_owned(),
+        Some(other) => other.to_string(),
+        None => error.to_string(),
+    }
+}

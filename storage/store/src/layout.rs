@@ -1,0 +1,79 @@
+//! Where things lie in a store.
+
+use std::path::{Path, PathBuf};
+
+use assay_core::{Epoch, RunId, TaskIx};
+
+use crate::StoreError;
+
+/// The paths of one store.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    home: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(home: &Path) -> Self {
+        Layout { home: home.to_owned() }
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.home.join("assay.db")
+    }
+
+    /// The lock that is held while the store is opened or repaired.
+    pub(crate) fn gate(&self) -> PathBuf {
+        self.home.join("assay.lock")
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.home.join("work")
+    }
+
+    /// Where an artifact's content lies. A hash comes from outside, so that only a well-formed one becomes a path.
+    pub(crate) fn artifact(&self, hash: &str) -> PathBuf {
+        let folder = self.home.join("artifacts");
+        if is_hash(hash) { folder.join(&hash[..2]).join(&hash[2..]) } else { folder.join("no-such-hash") }
+    }
+
+    /// A segment's path as it is stored: relative, with `/`.
+    pub(crate) fn segment_name(run: RunId, task: TaskIx, epoch: Epoch) -> String {
+        format!("{run}/{task}-{epoch}.parquet")
+    }
+
+    pub(crate) fn segment(&self, name: &str) -> PathBuf {
+        self.home.join("metrics").join(name)
+    }
+
+    /// Makes the folders that are missing.
+    pub(crate) fn create(&self) -> Result<(), StoreError> {
+        for folder in [self.home.clone(), self.home.join("artifacts"), self.home.join("metrics"), self.work()] {
+            std::fs::create_dir_all(&folder).map_err(StoreError::io("make the folder", &folder))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text is a BLAKE3 hash as we write it.
+pub(crate) fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_hash_becomes_a_path() {
+        let layout = Layout::new(Path::new("/home"));
+        let hash = "0f".repeat(32);
+        assert_eq!(layout.artifact(&hash), Path::new("/home/artifacts/0f").join("0f".repeat(31)));
+        for bad in ["", "../../../etc/passwd", &"0F".repeat(32), &"é".repeat(32), &format!("{}/", "0".repeat(63))] {
+            assert_eq!(layout.artifact(bad), Path::new("/home/artifacts/no-such-hash"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The store as the server sees it.
+
+use std::path::{Path, PathBuf};
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_server::{CachedResult, Ledger, LedgerError, NewRun, Record};
+use assay_spec::ArtifactRef;
+
+use crate::{Store, StoreError};
+
+#[async_trait::async_trait]
+impl Ledger for Store {
+    async fn begin(&self, run: NewRun) -> Result<RunId, LedgerError> {
+        Ok(Store::begin(self, run).await?)
+    }
+
+    async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError> {
+        Ok(Store::record(self, run, batch).await?)
+    }
+
+    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError> {
+        Ok(Store::lookup(self, key).await?)
+    }
+
+    async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
+        Ok(Store::ingest(self, file, name).await?)
+    }
+
+    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
+        Store::artifact_path(self, artifact)
+    }
+
+    async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError> {
+        Ok(Store::workdir(self, run, task, epoch).await?)
+    }
+}
+
+impl From<StoreError> for LedgerError {
+    fn from(error: StoreError) -> Self {
+        LedgerError(error.to_string())
+    }
+}

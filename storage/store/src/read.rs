@@ -1,0 +1,146 @@
+//! Runs, tasks, attempts, logs and journals, as views.
+
+use std::collections::BTreeMap;
+
+use assay_core::{RunId, TaskIx};
+use assay_schema::{attempt, journal, log, run, task};
+use assay_server::TaskStateName;
+use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+
+use crate::{
+    AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
+};
+
+impl Store {
+    /// The runs, newest first.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn runs(&self, limit: u64, offset: u64) -> Result<Vec<RunSummary>, StoreError> {
+        let tx = self.database.snapshot().await?;
+        let page = run::Entity::find().order_by_desc(run::Column::Id).limit(limit).offset(offset);
+        let found = page.all(&tx).await.map_err(failed)?;
+        let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
+        found.into_iter().map(|run| summary(&run, counts.remove(&run.id).unwrap_or_default())).collect()
+    }
+
+    /// A run.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
+        let tx = self.database.snapshot().await?;
+        let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(failed)? else { return Ok(None) };
+        let counts = state_counts(&tx, vec![run.0]).await?.remove(&run.0).unwrap_or_default();
+        let summary = summary(&row, counts)?;
+        Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
+    }
+
+    /// The tasks of a run, in the order of their places.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn tasks(&self, run: RunId) -> Result<Vec<TaskView>, StoreError> {
+        let query = task::Entity::find().filter(task::Column::Run.eq(run.0)).order_by_asc(task::Column::Ix);
+        let found = query.all(self.database.reader()).await.map_err(failed)?;
+        found.into_iter().map(rows::task_view).collect()
+    }
+
+    /// A task of a run, by its place or its address.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn task(&self, run: RunId, task: impl Into<TaskKey>) -> Result<Option<TaskView>, StoreError> {
+        let query = task::Entity::find().filter(task::Column::Run.eq(run.0));
+        let query = match task.into() {
+            TaskKey::Ix(ix) => query.filter(task::Column::Ix.eq(i64::from(ix.0))),
+            TaskKey::Address(address) => query.filter(task::Column::Address.eq(address)),
+        };
+        query.one(self.database.reader()).await.map_err(failed)?.map(rows::task_view).transpose()
+    }
+
+    /// The attempts of a task, the first one first. A cached task has none of its own: see [`TaskView::source`].
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn attempts(&self, run: RunId, task: TaskIx) -> Result<Vec<AttemptView>, StoreError> {
+        let query = attempt::Entity::find()
+            .filter(attempt::Column::Run.eq(run.0))
+            .filter(attempt::Column::Ix.eq(i64::from(task.0)))
+            .order_by_asc(attempt::Column::Epoch);
+        let found = query.all(self.database.reader()).await.map_err(failed)?;
+        found.into_iter().map(rows::attempt_view).collect()
+    }
+
+    /// At most `limit` lines of a task's log, beginning with the first whose number is greater than `after`. For a
+    /// cached task these are the lines of the attempt that did the work.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn logs(&self, run: RunId, task: TaskIx, after: u64, limit: u64) -> Result<Vec<LogView>, StoreError> {
+        let tx = self.database.snapshot().await?;
+        let own = task::Entity::find_by_id((run.0, i64::from(task.0))).one(&tx).await.map_err(failed)?;
+        let source = own.as_ref().map(rows::source).transpose()?.flatten();
+        let (run, ix) = source.map_or((run, task), |source| (source.run, source.ix));
+        let mut query = log::Entity::find()
+            .filter(log::Column::Run.eq(run.0))
+            .filter(log::Column::Ix.eq(i64::from(ix.0)))
+            .filter(log::Column::Seq.gt(rows::stored(after)));
+        if let Some(source) = source {
+            query = query.filter(log::Column::Epoch.eq(i64::from(source.epoch.0)));
+        }
+        let found = query.order_by_asc(log::Column::Seq).limit(limit).all(&tx).await.map_err(failed)?;
+        found.into_iter().map(rows::log_view).collect()
+    }
+
+    /// The journal of a run, from its beginning.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn journal(&self, run: RunId) -> Result<Vec<JournalView>, StoreError> {
+        let query = journal::Entity::find().filter(journal::Column::Run.eq(run.0)).order_by_asc(journal::Column::Seq);
+        let found = query.all(self.database.reader()).await.map_err(failed)?;
+        Ok(found.into_iter().map(|row| JournalView { seq: rows::count(row.seq), entry: row.entry }).collect())
+    }
+}
+
+fn failed(error: DbErr) -> StoreError {
+    StoreError::database("read the store")(error)
+}
+
+type Counts = BTreeMap<TaskStateName, u64>;
+
+/// How many tasks of each of these runs are in each state.
+async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTreeMap<i64, Counts>, StoreError> {
+    let found: Vec<(i64, String, i64)> = task::Entity::find()
+        .select_only()
+        .column(task::Column::Run)
+        .column(task::Column::State)
+        .column_as(task::Column::Ix.count(), "tasks")
+        .filter(task::Column::Run.is_in(runs))
+        .group_by(task::Column::Run)
+        .group_by(task::Column::State)
+        .into_tuple()
+        .all(db)
+        .await
+        .map_err(failed)?;
+    let mut counts: BTreeMap<i64, Counts> = BTreeMap::new();
+    for (run, state, tasks) in found {
+        counts.entry(run).or_default().insert(rows::task_state(&state)?, rows::count(tasks));
+    }
+    Ok(counts)
+}
+
+fn summary(row: &run::Model, states: Counts) -> Result<RunSummary, StoreError> {
+    Ok(RunSummary {
+        id: RunId(row.id),
+        name: row.name.clone(),
+        file: row.file.clone(),
+        state: rows::run_state(&row.state)?,
+        version: row.version.clone(),
+        created_at: rows::count(row.created_at),
+        ended_at: row.ended_at.map(rows::count),
+        tasks: states.values().sum(),
+        states,
+    })
+}

@@ -1,0 +1,323 @@
+//! A batch of records is applied: one function for each kind of record, one transaction for all of them.
+
+use std::collections::BTreeMap;
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_protocol::{Failure, MetricPoint};
+use assay_schema::{attempt, cache, journal, log, metric_point, run, segment, task};
+use assay_server::{CachedResult, LogLine, Record, RunStateName, TaskStateName};
+use assay_spec::Outputs;
+use sea_orm::sea_query::{Expr, Func, OnConflict, SimpleExpr};
+use sea_orm::{
+    ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, ExprTrait, NotSet, QueryFilter, QuerySelect, Set, UpdateMany,
+};
+use serde_json::Value;
+
+use crate::error::StoreErrorKind;
+use crate::failure_point::FailurePoint;
+use crate::rows::{floats_to_json, is_final, stored, write};
+use crate::{AttemptRef, Store, StoreError};
+
+/// Rows in one statement: none has more than 7 values, and SQLite takes 32766 in a statement.
+const ROWS: usize = 4000;
+
+impl Store {
+    /// Applies a batch in one transaction, and then seals the points of the attempts that ended in it.
+    ///
+    /// # Errors
+    /// If the database does not take it, or it speaks of a run, task or attempt that there is not; nothing of the batch
+    /// is then applied.
+    pub async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), StoreError> {
+        let ended: Vec<AttemptRef> = batch.iter().filter_map(|record| ended_in(run, record)).collect();
+        let tx = self.database.begin().await?;
+        for record in batch {
+            Batch { tx: &tx, run: run.0 }.apply(record).await?;
+        }
+        self.trap.pass(FailurePoint::BatchNotCommitted)?;
+        tx.commit().await.map_err(StoreError::database("write what happened"))?;
+        for attempt in ended {
+            // The batch is written, so that an error here must not be taken for one of the batch. Points that are not
+            // sealed are read from where they are, and `recover` seals them later.
+            let _ = self.seal_after_batch(attempt).await;
+        }
+        Ok(())
+    }
+
+    async fn seal_after_batch(&self, attempt: AttemptRef) -> Result<(), StoreError> {
+        self.trap.pass(FailurePoint::BatchCommitted)?;
+        self.seal(attempt).await
+    }
+}
+
+fn ended_in(run: RunId, record: &Record) -> Option<AttemptRef> {
+    match *record {
+        Record::AttemptEnded { task, epoch, .. } => Some(AttemptRef { run, ix: task, epoch }),
+        _ => None,
+    }
+}
+
+fn failed(error: DbErr) -> StoreError {
+    StoreError::database("write what happened")(error)
+}
+
+/// A transaction, and the run that it is about.
+struct Batch<'a> {
+    tx: &'a DatabaseTransaction,
+    run: i64,
+}
+
+impl Batch<'_> {
+    async fn apply(&self, record: Record) -> Result<(), StoreError> {
+        match record {
+            Record::Journal { seq, entry } => self.journal(seq, entry).await,
+            Record::Resolved { task, config, key } => self.resolved(task, config, key).await,
+            Record::State { task, state, detail, at } => self.state(task, state, detail, at).await,
+            Record::AttemptBegan { task, epoch, worker, backend, at } => {
+                self.attempt_began(task, epoch, worker, backend, at).await
+            }
+            Record::AttemptGreeted { task, epoch, executor } => self.greeted(task, epoch, executor).await,
+            Record::AttemptEnded { task, epoch, failure, at } => self.attempt_ended(task, epoch, failure, at).await,
+            Record::Metrics { task, epoch, points } => self.metrics(task, epoch, points).await,
+            Record::Logs { task, epoch, lines } => self.logs(task, epoch, lines).await,
+            Record::Succeeded { task, epoch, outputs, metrics, at } => {
+                self.succeeded(task, epoch, &outputs, &metrics, at).await
+            }
+            Record::Cached { task, result, at } => self.cached(task, &result, at).await,
+            Record::Ended { state, at } => self.ended(state, at).await,
+        }
+    }
+
+    async fn journal(&self, seq: u64, entry: String) -> Result<(), StoreError> {
+        let row = journal::ActiveModel { run: Set(self.run), seq: Set(stored(seq)), entry: Set(entry) };
+        journal::Entity::insert(row).exec_without_returning(self.tx).await.map_err(failed)?;
+        Ok(())
+    }
+
+    async fn resolved(&self, ix: TaskIx, config: Value, key: String) -> Result<(), StoreError> {
+        let row = task::ActiveModel { config: Set(Some(config)), cache_key: Set(Some(key)), ..Default::default() };
+        self.update_task(ix, task::Entity::update_many().set(row)).await
+    }
+
+    async fn state(&self, ix: TaskIx, state: TaskStateName, detail: String, at: u64) -> Result<(), StoreError> {
+        let row = task::ActiveModel {
+            state: Set(state.name().to_owned()),
+            detail: Set(detail),
+            ended_at: if is_final(state) { Set(Some(stored(at))) } else { NotSet },
+            ..Default::default()
+        };
+        self.update_task(ix, task::Entity::update_many().set(row)).await
+    }
+
+    async fn attempt_began(
+        &self,
+        ix: TaskIx,
+        epoch: Epoch,
+        worker: String,
+        backend: String,
+        at: u64,
+    ) -> Result<(), StoreError> {
+        let row = attempt::ActiveModel {
+            run: Set(self.run),
+            ix: Set(i64::from(ix.0)),
+            epoch: Set(i64::from(epoch.0)),
+            worker: Set(worker),
+            backend: Set(backend),
+            executor: Set(None),
+            failure_class: Set(None),
+            failure_message: Set(None),
+            failure_hint: Set(None),
+            began_at: Set(stored(at)),
+            ended_at: Set(None),
+        };
+        attempt::Entity::insert(row).exec_without_returning(self.tx).await.map_err(failed)?;
+        let began: SimpleExpr = Func::coalesce([Expr::col(task::Column::StartedAt), Expr::val(stored(at))]).into();
+        let update = task::Entity::update_many()
+            .col_expr(task::Column::StartedAt, began)
+            .col_expr(task::Column::Attempts, Expr::col(task::Column::Attempts).add(1));
+        self.update_task(ix, update).await
+    }
+
+    async fn greeted(&self, ix: TaskIx, epoch: Epoch, executor: Value) -> Result<(), StoreError> {
+        self.update_attempt(ix, epoch, attempt::ActiveModel { executor: Set(Some(executor)), ..Default::default() }).await
+    }
+
+    async fn attempt_ended(
+        &self,
+        ix: TaskIx,
+        epoch: Epoch,
+        failure: Option<Failure>,
+        at: u64,
+    ) -> Result<(), StoreError> {
+        let (class, message, hint) = match failure {
+            None => (None, None, None),
+            Some(Failure { class, message, hint }) => (Some(class.name().to_owned()), Some(message), hint),
+        };
+        let row = attempt::ActiveModel {
+            failure_class: Set(class),
+            failure_message: Set(message),
+            failure_hint: Set(hint),
+            ended_at: Set(Some(stored(at))),
+            ..Default::default()
+        };
+        self.update_attempt(ix, epoch, row).await
+    }
+
+    async fn metrics(&self, ix: TaskIx, epoch: Epoch, points: Vec<MetricPoint>) -> Result<(), StoreError> {
+        let (task, epoch) = (i64::from(ix.0), i64::from(epoch.0));
+        let before = self.points_so_far(task, epoch).await.map_err(failed)?;
+        for (part, chunk) in points.chunks(ROWS).enumerate() {
+            let row = |(nth, point): (usize, &MetricPoint)| metric_point::ActiveModel {
+                run: Set(self.run),
+                ix: Set(task),
+                epoch: Set(epoch),
+                seq: Set(before + 1 + stored((part * ROWS + nth) as u64)),
+                name: Set(point.name.clone()),
+                step: Set(point.step.cast_signed()),
+                bits: Set(point.value.to_bits().cast_signed()),
+            };
+            let rows = chunk.iter().enumerate().map(row);
+            metric_point::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The last number given to a point of an attempt, in the tail or, if that was sealed, in its segment.
+    async fn points_so_far(&self, ix: i64, epoch: i64) -> Result<i64, DbErr> {
+        let tail: Option<Option<i64>> = metric_point::Entity::find()
+            .select_only()
+            .column_as(metric_point::Column::Seq.max(), "last")
+            .filter(metric_point::Column::Run.eq(self.run))
+            .filter(metric_point::Column::Ix.eq(ix))
+            .filter(metric_point::Column::Epoch.eq(epoch))
+            .into_tuple()
+            .one(self.tx)
+            .await?;
+        if let Some(last) = tail.flatten() {
+            return Ok(last);
+        }
+        let sealed = segment::Entity::find_by_id((self.run, ix, epoch)).one(self.tx).await?;
+        Ok(sealed.map_or(0, |segment| segment.points))
+    }
+
+    async fn logs(&self, ix: TaskIx, epoch: Epoch, lines: Vec<LogLine>) -> Result<(), StoreError> {
+        let task = i64::from(ix.0);
+        let last: Option<Option<i64>> = log::Entity::find()
+            .select_only()
+            .column_as(log::Column::Seq.max(), "last")
+            .filter(log::Column::Run.eq(self.run))
+            .filter(log::Column::Ix.eq(task))
+            .into_tuple()
+            .one(self.tx)
+            .await
+            .map_err(failed)?;
+        let before = last.flatten().unwrap_or(0);
+        for (part, chunk) in lines.chunks(ROWS).enumerate() {
+            let row = |(nth, line): (usize, &LogLine)| log::ActiveModel {
+                run: Set(self.run),
+                ix: Set(task),
+                seq: Set(before + 1 + stored((part * ROWS + nth) as u64)),
+                epoch: Set(i64::from(epoch.0)),
+                at: Set(stored(line.at)),
+                level: Set(level(line.level).to_owned()),
+                text: Set(line.text.clone()),
+            };
+            let rows = chunk.iter().enumerate().map(row);
+            log::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    async fn succeeded(
+        &self,
+        ix: TaskIx,
+        epoch: Epoch,
+        outputs: &Outputs,
+        metrics: &BTreeMap<String, f64>,
+        at: u64,
+    ) -> Result<(), StoreError> {
+        let row = task::ActiveModel {
+            state: Set(TaskStateName::Succeeded.name().to_owned()),
+            detail: Set(String::new()),
+            outputs: Set(Some(write("outputs", outputs)?)),
+            metrics: Set(Some(floats_to_json(metrics))),
+            ended_at: Set(Some(stored(at))),
+            ..Default::default()
+        };
+        self.update_task(ix, task::Entity::update_many().set(row)).await?;
+        self.remember_key(ix, epoch).await.map_err(failed)
+    }
+
+    /// From now on the cache answers with this attempt.
+    async fn remember_key(&self, ix: TaskIx, epoch: Epoch) -> Result<(), DbErr> {
+        let ix = i64::from(ix.0);
+        let row = task::Entity::find_by_id((self.run, ix)).one(self.tx).await?;
+        let Some(key) = row.and_then(|row| row.cache_key) else { return Ok(()) };
+        let row =
+            cache::ActiveModel { key: Set(key), run: Set(self.run), ix: Set(ix), epoch: Set(i64::from(epoch.0)) };
+        let newest = OnConflict::column(cache::Column::Key)
+            .update_columns([cache::Column::Run, cache::Column::Ix, cache::Column::Epoch])
+            .to_owned();
+        cache::Entity::insert(row).on_conflict(newest).exec_without_returning(self.tx).await?;
+        Ok(())
+    }
+
+    async fn cached(&self, ix: TaskIx, result: &CachedResult, at: u64) -> Result<(), StoreError> {
+        let CachedResult { run, task, epoch, outputs, metrics } = result;
+        let row = task::ActiveModel {
+            state: Set(TaskStateName::Cached.name().to_owned()),
+            detail: Set(String::new()),
+            outputs: Set(Some(write("outputs", outputs)?)),
+            metrics: Set(Some(floats_to_json(metrics))),
+            source_run: Set(Some(run.0)),
+            source_ix: Set(Some(i64::from(task.0))),
+            source_epoch: Set(Some(i64::from(epoch.0))),
+            ended_at: Set(Some(stored(at))),
+            ..Default::default()
+        };
+        self.update_task(ix, task::Entity::update_many().set(row)).await
+    }
+
+    async fn ended(&self, state: RunStateName, at: u64) -> Result<(), StoreError> {
+        let row = run::ActiveModel {
+            state: Set(state.name().to_owned()),
+            ended_at: Set(Some(stored(at))),
+            ..Default::default()
+        };
+        let update = run::Entity::update_many().set(row).filter(run::Column::Id.eq(self.run));
+        let changed = update.exec(self.tx).await.map_err(failed)?;
+        exists(changed.rows_affected, || format!("run {}", self.run))
+    }
+
+    async fn update_task(&self, ix: TaskIx, update: UpdateMany<task::Entity>) -> Result<(), StoreError> {
+        let this = update.filter(task::Column::Run.eq(self.run)).filter(task::Column::Ix.eq(i64::from(ix.0)));
+        let changed = this.exec(self.tx).await.map_err(failed)?;
+        exists(changed.rows_affected, || format!("task {ix} of run {}", self.run))
+    }
+
+    async fn update_attempt(&self, ix: TaskIx, epoch: Epoch, row: attempt::ActiveModel) -> Result<(), StoreError> {
+        let this = attempt::Entity::update_many()
+            .set(row)
+            .filter(attempt::Column::Run.eq(self.run))
+            .filter(attempt::Column::Ix.eq(i64::from(ix.0)))
+            .filter(attempt::Column::Epoch.eq(i64::from(epoch.0)));
+        let changed = this.exec(self.tx).await.map_err(failed)?;
+        exists(changed.rows_affected, || format!("attempt {epoch} of task {ix} of run {}", self.run))
+    }
+}
+
+fn exists(rows: u64, what: impl Fn() -> String) -> Result<(), StoreError> {
+    if rows > 0 {
+        return Ok(());
+    }
+    Err(StoreError::new(StoreErrorKind::Unknown, format!("there is no {} in the store", what()), ""))
+}
+
+fn level(level: assay_protocol::LogLevel) -> &'static str {
+    use assay_protocol::LogLevel as L;
+    match level {
+        L::Info => "info",
+        L::Warn => "warn",
+        L::Error => "error",
+        L::Stderr => "stderr",
+    }
+}

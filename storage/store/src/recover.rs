@@ -1,0 +1,150 @@
+//! Runs whose process went away without a word are closed, and what they left is put in order.
+
+use std::collections::BTreeSet;
+
+use assay_core::RunId;
+use assay_protocol::FailureClass;
+use assay_schema::{attempt, log, metric_point, run, task};
+use assay_server::{RunStateName, TaskStateName};
+use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QuerySelect, Set};
+
+use crate::failure_point::FailurePoint;
+use crate::session::{Gate, is_alive, sweep};
+use crate::store::blocking;
+use crate::{Recovered, Store, StoreError, rows};
+
+/// The states in which something may still happen to a task.
+const UNFINISHED: [TaskStateName; 4] =
+    [TaskStateName::Waiting, TaskStateName::Ready, TaskStateName::Running, TaskStateName::BackingOff];
+
+impl Store {
+    /// Closes the runs that are said to be under way while their process is gone: they become `interrupted`, their
+    /// unfinished tasks `cancelled`, and they end with the last sign of life that they gave. What finished in them stays,
+    /// and stays in the cache. Work folders of dead processes are removed, points of dead attempts sealed.
+    ///
+    /// Meant for the start of `assay run`. Runs of processes that live are not touched.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn recover(&self) -> Result<Vec<Recovered>, StoreError> {
+        let layout = self.layout.clone();
+        // Held to the end, so that no other process repairs at the same time.
+        let _gate = blocking(move || {
+            let gate = Gate::enter(&layout)?;
+            sweep(&layout, &gate)?;
+            Ok(gate)
+        })
+        .await?;
+        let failed = || StoreError::database("close interrupted runs");
+        let running = run::Entity::find().filter(run::Column::State.eq(RunStateName::Running.name()));
+        let tx = self.database.begin().await?;
+        let mut recovered = Vec::new();
+        for row in running.all(&tx).await.map_err(failed())? {
+            if !is_alive(&self.layout, &row.session)? {
+                let unfinished = interrupt(&tx, &row).await.map_err(failed())?;
+                recovered.push(Recovered { run: RunId(row.id), name: row.name, unfinished });
+            }
+        }
+        self.trap.pass(FailurePoint::RecoveryNotCommitted)?;
+        tx.commit().await.map_err(failed())?;
+        self.trap.pass(FailurePoint::RecoveryCommitted)?;
+        self.seal_left_over().await?;
+        Ok(recovered)
+    }
+
+    /// Seals the points of every attempt of dead sessions.
+    async fn seal_left_over(&self) -> Result<(), StoreError> {
+        let failed = || StoreError::database("look for metrics to seal");
+        let reader = self.database.reader();
+        let tails: Vec<(i64, i64, i64)> = metric_point::Entity::find()
+            .select_only()
+            .column(metric_point::Column::Run)
+            .column(metric_point::Column::Ix)
+            .column(metric_point::Column::Epoch)
+            .distinct()
+            .into_tuple()
+            .all(reader)
+            .await
+            .map_err(failed())?;
+        let runs: BTreeSet<i64> = tails.iter().map(|tail| tail.0).collect();
+        let mut dead = BTreeSet::new();
+        for row in run::Entity::find().filter(run::Column::Id.is_in(runs)).all(reader).await.map_err(failed())? {
+            if !is_alive(&self.layout, &row.session)? {
+                dead.insert(row.id);
+            }
+        }
+        for (run, ix, epoch) in tails {
+            if dead.contains(&run) {
+                self.seal(rows::attempt_ref(run, ix, epoch)?).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Closes one run; tells how many of its tasks were unfinished.
+async fn interrupt(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, DbErr> {
+    let end = Some(last_sign_of_life(tx, run).await?);
+    let row = run::ActiveModel {
+        state: Set(RunStateName::Interrupted.name().to_owned()),
+        ended_at: Set(end),
+        ..Default::default()
+    };
+    run::Entity::update_many().set(row).filter(run::Column::Id.eq(run.id)).exec(tx).await?;
+
+    let row = attempt::ActiveModel {
+        failure_class: Set(Some(FailureClass::Preempted.name().to_owned())),
+        failure_message: Set(Some("the process that ran it went away".to_owned())),
+        ended_at: Set(end),
+        ..Default::default()
+    };
+    let open = attempt::Entity::update_many().set(row).filter(attempt::Column::Run.eq(run.id));
+    open.filter(attempt::Column::EndedAt.is_null()).exec(tx).await?;
+
+    let mut unfinished = 0;
+    for state in UNFINISHED {
+        let detail = match state {
+            TaskStateName::Running => "interrupted: the process that ran it went away",
+            _ => "not run: its run was interrupted",
+        };
+        let row = task::ActiveModel {
+            state: Set(TaskStateName::Cancelled.name().to_owned()),
+            detail: Set(detail.to_owned()),
+            ended_at: Set(end),
+            ..Default::default()
+        };
+        let in_state = task::Entity::update_many().set(row).filter(task::Column::Run.eq(run.id));
+        unfinished += in_state.filter(task::Column::State.eq(state.name())).exec(tx).await?.rows_affected;
+    }
+    Ok(unfinished)
+}
+
+/// The latest moment that the store knows of a run. Its true end is later by no more than the time between two batches,
+/// while the moment of its recovery may be days later.
+async fn last_sign_of_life(tx: &DatabaseTransaction, run: &run::Model) -> Result<i64, DbErr> {
+    let (began, ended): (Option<i64>, Option<i64>) = attempt::Entity::find()
+        .select_only()
+        .column_as(attempt::Column::BeganAt.max(), "began")
+        .column_as(attempt::Column::EndedAt.max(), "ended")
+        .filter(attempt::Column::Run.eq(run.id))
+        .into_tuple()
+        .one(tx)
+        .await?
+        .unwrap_or_default();
+    let finished: Option<Option<i64>> = task::Entity::find()
+        .select_only()
+        .column_as(task::Column::EndedAt.max(), "ended")
+        .filter(task::Column::Run.eq(run.id))
+        .into_tuple()
+        .one(tx)
+        .await?;
+    let logged: Option<Option<i64>> = log::Entity::find()
+        .select_only()
+        .column_as(log::Column::At.max(), "at")
+        .filter(log::Column::Run.eq(run.id))
+        .into_tuple()
+        .one(tx)
+        .await?;
+    let signs = [began, ended, finished.flatten(), logged.flatten()];
+    Ok(signs.into_iter().flatten().fold(run.created_at, i64::max))
+}

@@ -1,0 +1,114 @@
+//! A session: one process's hold on a store, and its folder for what is not finished.
+//!
+//! The lock is advisory and belongs to the open file, so that the kernel releases it however the process ends.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::StoreError;
+use crate::layout::Layout;
+
+/// The gate, held: nobody else opens or repairs this store. Released when dropped.
+pub(crate) struct Gate {
+    _file: File,
+}
+
+impl Gate {
+    /// Waits until it is free; blocks the thread. Whoever holds it is done in moments.
+    pub(crate) fn enter(layout: &Layout) -> Result<Gate, StoreError> {
+        let path = layout.gate();
+        let file = lock_file(&path)?;
+        file.lock().map_err(StoreError::io("lock", &path))?;
+        Ok(Gate { _file: file })
+    }
+}
+
+fn lock_file(path: &Path) -> Result<File, StoreError> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).map_err(StoreError::io("open", path))
+}
+
+/// One process's hold on a store.
+#[derive(Debug)]
+pub(crate) struct Session {
+    name: String,
+    folder: PathBuf,
+    lock: PathBuf,
+    _file: File,
+    files: AtomicU64,
+}
+
+impl Session {
+    /// Begins a session, under a name that no other ever has: runs are marked with it for good.
+    pub(crate) fn begin(layout: &Layout, _gate: &Gate, now: u64) -> Result<Session, StoreError> {
+        let mut nth = 0;
+        let (name, lock) = loop {
+            let name = format!("{now}-{}-{nth}", std::process::id());
+            let lock = layout.work().join(format!("{name}.lock"));
+            if !lock.exists() {
+                break (name, lock);
+            }
+            nth += 1;
+        };
+        let file = lock_file(&lock)?;
+        file.lock().map_err(StoreError::io("lock", &lock))?;
+        let folder = layout.work().join(&name);
+        std::fs::create_dir(&folder).map_err(StoreError::io("make the folder", &folder))?;
+        Ok(Session { name, folder, lock, _file: file, files: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A path for a file on its way into the store, used by nobody else.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.folder.join(format!("new-{}", self.files.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Removes what the session left. What cannot be removed now is removed when the store is opened next.
+    pub(crate) fn clear(&self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_file(&self.lock);
+    }
+}
+
+/// Whether the process of a session still lives.
+pub(crate) fn is_alive(layout: &Layout, name: &str) -> Result<bool, StoreError> {
+    let path = layout.work().join(format!("{name}.lock"));
+    match File::open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(StoreError::io("open", &path)(error)),
+        Ok(file) => is_held(&file, &path),
+    }
+}
+
+fn is_held(file: &File, path: &Path) -> Result<bool, StoreError> {
+    match file.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
+    }
+}
+
+/// Removes what dead sessions left.
+pub(crate) fn sweep(layout: &Layout, _gate: &Gate) -> Result<(), StoreError> {
+    let work = layout.work();
+    let entries = std::fs::read_dir(&work).map_err(StoreError::io("list", &work))?;
+    for entry in entries {
+        let path = entry.map_err(StoreError::io("list", &work))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if is_alive(layout, name.strip_suffix(".lock").unwrap_or(name))? {
+            continue;
+        }
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.map_err(StoreError::io("remove", &path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The store as a whole: opening it, and closing it.
+
+use std::path::Path;
+
+use crate::database::Database;
+use crate::error::{NOT_A_STORE, StoreErrorKind};
+use crate::failure_point::Trap;
+use crate::layout::Layout;
+use crate::session::{Gate, Session, sweep};
+use crate::{StoreError, rows};
+
+/// A store, open. Share it by reference or in an `Arc`; it may be used from many tasks at once.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) layout: Layout,
+    pub(crate) database: Database,
+    /// `None` if the store is open for reading only.
+    session: Option<Session>,
+    pub(crate) trap: Trap,
+}
+
+impl Store {
+    /// Opens the store in the folder `home` for reading and writing. What is missing is made, an older store is brought
+    /// to the present schema, and what dead processes left half done in `work/` is removed.
+    ///
+    /// # Errors
+    /// If the folder cannot be written, holds something else, or was changed by a newer Assay.
+    pub async fn open(home: &Path) -> Result<Store, StoreError> {
+        let layout = Layout::new(home);
+        let gate = blocking({
+            let layout = layout.clone();
+            move || {
+                layout.create()?;
+                let gate = Gate::enter(&layout)?;
+                sweep(&layout, &gate)?;
+                Ok(gate)
+            }
+        })
+        .await?;
+        let database = Database::open(&layout.database(), &gate).await?;
+        let session = Session::begin(&layout, &gate, rows::now())?;
+        Ok(Store { layout, database, session: Some(session), trap: Trap::default() })
+    }
+
+    /// Opens the store in the folder `home` for reading only, while others may write it.
+    ///
+    /// # Errors
+    /// If there is no store, or one of another version.
+    pub async fn open_read_only(home: &Path) -> Result<Store, StoreError> {
+        let layout = Layout::new(home);
+        if !layout.database().exists() {
+            let (kind, message) = if home.exists() && !home.is_dir() {
+                (StoreErrorKind::NotAStore, format!("`{}` is a file, not a store", home.display()))
+            } else {
+                (StoreErrorKind::Absent, format!("there is no store in `{}`", home.display()))
+            };
+            let hint = match kind {
+                StoreErrorKind::Absent => "`assay run` makes one; name another folder with --home",
+                _ => NOT_A_STORE,
+            };
+            return Err(StoreError::new(kind, message, hint));
+        }
+        let database = Database::open_read_only(&layout.database()).await?;
+        Ok(Store { layout, database, session: None, trap: Trap::default() })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        self.layout.home()
+    }
+
+    /// Closes the connections and removes this process's work folder. A store that is merely dropped loses nothing: the
+    /// next one that is opened clears up behind it. Runs that are still under way count as interrupted from now on.
+    pub async fn close(&self) {
+        self.database.close().await;
+        if let Some(session) = &self.session {
+            session.clear();
+        }
+    }
+
+    pub(crate) fn session(&self) -> Result<&Session, StoreError> {
+        self.session
+            .as_ref()
+            .ok_or_else(|| StoreError::new(StoreErrorKind::ReadOnly, "the store is open for reading only", ""))
+    }
+}
+
+/// Runs what blocks on files or locks where it holds up nobody.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(StoreError::new(StoreErrorKind::Io, format!("work on the store's files failed: {error}"), "")),
+    }
+}

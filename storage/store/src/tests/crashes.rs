@@ -1,0 +1,172 @@
+//! A crash at each named point, and the store afterwards: always as if the story had ended after some deed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_server::RunStateName;
+
+use super::dump::{dump, tree};
+use super::story::{LENGTH, tell};
+use crate::failure_point::{FailurePoint, Trap};
+use crate::{Recovered, Store};
+
+/// Opens the store and puts it in order, as `assay run` does; tells the whole store, and what was recovered.
+async fn reopened(home: &Path) -> (Store, Vec<Recovered>) {
+    let store = Store::open(home).await.unwrap();
+    let recovered = store.recover().await.unwrap();
+    (store, recovered)
+}
+
+/// The store after a process that died having done the first `n` deeds, and after its recovery.
+async fn after_prefix(n: usize) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let store = Store::open(&home).await.unwrap();
+    tell(&store, folder.path(), 0..n).await.unwrap();
+    drop(store);
+    dump(&reopened(&home).await.0).await
+}
+
+/// What holds of every store in which nothing is under way.
+async fn sanity_check(store: &Store) {
+    for run in store.runs(100, 0).await.unwrap() {
+        assert_ne!(run.state, RunStateName::Running);
+        let seqs: Vec<u64> = store.journal(run.id).await.unwrap().iter().map(|entry| entry.seq).collect();
+        assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+        for artifact in store.artifacts(run.id).await.unwrap() {
+            assert!(artifact.present, "{artifact:?}");
+        }
+    }
+    let mut files = Vec::new();
+    tree(&store.home().join("artifacts"), "", &mut files);
+    for file in files {
+        let content = std::fs::read(store.home().join("artifacts").join(file.trim_start_matches('/'))).unwrap();
+        assert_eq!(file.replace('/', ""), blake3::hash(&content).to_hex().to_string());
+    }
+    // Of all sessions only the present one has left anything.
+    let entries: BTreeSet<_> = std::fs::read_dir(store.home().join("work")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(entries.len(), 2, "{entries:?}");
+}
+
+#[tokio::test]
+async fn a_crash_anywhere_leaves_a_prefix_of_what_happened() {
+    let mut prefixes = Vec::new();
+    for n in 0..=LENGTH {
+        prefixes.push(after_prefix(n).await);
+    }
+    for point in Trap::ALL {
+        // The trap is set before each deed in turn, so that every point is reached wherever it can be.
+        let mut reached = 0;
+        for armed_before in 0..LENGTH {
+            let folder = tempfile::tempdir().unwrap();
+            let home = folder.path().join("home");
+            let store = Store::open(&home).await.unwrap();
+            tell(&store, folder.path(), 0..armed_before).await.unwrap();
+            store.trap.arm(point);
+            let died = tell(&store, folder.path(), armed_before..armed_before + 1).await.is_err();
+            drop(store);
+
+            let store = Store::open(&home).await.unwrap();
+            store.trap.arm(point);
+            let died = died | store.recover().await.is_err();
+            drop(store);
+            reached += usize::from(died);
+
+            let (store, _) = reopened(&home).await;
+            let found = dump(&store).await;
+            let known = without_unnamed_files(&found);
+            assert!(
+                prefixes.iter().any(|prefix| without_unnamed_files(prefix) == known),
+                "{point:?} before deed {armed_before} left\n{found}"
+            );
+            sanity_check(&store).await;
+        }
+        // After a batch nothing is reported: the batch is written. All other points are failures of the call.
+        let silent = matches!(point, FailurePoint::BatchCommitted);
+        assert!(reached > 0 || silent, "{point:?} was never reached");
+    }
+}
+
+/// A file in `artifacts/` that no row names is the one trace that a crash may leave; its content is right.
+fn without_unnamed_files(dump: &str) -> String {
+    dump.lines().filter(|line| !line.starts_with("file artifacts/")).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn points_that_were_not_sealed_are_read_all_the_same_and_sealed_later() {
+    for point in [FailurePoint::BatchCommitted, FailurePoint::SegmentWritten] {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("home");
+        let store = Store::open(&home).await.unwrap();
+        store.trap.arm(point);
+        tell(&store, folder.path(), 0..LENGTH).await.unwrap();
+        let task = TaskIx(1);
+        let before = store.series(RunId(1), task, None, &[], None).await.unwrap();
+        assert_eq!(before.series.len(), 2);
+        assert!(dump(&store).await.contains("point 1/1@2"), "{point:?} was not reached");
+        drop(store);
+
+        let (store, recovered) = reopened(&home).await;
+        assert_eq!(recovered, [], "the run was over");
+        assert_eq!(store.series(RunId(1), task, None, &[], None).await.unwrap(), before);
+        assert!(!dump(&store).await.contains("point "), "{point:?}: all is sealed");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_run_ends_with_its_last_sign_of_life() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let store = Store::open(&home).await.unwrap();
+    tell(&store, folder.path(), 0..2).await.unwrap();
+    let began = store.run(RunId(1)).await.unwrap().unwrap().summary.created_at;
+    store.record(RunId(1), vec![super::story::log(0, 1, began + 5000, "still here")]).await.unwrap();
+    drop(store);
+    let (store, _) = reopened(&home).await;
+    assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.ended_at, Some(began + 5000));
+    assert_eq!(store.attempts(RunId(1), TaskIx(0)).await.unwrap()[0].ended_at, Some(began + 5000));
+}
+
+#[tokio::test]
+async fn an_interrupted_run_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let store = Store::open(&home).await.unwrap();
+    tell(&store, folder.path(), 0..6).await.unwrap();
+    let workdir = store.workdir(RunId(1), TaskIx(1), Epoch(1)).await.unwrap();
+    drop(store);
+    let (store, recovered) = reopened(&home).await;
+    assert_eq!(recovered, [Recovered { run: RunId(1), name: "small".into(), unfinished: 2 }]);
+    assert!(!workdir.exists());
+    insta::assert_snapshot!(dump(&store).await);
+    assert_eq!(store.recover().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_an_interrupted_run_finished_is_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let store = Store::open(&home).await.unwrap();
+    tell(&store, folder.path(), 0..6).await.unwrap();
+    drop(store);
+    let (store, _) = reopened(&home).await;
+    assert!(store.lookup(&super::story::key('a')).await.unwrap().is_some());
+    assert!(store.lookup(&super::story::key('b')).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_run_whose_process_lives_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("home");
+    let first = Store::open(&home).await.unwrap();
+    tell(&first, folder.path(), 0..6).await.unwrap();
+    let workdir = first.workdir(RunId(1), TaskIx(1), Epoch(1)).await.unwrap();
+    let (second, recovered) = reopened(&home).await;
+    assert_eq!(recovered, []);
+    assert!(workdir.exists());
+    assert_eq!(second.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Running);
+    tell(&first, folder.path(), 6..9).await.expect("it goes on");
+    first.close().await;
+    assert_eq!(second.recover().await.unwrap().len(), 1, "a closed store has no process behind it");
+}

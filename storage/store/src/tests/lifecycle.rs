@@ -1,0 +1,139 @@
+//! A run from its beginning to its end, and what the store answers about it.
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_server::{Ledger, RunStateName, TaskStateName};
+
+use super::dump::dump;
+use super::story::{LENGTH, key, tell};
+use crate::Store;
+
+/// A store in which the whole story has happened.
+pub(super) async fn told() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("home")).await.unwrap();
+    tell(&store, folder.path(), 0..LENGTH).await.unwrap();
+    (folder, store)
+}
+
+#[tokio::test]
+async fn the_whole_store_at_three_moments() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("home")).await.unwrap();
+    for (name, part) in [("begun", 0..1), ("under_way", 1..6), ("over", 6..LENGTH)] {
+        tell(&store, folder.path(), part).await.unwrap();
+        insta::assert_snapshot!(name, dump(&store).await);
+    }
+}
+
+#[tokio::test]
+async fn the_views_of_a_run() {
+    let (_folder, store) = told().await;
+    let runs = store.runs(10, 0).await.unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!((runs[0].state, runs[0].tasks, runs[0].ended_at), (RunStateName::Succeeded, 3, Some(12)));
+    assert_eq!(runs[0].states, [(TaskStateName::Succeeded, 2), (TaskStateName::Cached, 1)].into());
+    assert_eq!(store.runs(10, 1).await.unwrap(), []);
+
+    let mut run = store.run(RunId(1)).await.unwrap().unwrap();
+    assert!(run.summary.created_at > 1_600_000_000_000);
+    run.summary.created_at = 0;
+    let tasks = store.tasks(RunId(1)).await.unwrap();
+    let attempts = store.attempts(RunId(1), TaskIx(1)).await.unwrap();
+    let logs = store.logs(RunId(1), TaskIx(1), 0, 10).await.unwrap();
+    let artifacts = store.artifacts(RunId(1)).await.unwrap();
+    let shown = serde_json::json!({
+        "run": run, "tasks": tasks, "attempts": attempts, "logs": logs, "artifacts": artifacts,
+        "journal": store.journal(RunId(1)).await.unwrap().len(),
+        "last": store.last_metrics(RunId(1)).await.unwrap().keys().collect::<Vec<_>>(),
+        "names": store.metric_names(RunId(1)).await.unwrap(),
+    });
+    insta::assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
+}
+
+#[tokio::test]
+async fn a_task_is_found_by_its_place_and_by_its_address() {
+    let (_folder, store) = told().await;
+    let by_place = store.task(RunId(1), TaskIx(1)).await.unwrap().unwrap();
+    let by_address = store.task(RunId(1), "train[chunk=64,states=16]#1").await.unwrap().unwrap();
+    assert_eq!(by_place, by_address);
+    assert_eq!(store.task(RunId(1), "train").await.unwrap(), None);
+    assert_eq!(store.task(RunId(2), TaskIx(0)).await.unwrap(), None);
+    assert_eq!(store.run(RunId(2)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn curves_are_those_of_the_latest_attempt_and_of_the_source() {
+    let (_folder, store) = told().await;
+    let own = store.series(RunId(1), TaskIx(1), None, &[], None).await.unwrap();
+    let names: Vec<&str> = own.series.iter().map(|series| series.name.as_str()).collect();
+    assert_eq!(names, ["train/loss", "valid/accuracy"]);
+    assert_eq!((&own.series[0].steps[..], &own.series[0].values[..]), (&[1, u64::MAX][..], &[2.5, 1.25][..]));
+    assert_eq!(own.series[1].values, [f64::INFINITY]);
+
+    let of_cached = store.series(RunId(1), TaskIx(2), None, &[], None).await.unwrap();
+    assert_eq!(of_cached, own);
+    assert_eq!(of_cached.attempt.map(|attempt| (attempt.ix, attempt.epoch)), Some((TaskIx(1), Epoch(2))));
+
+    let first = store.series(RunId(1), TaskIx(1), Some(Epoch(1)), &["train/loss".into()], None).await.unwrap();
+    let bits: Vec<u64> = first.series[0].values.iter().map(|value| value.to_bits()).collect();
+    assert_eq!(bits, [2.5_f64, f64::NAN, -0.0].map(f64::to_bits));
+    let json = serde_json::to_string(&first.series[0]).unwrap();
+    assert_eq!(json, r#"{"name":"train/loss","steps":[1,2,3],"values":[2.5,"NaN",-0.0],"total":3}"#);
+
+    let nothing = store.series(RunId(1), TaskIx(0), None, &[], None).await.unwrap();
+    assert_eq!(nothing.series, []);
+}
+
+#[tokio::test]
+async fn the_log_of_a_cached_task_is_that_of_the_attempt_that_did_the_work() {
+    let (_folder, store) = told().await;
+    let texts = |task, after, limit| {
+        let store = &store;
+        async move {
+            let lines = store.logs(RunId(1), TaskIx(task), after, limit).await.unwrap();
+            lines.into_iter().map(|line| (line.seq, line.text)).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(texts(1, 0, 10).await, [(1, "step 2".into()), (2, "once more".into())]);
+    assert_eq!(texts(1, 1, 10).await, [(2, "once more".into())]);
+    assert_eq!(texts(1, 0, 1).await, [(1, "step 2".into())]);
+    assert_eq!(texts(2, 0, 10).await, [(2, "once more".into())]);
+}
+
+#[tokio::test]
+async fn a_batch_that_names_what_there_is_not_changes_nothing() {
+    let (_folder, store) = told().await;
+    let before = dump(&store).await;
+    let cases = [
+        (1, super::story::state(9, TaskStateName::Ready, "", 1), "there is no task 9 of run 1 in the store"),
+        (1, super::story::ended(0, 9, None, 1), "there is no attempt 9 of task 0 of run 1 in the store"),
+        (5, super::story::state(0, TaskStateName::Ready, "", 1), "there is no task 0 of run 5 in the store"),
+    ];
+    for (run, record, message) in cases {
+        let batch = vec![super::story::state(0, TaskStateName::Failed, "changed", 99), record];
+        let batch = if run == 1 { batch } else { batch[1..].to_vec() };
+        assert_eq!(store.record(RunId(run), batch).await.unwrap_err().to_string(), message);
+    }
+    assert!(store.record(RunId(1), vec![super::story::journal(8)]).await.is_err(), "a number of the journal given twice");
+    assert_eq!(dump(&store).await, before);
+}
+
+#[tokio::test]
+async fn the_server_sees_the_same_store_through_its_port() {
+    let (folder, store) = told().await;
+    let ledger: &dyn Ledger = &store;
+    let hit = ledger.lookup(&key('b')).await.unwrap().unwrap();
+    assert_eq!((hit.run, hit.task, hit.epoch), (RunId(1), TaskIx(1), Epoch(2)));
+    assert_eq!(hit.metrics["valid/accuracy"], f64::INFINITY);
+    assert_eq!(ledger.lookup(&key('f')).await.unwrap(), None);
+
+    let run = ledger.begin(super::story::new_run()).await.unwrap();
+    assert_eq!(run, RunId(2));
+    let workdir = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
+    std::fs::write(workdir.join("out.txt"), "out").unwrap();
+    let artifact = ledger.ingest(&workdir.join("out.txt"), "out.txt").await.unwrap();
+    assert_eq!(std::fs::read_to_string(ledger.artifact_path(&artifact)).unwrap(), "out");
+    let again = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
+    assert!(again == workdir && std::fs::read_dir(&again).unwrap().next().is_none(), "a work folder starts empty");
+    assert!(workdir.starts_with(folder.path().join("home")));
+}

@@ -1,0 +1,191 @@
+//! A run as the server would tell it, for the tests: three tasks, one of which needs two attempts.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use assay_core::{Epoch, RunId, TaskIx};
+use assay_protocol::{Failure, FailureClass, LogLevel, MetricPoint};
+use assay_server::{LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
+use assay_spec::{ArtifactRef, Output, Outputs};
+use serde_json::json;
+
+use crate::{Store, StoreError};
+
+pub(super) fn key(digit: char) -> String {
+    digit.to_string().repeat(64)
+}
+
+pub(super) fn new_run() -> NewRun {
+    let task = |address: &str, job: &str, needs: &[u32], each: Option<u32>| NewTask {
+        address: address.into(),
+        job: job.into(),
+        kind: if job == "data" { "prepare".into() } else { job.into() },
+        matrix: BTreeMap::new(),
+        replicate: None,
+        needs: needs.iter().copied().map(TaskIx).collect(),
+        each: each.map(TaskIx),
+    };
+    let mut train = task("train[chunk=64,states=16]#1", "train", &[0], None);
+    train.matrix = [("chunk".to_owned(), json!(64)), ("states".to_owned(), json!(16))].into();
+    train.replicate = Some(1);
+    NewRun {
+        name: "small".into(),
+        file: "workflows/small.yaml".into(),
+        source: "name: small\njobs: {}\n".into(),
+        params: json!({"seed": 17}),
+        machine: json!({"cores": 2}),
+        version: "0.1.0".into(),
+        tasks: vec![task("data", "data", &[], None), train, task("export", "export", &[1], Some(1))],
+    }
+}
+
+pub(super) fn point(name: &str, step: u64, value: f64) -> MetricPoint {
+    MetricPoint { name: name.into(), step, value }
+}
+
+pub(super) fn began(task: u32, epoch: u32, at: u64) -> Record {
+    Record::AttemptBegan { task: TaskIx(task), epoch: Epoch(epoch), worker: "here".into(), backend: "cpu".into(), at }
+}
+
+pub(super) fn ended(task: u32, epoch: u32, failure: Option<Failure>, at: u64) -> Record {
+    Record::AttemptEnded { task: TaskIx(task), epoch: Epoch(epoch), failure, at }
+}
+
+pub(super) fn metrics(task: u32, epoch: u32, points: Vec<MetricPoint>) -> Record {
+    Record::Metrics { task: TaskIx(task), epoch: Epoch(epoch), points }
+}
+
+pub(super) fn state(task: u32, state: TaskStateName, detail: &str, at: u64) -> Record {
+    Record::State { task: TaskIx(task), state, detail: detail.into(), at }
+}
+
+pub(super) fn journal(seq: u64) -> Record {
+    Record::Journal { seq, entry: format!("{{\"entry\":{seq}}}") }
+}
+
+pub(super) fn log(task: u32, epoch: u32, at: u64, text: &str) -> Record {
+    let line = LogLine { at, level: LogLevel::Info, text: text.into() };
+    Record::Logs { task: TaskIx(task), epoch: Epoch(epoch), lines: vec![line] }
+}
+
+fn resolved(task: u32, digit: char) -> Record {
+    Record::Resolved { task: TaskIx(task), config: json!({"task": task}), key: key(digit) }
+}
+
+fn succeeded(task: u32, epoch: u32, outputs: Outputs, metrics: &[(&str, f64)], at: u64) -> Record {
+    let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Record::Succeeded { task: TaskIx(task), epoch: Epoch(epoch), outputs, metrics, at }
+}
+
+fn file(artifact: ArtifactRef) -> Outputs {
+    [("file".to_owned(), Output::Artifact(artifact)), ("rows".to_owned(), Output::Value(json!([1, 2.5, "x"])))].into()
+}
+
+/// What the story does to a store, one after the other.
+pub(super) enum Deed {
+    Begin,
+    /// A file of this content comes in; the batches after it may name it.
+    Ingest(&'static str),
+    Record(fn(&ArtifactRef) -> Vec<Record>),
+}
+
+/// How many deeds the story has.
+pub(super) const LENGTH: usize = 13;
+
+/// The whole story, in order.
+pub(super) fn deeds() -> Vec<Deed> {
+    use TaskStateName as S;
+    vec![
+        Deed::Begin,
+        Deed::Record(|_| {
+            vec![journal(1), resolved(0, 'a'), state(0, S::Ready, "", 1), state(0, S::Running, "", 2), began(0, 1, 2)]
+        }),
+        Deed::Ingest("some data"),
+        Deed::Record(|data| {
+            let executor = json!({"backend": "cpu", "version": "0.1.0"});
+            vec![
+                journal(2),
+                Record::AttemptGreeted { task: TaskIx(0), epoch: Epoch(1), executor },
+                log(0, 1, 3, "4000 rows"),
+                succeeded(0, 1, file(data.clone()), &[], 4),
+                ended(0, 1, None, 4),
+            ]
+        }),
+        Deed::Record(|_| vec![journal(3), resolved(1, 'b'), state(1, S::Running, "", 5), began(1, 1, 5)]),
+        Deed::Record(|_| {
+            vec![
+                metrics(1, 1, vec![point("train/loss", 1, 2.5), point("train/loss", 2, f64::NAN)]),
+                log(1, 1, 6, "step 2"),
+                metrics(1, 1, vec![point("train/loss", 3, -0.0)]),
+            ]
+        }),
+        Deed::Record(|_| {
+            let failure =
+                Failure { class: FailureClass::Oom, message: "it took 9 GB".into(), hint: Some("take less".into()) };
+            vec![journal(4), ended(1, 1, Some(failure), 7), state(1, S::BackingOff, "out of memory", 7)]
+        }),
+        Deed::Record(|_| vec![journal(5), state(1, S::Running, "", 9), began(1, 2, 9), log(1, 2, 9, "once more")]),
+        Deed::Record(|_| metrics_of_the_second_attempt()),
+        Deed::Ingest("a model"),
+        Deed::Record(|model| {
+            let last = [("train/loss", 1.25), ("valid/accuracy", f64::INFINITY)];
+            vec![journal(6), succeeded(1, 2, file(model.clone()), &last, 10), ended(1, 2, None, 10)]
+        }),
+        Deed::Record(|model| {
+            let outputs = file(model.clone());
+            let result = assay_server::CachedResult {
+                run: RunId(1),
+                task: TaskIx(1),
+                epoch: Epoch(2),
+                outputs,
+                metrics: [("train/loss".to_owned(), 1.25)].into(),
+            };
+            vec![journal(7), resolved(2, 'c'), Record::Cached { task: TaskIx(2), result, at: 11 }]
+        }),
+        Deed::Record(|_| vec![journal(8), Record::Ended { state: RunStateName::Succeeded, at: 12 }]),
+    ]
+}
+
+fn metrics_of_the_second_attempt() -> Vec<Record> {
+    vec![metrics(
+        1,
+        2,
+        vec![
+            point("train/loss", 1, 2.5),
+            point("valid/accuracy", 1, f64::INFINITY),
+            point("train/loss", u64::MAX, 1.25),
+        ],
+    )]
+}
+
+/// The artifact that came in last before a deed.
+fn artifact_before(story: &[Deed], nth: usize) -> ArtifactRef {
+    let content = story[..nth].iter().rev().find_map(|deed| match deed {
+        Deed::Ingest(content) => Some(*content),
+        _ => None,
+    });
+    let content = content.unwrap_or_default();
+    let hash = blake3::hash(content.as_bytes()).to_hex().to_string();
+    ArtifactRef { hash, name: "file.bin".into(), bytes: content.len() as u64 }
+}
+
+/// Does these deeds of the story, up to the first that fails.
+pub(super) async fn tell(store: &Store, outside: &Path, which: Range<usize>) -> Result<(), StoreError> {
+    let story = deeds();
+    for nth in which {
+        match &story[nth] {
+            Deed::Begin => {
+                store.begin(new_run()).await?;
+            }
+            Deed::Ingest(content) => {
+                let path = outside.join("file.bin");
+                std::fs::write(&path, content).unwrap();
+                let taken = store.ingest(&path, "file.bin").await?;
+                assert_eq!(taken, artifact_before(&story, nth + 1));
+            }
+            Deed::Record(batch) => store.record(RunId(1), batch(&artifact_before(&story, nth))).await?,
+        }
+    }
+    Ok(())
+}

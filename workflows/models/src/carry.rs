@@ -1,0 +1,102 @@
+//! [`SequenceModel`]: what a model over sequences is, and the [`Carry`] that it hands from one piece to the next.
+
+use std::collections::BTreeMap;
+
+use assay_tensor::{DType, Device, Tensor};
+
+use crate::error::ModelError;
+use crate::file::{Array, ArrayFile, FileError};
+
+/// A causal model over sequences of tokens.
+///
+/// Shapes: B sequences, T tokens each, width D. Cutting a sequence into pieces, down to single tokens, and handing the
+/// carry from piece to piece gives the same outputs as the whole in one call, up to rounding; and no output depends on
+/// a later token. The tests of this crate check both for every option of every family.
+pub trait SequenceModel {
+    /// Reads `tokens` (U32, `[B, T]`) after what `carry` remembers; returns the hidden vectors `[B, T, D]` and the new
+    /// carry.
+    ///
+    /// # Errors
+    /// If an id is outside the vocabulary, a sequence grows beyond the longest that the positions know, or the carry
+    /// belongs to another model or batch size.
+    fn forward(&self, tokens: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError>;
+
+    /// Reads one token a sequence (U32, `[B]`); returns the hidden vectors `[B, D]`.
+    ///
+    /// # Errors
+    /// See [`SequenceModel::forward`].
+    fn step(&self, token: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError> {
+        let batch = token.dims().first().copied().unwrap_or(1);
+        let (hidden, carry) = self.forward(&token.reshape([batch, 1])?, carry)?;
+        let width = hidden.dims().last().copied().unwrap_or(1);
+        Ok((hidden.reshape([batch, width])?, carry))
+    }
+}
+
+/// What a model remembers between two pieces of a sequence. The default is the beginning of a sequence.
+#[derive(Clone, Default)]
+pub struct Carry {
+    /// How many tokens were read.
+    pub position: usize,
+    /// The memory, by name, such as `blocks.0.cell.0.re`; empty at the beginning.
+    pub state: BTreeMap<String, Tensor>,
+}
+
+impl Carry {
+    /// Takes a part of the memory, if it is there.
+    ///
+    /// # Errors
+    /// [`ModelError::Input`] if it has another shape than `dims`, where `None` stands for any size.
+    pub(crate) fn get(&self, name: &str, dims: &[Option<usize>]) -> Result<Option<&Tensor>, ModelError> {
+        let Some(tensor) = self.state.get(name) else {
+            if self.position == 0 {
+                return Ok(None);
+            }
+            return Err(ModelError::Input(format!("the carry has no `{name}`: it belongs to another model")));
+        };
+        let found = tensor.dims();
+        if found.len() != dims.len() || found.iter().zip(dims).any(|(have, want)| want.is_some_and(|w| w != *have)) {
+            return Err(ModelError::Input(format!("`{name}` in the carry has shape {found:?}, which does not fit")));
+        }
+        Ok(Some(tensor))
+    }
+
+    /// The same memory, cut off from the gradient tape.
+    #[must_use]
+    pub fn detach(&self) -> Carry {
+        let state = self.state.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
+        Carry { position: self.position, state }
+    }
+
+    /// As a safetensors file, from which [`Carry::from_bytes`] makes exactly the same carry.
+    ///
+    /// # Errors
+    /// If the memory cannot be read from the device, or is not f32.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
+        let mut file = ArrayFile::default();
+        file.metadata.insert("assay.position".into(), self.position.to_string());
+        for (name, tensor) in &self.state {
+            if tensor.dtype() != DType::F32 {
+                return Err(ModelError::Input(format!("`{name}` in the carry is {:?}, not f32", tensor.dtype())));
+            }
+            file.arrays.insert(name.clone(), Array::f32(&tensor.to_f32_vec()?, tensor.dims()));
+        }
+        Ok(file.to_bytes())
+    }
+
+    /// Reads what [`Carry::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// If the bytes are no carry.
+    pub fn from_bytes(device: &Device, bytes: &[u8]) -> Result<Self, ModelError> {
+        let file = ArrayFile::from_bytes(bytes)?;
+        let position = file.json("assay.position")?;
+        let mut state = BTreeMap::new();
+        for (name, array) in &file.arrays {
+            let wrong = || FileError::Content(format!("the array `{name}` of a carry is not f32"));
+            let values = array.to_f32().ok_or_else(wrong)?;
+            state.insert(name.clone(), Tensor::from_f32(device, values, array.shape.as_slice())?);
+        }
+        Ok(Carry { position, state })
+    }
+}

@@ -1,0 +1,82 @@
+//! Heads: what turns hidden vectors into predictions, a classifier or a language model.
+
+use assay_tensor::Tensor;
+
+use crate::batch::Batch;
+use crate::config::{Objective, Pool, Task};
+use crate::error::ModelError;
+use crate::layers::{Embedding, Linear};
+use crate::parameters::{Scope, constant};
+
+/// The last layer. Parameters `head.weight` and `head.bias`; a tied language model has none.
+#[derive(Clone)]
+pub enum Head {
+    /// Pools the sequence and names a class.
+    Classifier {
+        /// How the sequence becomes one vector.
+        pool: Pool,
+        /// D to the number of classes.
+        linear: Linear,
+    },
+    /// Names the next token, by a matrix of its own.
+    Untied(Linear),
+    /// Names the next token by the embedding table.
+    Tied(Embedding),
+}
+
+impl Head {
+    /// Registers what it needs below `scope`.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(
+        scope: &mut Scope,
+        task: &Task,
+        pool: Pool,
+        tied: bool,
+        embedding: &Embedding,
+    ) -> Result<Self, ModelError> {
+        let dim = embedding.table.dims()[1];
+        Ok(match task.objective {
+            Objective::Classify(classes) => Head::Classifier { pool, linear: Linear::build(scope, classes, dim, 1.0)? },
+            Objective::Predict if tied => Head::Tied(embedding.clone()),
+            Objective::Predict => Head::Untied(Linear::build(scope, task.vocabulary, dim, 1.0)?),
+        })
+    }
+
+    /// From hidden vectors `[B, T, D]` to logits: `[B, classes]` of a classifier, `[B, T, V]` of a language model.
+    ///
+    /// # Errors
+    /// If the shapes do not fit.
+    pub fn forward(&self, hidden: &Tensor, batch: &Batch) -> Result<Tensor, ModelError> {
+        match self {
+            Head::Classifier { pool, linear } => linear.forward(&self::pool(hidden, batch, *pool)?),
+            Head::Untied(linear) => linear.forward(hidden),
+            Head::Tied(embedding) => Ok(hidden.linear(&embedding.table, None)?),
+        }
+    }
+}
+
+/// `[B, T, D]` to `[B, D]`, over each sequence's own length: padding counts for nothing.
+fn pool(hidden: &Tensor, batch: &Batch, pool: Pool) -> Result<Tensor, ModelError> {
+    let &[sequences, padded, dim] = hidden.dims() else {
+        return Err(ModelError::Input(format!("hidden vectors have shape {:?}, not [B, T, D]", hidden.dims())));
+    };
+    let table = |value: &dyn Fn(usize, usize) -> f64, shape: &[usize]| {
+        let rows = batch.lengths().iter();
+        let values = rows.flat_map(|length| (0..padded).map(move |t| value(t, *length))).collect();
+        constant(hidden.device(), hidden.dtype(), values, shape)
+    };
+    let weighted = |value: &dyn Fn(usize, usize) -> f64| -> Result<Tensor, ModelError> {
+        let weights = table(value, &[sequences, 1, padded])?;
+        Ok(weights.matmul(hidden)?.reshape([sequences, dim])?)
+    };
+    match pool {
+        Pool::Mean => weighted(&|t, length| if t < length { 1.0 / length as f64 } else { 0.0 }),
+        Pool::Last => weighted(&|t, length| if t + 1 == length { 1.0 } else { 0.0 }),
+        Pool::Max => {
+            let mask = table(&|t, length| if t < length { 0.0 } else { -1e30 }, &[sequences, padded, 1])?;
+            Ok(hidden.add(&mask)?.max(&[1], false)?)
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The small layers that the models share: linear maps, layer norm, embeddings, feed-forward networks.
+//!
+//! Shapes: `[.., D]` stands for any leading dimensions, most often `[B, T, D]`.
+
+use assay_tensor::{DType, Device, Tensor};
+
+use crate::config::FfnKind;
+use crate::error::ModelError;
+use crate::parameters::{Init, Role, Scope, Weight, constant};
+
+/// Added to the variance in every layer norm.
+pub const NORM_EPSILON: f64 = 1e-5;
+
+/// y = x W^T + b. Parameters `weight` `[N, K]` and, if there is one, `bias` `[N]`.
+#[derive(Clone)]
+pub struct Linear {
+    /// The matrix, f32 or int8.
+    pub weight: Weight,
+    /// The bias, always floating point.
+    pub bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// With a bias that begins at zero. `gain` scales the initial weights, whose deviation is `gain / sqrt(K)`.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(scope: &mut Scope, out: usize, inp: usize, gain: f64) -> Result<Self, ModelError> {
+        let bias = scope.tensor("bias", &[out], Init::Constant(0.0), Role::Plain)?;
+        Ok(Linear { bias: Some(bias), ..Self::without_bias(scope, out, inp, gain)? })
+    }
+
+    /// Without a bias.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn without_bias(scope: &mut Scope, out: usize, inp: usize, gain: f64) -> Result<Self, ModelError> {
+        let weight = scope.linear("weight", out, inp, Init::Deviation(gain / (inp as f64).sqrt()))?;
+        Ok(Linear { weight, bias: None })
+    }
+
+    /// `[.., K]` to `[.., N]`. An int8 weight meets activations that are quantized row by row on the fly.
+    ///
+    /// # Errors
+    /// If `x` does not end in K.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        match &self.weight {
+            Weight::Dense(weight) => Ok(x.linear(weight, self.bias.as_ref())?),
+            Weight::Int8 { q, scale } => {
+                let y = x.linear_int8(q, scale)?;
+                Ok(self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.add(bias))?)
+            }
+        }
+    }
+}
+
+/// Layer norm over the last axis. Parameters `gain` and `bias` `[D]`.
+#[derive(Clone)]
+pub struct LayerNorm {
+    /// Begins at one.
+    pub gain: Tensor,
+    /// Begins at zero.
+    pub bias: Tensor,
+}
+
+impl LayerNorm {
+    /// # Errors
+    /// See [`Scope::tensor`].
+    pub fn build(scope: &mut Scope, dim: usize) -> Result<Self, ModelError> {
+        let gain = scope.tensor("gain", &[dim], Init::Constant(1.0), Role::Plain)?;
+        let bias = scope.tensor("bias", &[dim], Init::Constant(0.0), Role::Plain)?;
+        Ok(LayerNorm { gain, bias })
+    }
+
+    /// `[.., D]` to the same shape.
+    ///
+    /// # Errors
+    /// If `x` does not end in D.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(x.layer_norm(&self.gain, &self.bias, NORM_EPSILON)?)
+    }
+}
+
+/// The feed-forward network of a block. Parameters `up`, `down` and, for SwiGLU, `gate`.
+#[derive(Clone)]
+pub struct FeedForward {
+    /// D to H; for SwiGLU the branch that is gated.
+    pub up: Linear,
+    /// D to H; SwiGLU only.
+    pub gate: Option<Linear>,
+    /// H to D.
+    pub down: Linear,
+}
+
+impl FeedForward {
+    /// `residual_gain` scales the initial weights of `down`, which writes to the residual stream.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(
+        scope: &mut Scope,
+        kind: FfnKind,
+        dim: usize,
+        hidden: usize,
+        residual_gain: f64,
+    ) -> Result<Self, ModelError> {
+        let up = Linear::build(&mut scope.child("up"), hidden, dim, 1.0)?;
+        let gate = match kind {
+            FfnKind::Gelu => None,
+            FfnKind::Swiglu => Some(Linear::build(&mut scope.child("gate"), hidden, dim, 1.0)?),
+        };
+        let down = Linear::build(&mut scope.child("down"), dim, hidden, residual_gain)?;
+        Ok(FeedForward { up, gate, down })
+    }
+
+    /// `[.., D]` to the same shape: down(gelu(up x)), or down(silu(gate x) * up x).
+    ///
+    /// # Errors
+    /// If `x` does not end in D.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        let up = self.up.forward(x)?;
+        let hidden = match &self.gate {
+            None => up.gelu()?,
+            Some(gate) => gate.forward(x)?.silu()?.mul(&up)?,
+        };
+        self.down.forward(&hidden)
+    }
+}
+
+/// A vector for each token. Parameter `table` `[V, D]`.
+#[derive(Clone)]
+pub struct Embedding {
+    /// One row a token.
+    pub table: Tensor,
+}
+
+impl Embedding {
+    /// # Errors
+    /// See [`Scope::tensor`].
+    pub fn build(scope: &mut Scope, vocabulary: usize, dim: usize, deviation: f64) -> Result<Self, ModelError> {
+        let table = scope.tensor("table", &[vocabulary, dim], Init::Deviation(deviation), Role::Table)?;
+        Ok(Embedding { table })
+    }
+
+    /// Ids of any shape to vectors `[.., D]`.
+    ///
+    /// # Errors
+    /// If an id is not below V.
+    pub fn forward(&self, ids: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(self.table.rows(ids)?)
+    }
+}
+
+/// Fixed positions: sin and cos of `t / 10000^(2 i / D)` in channels 2 i and 2 i + 1 (Vaswani et al. 2017), for
+/// `length` positions from `first`; `[length, D]`.
+///
+/// # Errors
+/// If the device is out of memory.
+pub fn sinusoids(device: &Device, dtype: DType, first: usize, length: usize, dim: usize) -> Result<Tensor, ModelError> {
+    let mut values = Vec::with_capacity(length * dim);
+    for t in first..first + length {
+        for channel in 0..dim {
+            let angle = t as f64 / 10_000_f64.powf((channel - channel % 2) as f64 / dim as f64);
+            values.push(if channel % 2 == 0 { angle.sin() } else { angle.cos() });
+        }
+    }
+    constant(device, dtype, values, &[length, dim])
+}

@@ -1,0 +1,6 @@
+//! The invariants of the crate, checked over the grid of all options of all families.
+
+mod common;
+mod gradient;
+mod sequence;
+mod storage;

@@ -1,0 +1,319 @@
+//! No text makes the checker panic, and none makes it take more than bounded memory.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use assay_spec::{Problems, Workflow, check};
+use proptest::prelude::*;
+
+mod fake;
+
+/// Counts the bytes that are taken, and the most at any time.
+struct Counting;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+/// The counters are the process's, so that one test at a time may look at them.
+static ALONE: Mutex<()> = Mutex::new(());
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let taken = TAKEN.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(taken, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn read(text: &str) -> Result<Workflow, Problems> {
+    check("f.yaml", text, &fake::kinds(), &[])
+}
+
+/// Checks a text, and what holds of every answer. Answers the first message, or nothing.
+fn examine(text: &str) -> String {
+    match read(text) {
+        Ok(workflow) => {
+            for (place, task) in workflow.tasks.iter().enumerate() {
+                assert!(task.needs.iter().all(|&need| need < place), "{} needs a later task", task.address);
+                assert!(task.needs.is_sorted() && task.each.is_none_or(|each| task.needs.contains(&each)));
+                assert!(!task.resources.is_empty());
+            }
+            String::new()
+        }
+        Err(problems) => {
+            assert!(!problems.problems.is_empty() && problems.problems.is_sorted());
+            let rendered = problems.to_string();
+            for problem in &problems.problems {
+                assert!(problem.line >= 1 && problem.column >= 1 && problem.length >= 1, "{problem:?}");
+            }
+            rendered.lines().next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+/// Examines a text with at most so many bytes of memory.
+fn examine_within(bytes: usize, text: &str) -> String {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let before = TAKEN.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let first = examine(text);
+    let most = MOST.load(Ordering::Relaxed) - before;
+    assert!(most <= bytes, "{most} bytes were taken, at most {bytes} are allowed");
+    first
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a_billion_laughs_are_refused_in_little_memory() {
+    let mut text = String::from("params:\n  a0: &a0 [lol, lol]\n");
+    for level in 1..40 {
+        let below = level - 1;
+        text.push_str(&format!("  a{level}: &a{level} [*a{below}, *a{below}, *a{below}, *a{below}]\n"));
+    }
+    text.push_str("jobs: {a: {uses: report}}\n");
+    let first = examine_within(64 * MIB, &text);
+    assert!(first.contains("more than 100000 values") || first.contains("behind anchors"), "{first}");
+}
+
+#[test]
+fn laughs_with_long_texts_or_in_mappings_are_refused_as_well() {
+    let long = "x".repeat(60_000);
+    let text = format!("params: [&a {long}, {}]\njobs: {{a: {{uses: report}}}}\n", "*a,".repeat(90_000));
+    let first = examine_within(64 * MIB, &text);
+    assert!(first.contains("4 MiB of text"), "{first}");
+    let mut text = String::from("params:\n  a0: &a0 {x: 1}\n");
+    for level in 1..60 {
+        text.push_str(&format!("  a{level}: &a{level} {{x: *a{0}, y: *a{0}}}\n", level - 1));
+    }
+    let first = examine_within(64 * MIB, &text);
+    assert!(first.contains("values"), "{first}");
+}
+
+#[test]
+fn anchors_within_anchors_do_not_add_up() {
+    let opening: String = (0..60).map(|level| format!("&a{level} [")).collect();
+    let text = format!("params: {opening}{}{}", "x,".repeat(30_000), "]".repeat(60));
+    let first = examine_within(128 * MIB, &text);
+    assert!(first.contains("behind anchors"), "{first}");
+}
+
+#[test]
+fn a_matrix_of_a_million_cells_is_refused_in_little_memory() {
+    let first = examine_within(4 * MIB, include_str!("bad/million_cells.yaml"));
+    assert!(first.contains("1000000 cells"), "{first}");
+    let first = examine_within(4 * MIB, include_str!("bad/uncountable_cells.yaml"));
+    assert!(first.contains("more cells than can be counted"), "{first}");
+}
+
+#[test]
+fn large_values_are_not_copied_into_every_cell() {
+    let numbers = |count: usize| (0..count).map(|n| format!("{n},")).collect::<String>();
+    let text = format!(
+        "jobs: {{a: {{uses: report, strategy: {{matrix: {{n: [{}], l: [[{}]]}}}}}}}}",
+        numbers(1_000),
+        numbers(50_000)
+    );
+    let first = examine_within(64 * MIB, &text);
+    assert!(first.contains("hold more than"), "{first}");
+    let text = format!(
+        "jobs:\n  a: {{uses: report, strategy: {{matrix: {{l: [[{}]]}}}}}}\n  b: {{uses: report, strategy: {{each: a, matrix: {{n: [{}]}}}}}}\n",
+        numbers(50_000),
+        numbers(1_000)
+    );
+    let first = examine_within(64 * MIB, &text);
+    assert!(first.contains("matrix values are more than"), "{first}");
+}
+
+#[test]
+fn expressions_cannot_multiply_what_they_start_from() {
+    let list = "1,".repeat(50_000);
+    let sum = ["params.l"; 100].join("+");
+    let expressions: String = (0..50).map(|n| format!("      x{n}: ${{{{ ({sum}) | sum }}}}\n")).collect();
+    let text =
+        format!("params: {{l: [{list}]}}\njobs:\n  a:\n    uses: report\n    with:\n     values:\n{expressions}");
+    // Far too much to be evaluated while checking: it is left to the moment when the task is resolved.
+    assert_eq!(examine_within(128 * MIB, &text), "");
+    let strategy = format!(
+        "params: {{l: [{list}]}}\njobs:\n  a:\n    uses: report\n    strategy:\n      replicates: ${{{{ ({sum}) | sum }}}}\n      max-parallel: ${{{{ ({sum}) | sum }}}}\n"
+    );
+    assert!(examine_within(64 * MIB, &strategy).contains("take too long"));
+}
+
+#[test]
+fn pathological_texts_end() {
+    let parts = [
+        "[",
+        "{",
+        "- ",
+        "? ",
+        "{a: ",
+        "[a, ",
+        "a: ",
+        "a:\n",
+        "&a ",
+        "*a ",
+        "!",
+        "!a ",
+        "\"",
+        "'",
+        "|\n",
+        ">\n ",
+        "#",
+        "%",
+        "---\n",
+        "\t",
+        "\u{feff}",
+        "é",
+        "\0",
+        ",",
+        "]",
+        "}",
+        "[]",
+        "[],",
+        "a\n",
+        "\n",
+        "\r",
+        "${{",
+        "${{}}",
+        "'' ",
+        ": ",
+        "a: ${{ a }}\n",
+        "[?",
+        "? a\n",
+        "\"\\",
+        "&a a: *a\n",
+        "-\n",
+        "\u{85}",
+        "\u{2028}",
+        "<<: *a\n",
+        "a: [b]\n",
+    ];
+    for part in parts {
+        let many = part.repeat(200_000 / part.len());
+        for text in [
+            many.clone(),
+            format!("jobs: {{a: {{uses: report, with: {{values: {many}"),
+            format!("jobs:\n  a:\n    uses: report\n    with:\n      values:\n        x: {many}"),
+            format!("jobs:\n  a:\n    uses: report\n    strategy:\n      matrix:\n        x: [{many}]"),
+        ] {
+            examine_within(256 * MIB, &text);
+        }
+    }
+}
+
+#[test]
+fn deep_expressions_fit_a_small_stack() {
+    // As many as are just allowed, and as many as fit the length.
+    let nested = |open: &str, core: &str, close: &str| -> Vec<String> {
+        let most = (990 - core.len()) / (open.len() + close.len());
+        let sizes = [1, 6, 10, 11, 12, 13, 49, 66, 98, 99, 100, 180, 198, 199, most];
+        let sizes = sizes.into_iter().filter(|size| *size <= most);
+        sizes.map(|size| format!("{}{core}{}", open.repeat(size), close.repeat(size))).collect()
+    };
+    let expressions = [
+        nested("(", "1", ")"),
+        nested("[", "1", "]"),
+        nested("{1:", "1", "}"),
+        nested("range(", "1", ")"),
+        nested("not ", "true", ""),
+        nested("-", "1", ""),
+        nested("1+", "1", ""),
+        nested("1**", "1", ""),
+        nested("1*", "1", ""),
+        nested("params.a~", "1", ""),
+        nested("", "1", "|abs"),
+        nested("", "params", ".a"),
+        nested("", "params", "[0]"),
+        nested("1 if 1 else ", "1", ""),
+        nested("1 and ", "1", ""),
+        nested("1<", "1", ""),
+        nested("", "1", " is odd"),
+        nested("", "range", "(1)"),
+        nested("params[", "1", "]"),
+    ];
+    // Half of what a thread gets by default, in a build without optimisation.
+    let small = std::thread::Builder::new().stack_size(MIB);
+    let all = move || {
+        for expression in expressions.iter().flatten() {
+            let text = format!("jobs: {{a: {{uses: report, with: {{values: {{x: \"${{{{ {expression} }}}}\"}}}}}}}}");
+            examine(&text);
+        }
+    };
+    small.spawn(all).unwrap().join().unwrap();
+}
+
+/// Pieces that mean something to the parser, the expression language or the checker.
+#[rustfmt::skip]
+const PIECES: &[&str] = &[
+    "jobs", "params", "uses", "with", "needs", "strategy", "matrix", "include", "exclude", "each", "replicates",
+    "resources", "retry", "report", "train", "prepare", "quantize", "ten", "data", "a", "b", "states", ": ", ":\n",
+    "\n", "  ", "    ", "- ", "[", "]", "{", "}", ", ", "\"", "'", "|\n", ">-\n", "&x ", "*x", "<<", "!!str ", "# ",
+    "---\n", "\t", "${{ ", " }}", "params.", "matrix.", "needs.", ".outputs.", ".cells", "each.", "replicate", " | ",
+    "sum", "map(attribute=", "range(", "(", ")", " * ", " ** ", " // ", " % ", " + ", " ~ ", " if ", " else ", " is ",
+    " not ", " in ", "0", "1", "16", "-9223372036854775808", "18446744073709551615", "1e308", "0.5", "017", "null",
+    "yes", "é", "\u{feff}", "\r\n", "\\", "job", "#2", "=", "none", "true",
+];
+
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![9 => proptest::sample::select(PIECES).prop_map(str::to_owned), 1 => "\\PC{0,6}"]
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_answered(text in "\\PC{0,200}|[\\x00-\\x7f\n]{0,200}") {
+        examine_within(64 * MIB, &text);
+    }
+
+    #[test]
+    fn any_pieces_are_answered(pieces in proptest::collection::vec(piece(), 0..60)) {
+        examine_within(64 * MIB, &pieces.concat());
+    }
+
+    #[test]
+    fn a_damaged_file_is_answered(
+        edits in proptest::collection::vec((any::<proptest::sample::Index>(), 0_usize..40, piece()), 1..8),
+        whole in proptest::sample::select(&[include_str!("good/sweep.yaml"), include_str!("good/plain.yaml")][..]),
+    ) {
+        let mut text: Vec<char> = whole.chars().collect();
+        for (place, length, piece) in edits {
+            let from = place.index(text.len() + 1);
+            let to = (from + length).min(text.len());
+            text.splice(from..to, piece.chars());
+        }
+        examine_within(64 * MIB, &text.into_iter().collect::<String>());
+    }
+
+    #[test]
+    fn any_expression_is_answered(pieces in proptest::collection::vec(piece(), 0..20), quoted in any::<bool>()) {
+        let expression = pieces.concat().replace(['\n', '\r', '\t'], " ");
+        let expression = if quoted { expression.replace('\\', "\\\\").replace('"', "\\\"") } else { expression.replace('\'', "''") };
+        let quote = if quoted { '"' } else { '\'' };
+        let text = format!(
+            "params: {{a: 1, b: [1, x], ten: {{a: 0.5}}}}\njobs:\n  data: {{uses: prepare, with: {{dataset: text, file: x}}}}\n  \
+             ten:\n    needs: data\n    uses: report\n    strategy: {{matrix: {{a: [1, x], b: [-9223372036854775808]}}, replicates: 2}}\n    \
+             with: {{values: {{x: {quote}${{{{ {expression} }}}}{quote}}}}}\n"
+        );
+        examine_within(64 * MIB, &text);
+        let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Ok(workflow) = read(&text) {
+            // What needs no outputs can be resolved, or says why not.
+            for task in 0..workflow.tasks.len() {
+                if let Err(error) = workflow.resolve(task, &|_| None) {
+                    prop_assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+}

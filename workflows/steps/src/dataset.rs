@@ -1,0 +1,256 @@
+//! Datasets: labelled token sequences in three splits, in one file.
+//!
+//! The file is safetensors. For each split S of `train`, `valid` and `test` it holds three arrays of `U32`:
+//! `S.tokens` (all sequences, one after another), `S.offsets` (where each begins in `S.tokens`, and the end of the
+//! last; one more than there are sequences) and `S.labels` (one a sequence). The metadata `assay.dataset` is the JSON
+//! of [`About`].
+
+use std::path::Path;
+
+use assay_models::{Array, ArrayFile, FileError, Objective, Task};
+use serde::{Deserialize, Serialize};
+
+use crate::context::StepError;
+
+/// The metadata key of [`About`].
+const ABOUT: &str = "assay.dataset";
+
+/// What a dataset is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// Such as `listops`.
+    pub name: String,
+    /// One sentence.
+    pub description: String,
+    /// Each token as it is printed, in the order of the ids.
+    pub vocabulary: Vec<String>,
+    /// Number of classes; labels are smaller.
+    pub classes: usize,
+    /// The longest that a sequence may be, in tokens.
+    pub max_length: usize,
+    /// The config that made it.
+    pub config: serde_json::Value,
+}
+
+/// A dataset in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// What it is.
+    pub about: About,
+    /// For the optimizer to see.
+    pub train: Split,
+    /// For choices to be made by.
+    pub valid: Split,
+    /// For the final figure.
+    pub test: Split,
+}
+
+/// One split of a dataset.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Split {
+    tokens: Vec<u32>,
+    offsets: Vec<u32>,
+    labels: Vec<u32>,
+}
+
+impl Split {
+    /// Appends a sequence.
+    pub fn push(&mut self, tokens: &[u32], label: u32) {
+        if self.offsets.is_empty() {
+            self.offsets.push(0);
+        }
+        self.tokens.extend(tokens);
+        self.offsets.push(self.tokens.len() as u32);
+        self.labels.push(label);
+    }
+
+    /// Number of sequences.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The tokens of sequence `index`, which must be below [`Split::len`].
+    #[must_use]
+    pub fn sequence(&self, index: usize) -> &[u32] {
+        &self.tokens[self.offsets[index] as usize..self.offsets[index + 1] as usize]
+    }
+
+    /// The label of each sequence.
+    #[must_use]
+    pub fn labels(&self) -> &[u32] {
+        &self.labels
+    }
+
+    /// The length of each sequence in tokens.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize)
+    }
+
+    fn write(&self, name: &str, file: &mut ArrayFile) {
+        for (part, values) in [("tokens", &self.tokens), ("offsets", &self.offsets), ("labels", &self.labels)] {
+            file.arrays.insert(format!("{name}.{part}"), Array::u32(values, &[values.len()]));
+        }
+    }
+
+    /// Reads a split and checks it, so that nothing later can index out of bounds.
+    fn read(name: &str, file: &ArrayFile, about: &About) -> Result<Self, FileError> {
+        let array = |part: &str| {
+            let key = format!("{name}.{part}");
+            let wrong = || FileError::Content(format!("`{key}` is not an array of u32"));
+            file.array(&key)?.to_u32().ok_or_else(wrong)
+        };
+        let split = Split { tokens: array("tokens")?, offsets: array("offsets")?, labels: array("labels")? };
+        split.problem(about).map_or(Ok(split), |problem| {
+            Err(FileError::Content(format!("the split `{name}` is inconsistent: {problem}")))
+        })
+    }
+
+    fn problem(&self, about: &About) -> Option<String> {
+        if self.is_empty() {
+            return Some("it has no sequence".into());
+        }
+        if self.offsets.len() != self.labels.len() + 1 {
+            return Some(format!("{} offsets for {} labels", self.offsets.len(), self.labels.len()));
+        }
+        let bounds = (self.offsets.first().copied(), self.offsets.last().copied());
+        if bounds != (Some(0), u32::try_from(self.tokens.len()).ok()) {
+            return Some(format!("its offsets do not span its {} tokens", self.tokens.len()));
+        }
+        if let Some(at) = self.offsets.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Some(format!("sequence {at} has no token"));
+        }
+        if let Some(length) = self.lengths().find(|length| *length > about.max_length) {
+            return Some(format!("a sequence of {length} tokens exceeds the maximum of {}", about.max_length));
+        }
+        if let Some(token) = self.tokens.iter().find(|token| **token as usize >= about.vocabulary.len()) {
+            return Some(format!("token {token} is outside the vocabulary of {}", about.vocabulary.len()));
+        }
+        let label = self.labels.iter().find(|label| **label as usize >= about.classes)?;
+        Some(format!("label {label} is outside the {} classes", about.classes))
+    }
+}
+
+impl Dataset {
+    /// What a model must be able to do for this dataset.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        Task {
+            vocabulary: self.about.vocabulary.len(),
+            max_length: self.about.max_length,
+            objective: Objective::Classify(self.about.classes),
+        }
+    }
+
+    /// The splits with their names, in order.
+    #[must_use]
+    pub fn splits(&self) -> [(&'static str, &Split); 3] {
+        [("train", &self.train), ("valid", &self.valid), ("test", &self.test)]
+    }
+
+    /// Writes the file; the same dataset gives the same bytes. Returns its size in bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<u64, StepError> {
+        let mut file = ArrayFile::default();
+        let about = serde_json::to_string(&self.about).map_err(|error| StepError::failed(error.to_string()))?;
+        file.metadata.insert(ABOUT.into(), about);
+        self.splits().iter().for_each(|(name, split)| split.write(name, &mut file));
+        file.write(path).map_err(|error| StepError::failed(format!("the dataset cannot be written: {error}")))
+    }
+
+    /// Reads a file that [`Dataset::write`] wrote.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no dataset, or contradicts itself.
+    pub fn read(path: &Path) -> Result<Self, StepError> {
+        let read = || {
+            let file = ArrayFile::read(path)?;
+            let about: About = file.json(ABOUT)?;
+            let split = |name: &str| Split::read(name, &file, &about);
+            let (train, valid, test) = (split("train")?, split("valid")?, split("test")?);
+            Ok(Dataset { about, train, valid, test })
+        };
+        read().map_err(|error: FileError| StepError::Failed {
+            message: format!("the dataset cannot be read: {error}"),
+            hint: Some("give the `dataset` output of a `prepare` job: `${{ needs.JOB.outputs.dataset }}`".into()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(sequences: &[(&[u32], u32)]) -> Split {
+        let mut split = Split::default();
+        sequences.iter().for_each(|(tokens, label)| split.push(tokens, *label));
+        split
+    }
+
+    fn dataset() -> Dataset {
+        let about = About {
+            name: "toy".into(),
+            description: "Three letters.".into(),
+            vocabulary: ["a", "b", "c"].map(String::from).into(),
+            classes: 2,
+            max_length: 4,
+            config: serde_json::json!({"seed": 1}),
+        };
+        let (train, valid) = (split(&[(&[0, 1], 1), (&[2, 2, 0, 1], 0)]), split(&[(&[0], 1)]));
+        Dataset { about, train, valid, test: split(&[(&[2], 0)]) }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.safetensors");
+        let bytes = dataset().write(&path).unwrap();
+        assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
+        let back = Dataset::read(&path).unwrap();
+        assert_eq!(back, dataset());
+        assert_eq!(back.train.sequence(1), [2, 2, 0, 1]);
+        assert_eq!(back.train.lengths().collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(back.task(), Task { vocabulary: 3, max_length: 4, objective: Objective::Classify(2) });
+    }
+
+    fn refused(change: impl FnOnce(&mut Dataset), part: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.safetensors");
+        let mut broken = dataset();
+        change(&mut broken);
+        broken.write(&path).unwrap();
+        let message = Dataset::read(&path).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+
+    #[test]
+    fn a_dataset_that_contradicts_itself_is_refused() {
+        refused(|d| d.train.tokens[0] = 3, "token 3 is outside the vocabulary of 3");
+        refused(|d| d.test.labels[0] = 2, "label 2 is outside the 2 classes");
+        refused(|d| d.train.offsets[1] = 0, "sequence 0 has no token");
+        refused(|d| d.train.offsets[1] = 7, "sequence 1 has no token");
+        refused(|d| d.train.offsets[2] = 5, "do not span its 6 tokens");
+        refused(|d| d.valid.labels.push(0), "2 offsets for 2 labels");
+        refused(|d| d.valid = Split::default(), "it has no sequence");
+        refused(|d| d.about.max_length = 3, "a sequence of 4 tokens exceeds the maximum of 3");
+    }
+
+    #[test]
+    fn another_file_is_refused_with_a_hint() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.safetensors");
+        std::fs::write(&path, b"hello").unwrap();
+        let StepError::Failed { message, hint } = Dataset::read(&path).unwrap_err() else { panic!() };
+        assert!(message.contains("not a safetensors file"), "{message}");
+        assert!(hint.unwrap().contains("needs.JOB.outputs.dataset"));
+        assert!(Dataset::read(&folder.path().join("none")).is_err());
+    }
+}

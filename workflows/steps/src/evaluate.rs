@@ -1,0 +1,139 @@
+//! `uses: evaluate`: how well a checkpoint does on a split of a dataset.
+
+use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
+use assay_statistics::wilson;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::context::{Context, StepError};
+use crate::dataset::Dataset;
+use crate::load::load;
+use crate::scoring::score_split;
+use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
+
+/// Scores a checkpoint.
+pub struct Evaluate;
+
+/// What to score, on what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    /// The checkpoint, as `${{ needs.JOB.outputs.model }}`.
+    #[schemars(with = "ArtifactSchema")]
+    model: ArtifactRef,
+    /// The dataset, as `${{ needs.JOB.outputs.dataset }}`.
+    #[schemars(with = "ArtifactSchema")]
+    data: ArtifactRef,
+    /// Which part of it.
+    #[serde(default)]
+    split: SplitName,
+    /// Sequences side by side. It changes the memory needed, and the result by rounding alone.
+    #[serde(default = "default_batch")]
+    #[schemars(range(min = 1, max = 65536))]
+    batch_size: usize,
+}
+
+/// A split of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SplitName {
+    /// What the optimizer saw.
+    Train,
+    /// What choices were made by.
+    Valid,
+    /// What nobody looked at before.
+    #[default]
+    Test,
+}
+
+fn default_batch() -> usize {
+    64
+}
+
+const OUTPUTS: &[OutputKind] = &[OutputKind {
+    name: "accuracy",
+    about: "The accuracy, with Wilson's 95 % interval: {value, interval, n, method}.",
+}];
+
+const METRICS: &[MetricKind] = &[
+    metric("*/loss", Better::Lower),
+    metric("*/accuracy", Better::Higher),
+    metric("*/accuracy_low", Better::Neither),
+    metric("*/accuracy_high", Better::Neither),
+];
+
+const fn metric(name: &'static str, better: Better) -> MetricKind {
+    MetricKind { name, unit: "", better, headline: None }
+}
+
+impl Step for Evaluate {
+    fn kind(&self) -> StepKind {
+        StepKind {
+            name: "evaluate",
+            version: 1,
+            about: "Scores a checkpoint on a split of a dataset.",
+            schema: schema_of::<Config>(),
+            outputs: OUTPUTS,
+            metrics: METRICS,
+            check: no_findings,
+        }
+    }
+
+    fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
+        let config: Config = parse(config)?;
+        let model = load(context, &config.model)?;
+        let dataset = Dataset::read(&context.input(&config.data)?)?;
+        let (name, split) = match config.split {
+            SplitName::Train => ("train", &dataset.train),
+            SplitName::Valid => ("valid", &dataset.valid),
+            SplitName::Test => ("test", &dataset.test),
+        };
+        let score = score_split(&model, split, config.batch_size, || context.cancelled())?;
+        let hits = (score.accuracy * score.count as f64).round() as usize;
+        let accuracy = wilson(hits, score.count, 0.95).map_err(|error| StepError::failed(error.to_string()))?;
+        context.metric(&format!("{name}/loss"), 0, score.loss);
+        context.metric(&format!("{name}/accuracy"), 0, score.accuracy);
+        for (end, value) in [("low", accuracy.low()), ("high", accuracy.high())] {
+            if let Some(value) = value {
+                context.metric(&format!("{name}/accuracy_{end}"), 0, value);
+            }
+        }
+        let value = serde_json::to_value(accuracy).map_err(|error| StepError::failed(error.to_string()))?;
+        context.value("accuracy", value);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{TestContext, toy_dataset};
+
+    #[test]
+    fn the_asked_split_is_scored_with_its_interval() {
+        let mut context = TestContext::new(assay_cpu::device(1));
+        let config = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
+        let (model, data) = (context.provide_model(config, 1), context.provide_dataset());
+        for (split, count) in [("valid", toy_dataset().valid.len()), ("test", toy_dataset().test.len())] {
+            context.run(&Evaluate, json!({"model": model, "data": data, "split": split})).unwrap();
+            let accuracy = context.last(&format!("{split}/accuracy")).unwrap();
+            let (low, high) = ("accuracy_low", "accuracy_high");
+            let [low, high] = [low, high].map(|name| context.last(&format!("{split}/{name}")).unwrap());
+            assert!(low <= accuracy && accuracy <= high && low < high);
+            assert!(context.last(&format!("{split}/loss")).unwrap() > 0.0);
+            assert_eq!(context.values["accuracy"]["n"], count);
+        }
+        assert!(context.last("train/loss").is_none());
+    }
+
+    #[test]
+    fn a_dataset_in_place_of_a_model_is_refused() {
+        let mut context = TestContext::new(assay_cpu::device(1));
+        let data = context.provide_dataset();
+        let error = context.run(&Evaluate, json!({"model": data, "data": data})).unwrap_err();
+        assert!(error.to_string().contains("no checkpoint"), "{error}");
+    }
+}

@@ -1,0 +1,158 @@
+//! The step kind `export`: its config, its metrics and its run.
+
+use std::path::Path;
+
+use assay_models::{Model, Weight, checkpoint};
+use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
+use safetensors::SafeTensors;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::check::{TOLERANCE, cases, in_tract, write_reference};
+use super::onnx;
+use crate::context::{Context, StepError};
+use crate::load::{failed, load};
+use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
+
+/// Writes a checkpoint as files that other programs read.
+pub struct Export;
+
+/// What to export, and as what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    /// The checkpoint, as `${{ needs.JOB.outputs.model }}`.
+    #[schemars(with = "ArtifactSchema")]
+    model: ArtifactRef,
+    /// The files to write.
+    #[serde(default = "all_formats")]
+    #[schemars(length(min = 1))]
+    formats: Vec<Format>,
+    /// Seed of the random inputs on which the ONNX file is checked.
+    #[serde(default)]
+    seed: u64,
+}
+
+/// A file format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    /// Named arrays, with the model's config in the metadata.
+    Safetensors,
+    /// A graph of operators (opset 17) with free batch and length, float models only.
+    Onnx,
+}
+
+fn all_formats() -> Vec<Format> {
+    vec![Format::Safetensors, Format::Onnx]
+}
+
+const OUTPUTS: &[OutputKind] = &[
+    OutputKind { name: "safetensors", about: "The parameters as named arrays." },
+    OutputKind { name: "onnx", about: "The model as an ONNX graph: tokens (and lengths) to logits." },
+    OutputKind { name: "reference", about: "Random inputs and the model's own logits, to check another runtime by." },
+];
+
+const METRICS: &[MetricKind] = &[
+    metric("export/max_difference", "", Better::Lower),
+    metric("size/onnx_bytes", "B", Better::Lower),
+    metric("size/safetensors_bytes", "B", Better::Lower),
+    metric("size/parameters", "", Better::Neither),
+];
+
+const fn metric(name: &'static str, unit: &'static str, better: Better) -> MetricKind {
+    MetricKind { name, unit, better, headline: None }
+}
+
+impl Step for Export {
+    fn kind(&self) -> StepKind {
+        StepKind {
+            name: "export",
+            version: 1,
+            about: "Writes a model as safetensors and ONNX, and checks the ONNX file in a runtime of its own.",
+            schema: schema_of::<Config>(),
+            outputs: OUTPUTS,
+            metrics: METRICS,
+            check: no_findings,
+        }
+    }
+
+    fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
+        let config: Config = parse(config)?;
+        let model = load(context, &config.model)?;
+        context.metric("size/parameters", 0, model.parameters().count() as f64);
+        if config.formats.contains(&Format::Onnx) {
+            refuse_int8(&model)?;
+        }
+        if config.formats.contains(&Format::Safetensors) {
+            safetensors(&model, context)?;
+        }
+        if config.formats.contains(&Format::Onnx) {
+            onnx(&model, config.seed, context)?;
+        }
+        Ok(())
+    }
+}
+
+/// An int8 model rounds its activations. Where another runtime computes one by a last bit differently, it rounds to the
+/// neighbour, so that no two runtimes agree to the tolerance.
+fn refuse_int8(model: &Model) -> Result<(), StepError> {
+    let quantized = model.parameters().iter().find(|(_, one)| matches!(one.value, Weight::Int8 { .. }));
+    quantized.map_or(Ok(()), |(name, _)| {
+        Err(StepError::Failed {
+            message: format!("`{name}` is int8, and only float models are exported to ONNX"),
+            hint: Some("export the model that `train` made, or give `formats: [safetensors]`".into()),
+        })
+    })
+}
+
+fn safetensors(model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+    let path = context.workdir().join("model.safetensors");
+    let bytes = checkpoint::save(model, &path).map_err(|error| failed("the file cannot be written", error))?;
+    check_safetensors(model, &path)?;
+    context.metric("size/safetensors_bytes", 0, bytes as f64);
+    context.artifact("safetensors", &path)
+}
+
+/// The file is read again by the `safetensors` crate: every float parameter must be there, bit for bit.
+fn check_safetensors(model: &Model, path: &Path) -> Result<(), StepError> {
+    let wrong = |message: String| StepError::Check { message, hint: None };
+    let bytes = std::fs::read(path).map_err(|error| StepError::failed(format!("{}: {error}", path.display())))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|error| wrong(format!("the safetensors file is broken: {error}")))?;
+    for (name, parameter) in model.parameters().iter() {
+        let Weight::Dense(tensor) = &parameter.value else { continue };
+        let values = tensor.to_f32_vec().map_err(|error| failed("a parameter cannot be read", error.into()))?;
+        let stored = file.tensor(name).map_err(|error| wrong(format!("`{name}` is not in the file: {error}")))?;
+        let same = stored.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes).to_bits());
+        if stored.shape() != tensor.dims() || !same.eq(values.iter().map(|value| value.to_bits())) {
+            return Err(wrong(format!("`{name}` differs in the safetensors file")));
+        }
+    }
+    Ok(())
+}
+
+fn onnx(model: &Model, seed: u64, context: &mut dyn Context) -> Result<(), StepError> {
+    let bytes = onnx::to_bytes(model).map_err(|error| failed("the model cannot be written as ONNX", error))?;
+    let cases = cases(model, seed)?;
+    let worst = in_tract(&bytes, &cases, context)?;
+    context.metric("export/max_difference", 0, worst.difference);
+    context.log(&format!("tract and the model differ by at most {:.1e} ({})", worst.difference, worst.place));
+    if worst.difference > TOLERANCE {
+        return Err(StepError::Check {
+            message: format!(
+                "the ONNX file does not agree with the model: the largest difference is {:.3e}, and {TOLERANCE:e} is \
+                 allowed ({})",
+                worst.difference, worst.place
+            ),
+            hint: Some("a model that diverged in training has logits too large for this: look at its loss".into()),
+        });
+    }
+    let (path, reference) = (context.workdir().join("model.onnx"), context.workdir().join("reference.safetensors"));
+    std::fs::write(&path, &bytes).map_err(|error| StepError::failed(format!("{}: {error}", path.display())))?;
+    write_reference(&cases, model.task().objective, &reference)?;
+    context.metric("size/onnx_bytes", 0, bytes.len() as f64);
+    context.artifact("onnx", &path)?;
+    context.artifact("reference", &reference)
+}

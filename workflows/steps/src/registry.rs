@@ -1,0 +1,22 @@
+//! Every step kind there is. Adding one is a file and a line here.
+
+use crate::benchmark::Benchmark;
+use crate::evaluate::Evaluate;
+use crate::export::Export;
+use crate::prepare::Prepare;
+use crate::quantize::Quantize;
+use crate::step::Step;
+use crate::train::Train;
+
+/// All step kinds, in the order in which a person meets them.
+#[must_use]
+pub fn registry() -> Vec<Box<dyn Step>> {
+    vec![
+        Box::new(Prepare),
+        Box::new(Train),
+        Box::new(Evaluate),
+        Box::new(Quantize),
+        Box::new(Export),
+        Box::new(Benchmark),
+    ]
+}

@@ -1,0 +1,72 @@
+//! The trait that a step kind implements, and the few helpers that every kind shares.
+
+use assay_spec::{Finding, StepKind};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::context::{Context, StepError};
+
+/// A step kind: what a workflow file may say of it, and how it runs.
+///
+/// A kind is one file or folder of this crate, with its config, its run and its tests together, and one line in
+/// [`crate::registry`]. What a step computes depends on its config, its inputs and the replicate alone: clocks serve
+/// figures about time only. It never chooses its own backend, and writes only below its work folder.
+pub trait Step: Send + Sync {
+    /// What the spec needs to check a workflow file: name, schema, outputs, metrics.
+    fn kind(&self) -> StepKind;
+
+    /// Runs one attempt. `config` is resolved and satisfies the kind's schema, unless the executor is run by hand:
+    /// read it with [`parse`], which says what is wrong.
+    ///
+    /// # Errors
+    /// See [`StepError`]. What was reported before an error stays reported.
+    fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError>;
+}
+
+/// Reads a step's config.
+///
+/// # Errors
+/// [`StepError::Failed`] with the place in the config and what was expected there.
+pub fn parse<T: DeserializeOwned>(config: Value) -> Result<T, StepError> {
+    serde_json::from_value(config).map_err(|error| StepError::Failed {
+        message: format!("the config cannot be read: {error}"),
+        hint: Some("`assay schema` prints what a `with:` block may hold".into()),
+    })
+}
+
+/// The JSON Schema of a config struct, for [`StepKind::schema`].
+#[must_use]
+pub fn schema_of<T: JsonSchema>() -> Value {
+    SchemaGenerator::default().into_root_schema_for::<T>().to_value()
+}
+
+/// The schema of an [`assay_spec::ArtifactRef`], which has none of its own since `spec` does not know schemars:
+/// `#[schemars(with = "ArtifactSchema")] model: ArtifactRef`.
+pub struct ArtifactSchema;
+
+impl JsonSchema for ArtifactSchema {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Artifact".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "description": "An artifact, most often written `${{ needs.JOB.outputs.NAME }}`.",
+            "properties": {
+                "$artifact": {"type": "string", "description": "BLAKE3 of the content, in hexadecimal.", "pattern": "^[0-9a-f]{64}$"},
+                "name": {"type": "string", "description": "The file's name, for people."},
+                "bytes": {"type": "integer", "minimum": 0, "description": "The size of the content."},
+            },
+            "required": ["$artifact", "name", "bytes"],
+            "additionalProperties": false,
+        })
+    }
+}
+
+/// For kinds whose schema says everything: [`StepKind::check`] finds nothing.
+#[must_use]
+pub fn no_findings(_: &Value) -> Vec<Finding> {
+    Vec::new()
+}

@@ -1,0 +1,174 @@
+//! A [`Context`] for tests: a folder of its own, and everything that was reported, kept.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use assay_models::{Model, ModelConfig, Task, checkpoint};
+use assay_spec::ArtifactRef;
+use assay_tensor::{DType, Device};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::context::{Context, StepError};
+use crate::dataset::{About, Dataset, Split};
+use crate::step::Step;
+
+/// A world in memory, but for its files.
+pub(crate) struct TestContext {
+    device: Device,
+    folder: TempDir,
+    earlier: Vec<TempDir>,
+    inputs: BTreeMap<String, PathBuf>,
+    /// How often [`Context::cancelled`] still answers no; `None` is for ever.
+    pub patience: Cell<Option<u32>>,
+    /// Which replicate this is.
+    pub replicate: u32,
+    /// Every metric point, in order: name, step, value.
+    pub metrics: Vec<(String, u64, f64)>,
+    /// Outputs that are values.
+    pub values: BTreeMap<String, Value>,
+    /// Outputs that are files.
+    pub artifacts: BTreeMap<String, PathBuf>,
+    /// The lines of the log.
+    pub logs: Vec<String>,
+    /// The last progress: done and total.
+    pub progress: (u64, Option<u64>),
+}
+
+impl TestContext {
+    pub fn new(device: Device) -> Self {
+        TestContext {
+            device,
+            folder: TempDir::new().expect("a folder for the test"),
+            earlier: Vec::new(),
+            inputs: BTreeMap::new(),
+            patience: Cell::new(None),
+            replicate: 1,
+            metrics: Vec::new(),
+            values: BTreeMap::new(),
+            artifacts: BTreeMap::new(),
+            logs: Vec::new(),
+            progress: (0, None),
+        }
+    }
+
+    /// Where files are put that are then provided.
+    fn folder_for_inputs(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// Makes a file an input, and returns the reference under which a config names it.
+    pub fn provide(&mut self, path: &Path) -> ArtifactRef {
+        let hash = format!("{:064x}", self.inputs.len() + 1);
+        self.inputs.insert(hash.clone(), path.to_owned());
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let bytes = std::fs::metadata(path).map_or(0, |data| data.len());
+        ArtifactRef { hash, name, bytes }
+    }
+
+    /// Runs a step in a new empty work folder. What earlier steps made stays readable.
+    pub fn run(&mut self, step: &dyn Step, config: Value) -> Result<(), StepError> {
+        let folder = TempDir::new().expect("a folder for the test");
+        self.earlier.push(std::mem::replace(&mut self.folder, folder));
+        step.run(config, self)
+    }
+
+    /// Provides the checkpoint of a fresh model for [`toy_dataset`]; as a config names it.
+    pub fn provide_model(&mut self, config: Value, seed: u64) -> Value {
+        let config: ModelConfig = serde_json::from_value(config).expect("a model config");
+        let model = Model::fresh(&self.device, &config, &toy_task(), seed, DType::F32).expect("a model");
+        let path = self.folder_for_inputs().join(format!("model-{seed}.safetensors"));
+        checkpoint::save(&model, &path).expect("a checkpoint");
+        json!(self.provide(&path))
+    }
+
+    /// Provides [`toy_dataset`]; as a config names it.
+    pub fn provide_dataset(&mut self) -> Value {
+        let path = self.folder_for_inputs().join("dataset.safetensors");
+        toy_dataset().write(&path).expect("a dataset");
+        json!(self.provide(&path))
+    }
+
+    /// Makes an output of an earlier step an input.
+    pub fn pass_on(&mut self, output: &str) -> ArtifactRef {
+        let path = self.artifacts[output].clone();
+        self.provide(&path)
+    }
+
+    /// The last value of a metric.
+    pub fn last(&self, name: &str) -> Option<f64> {
+        self.metrics.iter().rev().find(|point| point.0 == name).map(|point| point.2)
+    }
+}
+
+/// Sequences of one to nine tokens out of seven, whose label is the last token modulo 3.
+pub(crate) fn toy_dataset() -> Dataset {
+    let split = |from: u32, count: u32| {
+        let mut split = Split::default();
+        for index in from..from + count {
+            let tokens: Vec<u32> = (0..1 + index % 9).map(|t| (index * 31 + t * t * 5) % 7).collect();
+            split.push(&tokens, tokens[tokens.len() - 1] % 3);
+        }
+        split
+    };
+    let about = About {
+        name: "toy".into(),
+        description: "The last token decides.".into(),
+        vocabulary: ["a", "b", "c", "d", "e", "f", "g"].map(String::from).into(),
+        classes: 3,
+        max_length: 9,
+        config: Value::Null,
+    };
+    Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
+}
+
+fn toy_task() -> Task {
+    toy_dataset().task()
+}
+
+impl Context for TestContext {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+    fn threads(&self) -> usize {
+        1
+    }
+    fn replicate(&self) -> u32 {
+        self.replicate
+    }
+    fn input(&self, artifact: &ArtifactRef) -> Result<PathBuf, StepError> {
+        let missing = || StepError::failed(format!("the artifact `{}` was not provided", artifact.name));
+        self.inputs.get(&artifact.hash).cloned().ok_or_else(missing)
+    }
+    fn workdir(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+    fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError> {
+        assert!(file.starts_with(self.folder.path()) && file.is_file(), "{} is no file of this step", file.display());
+        self.artifacts.insert(name.into(), file.to_owned());
+        Ok(())
+    }
+    fn value(&mut self, name: &str, value: Value) {
+        self.values.insert(name.into(), value);
+    }
+    fn metric(&mut self, name: &str, step: u64, value: f64) {
+        self.metrics.push((name.into(), step, value));
+    }
+    fn progress(&mut self, done: u64, total: Option<u64>, _unit: &str, _note: &str) {
+        self.progress = (done, total);
+    }
+    fn log(&mut self, text: &str) {
+        self.logs.push(text.into());
+    }
+    fn cancelled(&self) -> bool {
+        match self.patience.get() {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                self.patience.set(Some(left - 1));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The step kind `train`: what it offers, and the run from dataset to checkpoint.
+
+use assay_models::{Model, checkpoint};
+use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
+use assay_tensor::DType;
+use serde_json::Value;
+
+use super::config::Config;
+use super::run::{Trainer, score};
+use crate::context::{Context, StepError};
+use crate::dataset::Dataset;
+use crate::random::seed_for;
+use crate::step::{Step, parse, schema_of};
+
+/// Fits a model to a dataset.
+pub struct Train;
+
+const OUTPUTS: &[OutputKind] = &[OutputKind { name: "model", about: "The checkpoint after the last step." }];
+
+const METRICS: &[MetricKind] = &[
+    metric("test/accuracy", "", Better::Higher, Some("accuracy")),
+    metric("test/loss", "", Better::Lower, Some("loss")),
+    metric("size/bytes", "B", Better::Lower, Some("size")),
+    metric("valid/loss", "", Better::Lower, None),
+    metric("valid/accuracy", "", Better::Higher, None),
+    metric("train/loss", "", Better::Lower, None),
+    metric("train/accuracy", "", Better::Higher, None),
+    metric("train/gradient_norm", "", Better::Neither, None),
+    metric("train/learning_rate", "", Better::Neither, None),
+    metric("train/tokens_per_second", "/s", Better::Higher, None),
+    metric("train/stage", "", Better::Neither, None),
+    metric("model/parameters", "", Better::Lower, None),
+];
+
+const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
+    MetricKind { name, unit, better, headline }
+}
+
+impl Step for Train {
+    fn kind(&self) -> StepKind {
+        StepKind {
+            name: "train",
+            version: 1,
+            about: "Fits a model to a dataset, in stages of growing length.",
+            schema: schema_of::<Config>(),
+            outputs: OUTPUTS,
+            metrics: METRICS,
+            check,
+        }
+    }
+
+    fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
+        let config: Config = parse(config)?;
+        if let Some(finding) = config.findings().into_iter().next() {
+            return Err(StepError::Failed { message: finding.message, hint: finding.hint });
+        }
+        let dataset = Dataset::read(&context.input(&config.data)?)?;
+        let model = fresh(&config, &dataset, context)?;
+        let mut trainer = Trainer::new(&config, model, &dataset, context)?;
+        trainer.run(context)?;
+        finish(&config, &trainer.into_model()?, &dataset, context)
+    }
+}
+
+fn check(config: &Value) -> Vec<Finding> {
+    parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
+}
+
+fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {
+    let seed = seed_for(config.seed, context.replicate(), "parameters");
+    let model = Model::fresh(context.device(), &config.model, &dataset.task(), seed, DType::F32)?;
+    let count = model.parameters().count();
+    context.metric("model/parameters", 0, count as f64);
+    context.log(&format!(
+        "{} with {count} parameters on {}; {} training sequences of `{}`",
+        config.model.family(),
+        context.device().name(),
+        dataset.train.len(),
+        dataset.about.name
+    ));
+    Ok(model)
+}
+
+/// Writes the checkpoint, and scores the test split, which nothing was chosen by.
+fn finish(config: &Config, model: &Model, dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
+    let path = context.workdir().join("model.safetensors");
+    let bytes = checkpoint::save(model, &path)?;
+    context.metric("size/bytes", config.steps(), bytes as f64);
+    let test = score(model, &dataset.test, config, context)?;
+    context.metric("test/loss", config.steps(), test.loss);
+    context.metric("test/accuracy", config.steps(), test.accuracy);
+    context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
+    context.artifact("model", &path)
+}

@@ -1,0 +1,149 @@
+//! Training as a whole: it learns, repeats itself to the bit, and says clearly why it cannot.
+
+use assay_models::checkpoint;
+use serde_json::{Value, json};
+
+use super::Train;
+use crate::context::{Context, StepError};
+use crate::dataset::{About, Dataset, Split};
+use crate::step::Step;
+use crate::testing::TestContext;
+
+/// Which of three letters comes first, with noise behind it: it needs memory, and no more.
+fn dataset() -> Dataset {
+    let split = |from: u32, count: u32| {
+        let mut split = Split::default();
+        for index in from..from + count {
+            let length = 3 + index % 6;
+            let tokens: Vec<u32> = (0..length).map(|t| (index * 7 + t * t * 5 + index * t) % 3).collect();
+            split.push(&tokens, tokens[0]);
+        }
+        split
+    };
+    let about = About {
+        name: "first".into(),
+        description: "The first letter.".into(),
+        vocabulary: ["a", "b", "c"].map(String::from).into(),
+        classes: 3,
+        max_length: 8,
+        config: Value::Null,
+    };
+    Dataset { about, train: split(0, 120), valid: split(200, 30), test: split(300, 30) }
+}
+
+fn context(threads: usize) -> (TestContext, Value) {
+    let mut context = TestContext::new(assay_cpu::device(threads));
+    let path = context.workdir().join("dataset.safetensors");
+    dataset().write(&path).unwrap();
+    let data = context.provide(&path);
+    let config = json!({
+        "data": data,
+        "model": {"family": "ten", "dim": 16, "layers": 1, "states": 8, "chunk": 4, "pool": "last"},
+        "optimizer": {"name": "adamw", "lr": 0.02, "schedule": "cosine", "warmup_steps": 5, "clip_norm": 1.0},
+        "batch_size": 16,
+        "curriculum": [{"until_step": 20, "max_length": 4}, {"until_step": 80, "max_length": 8}],
+        "eval_every": 40,
+        "seed": 9,
+    });
+    (context, config)
+}
+
+fn trained(threads: usize, replicate: u32, change: impl FnOnce(&mut Value)) -> TestContext {
+    let (mut context, mut config) = context(threads);
+    context.replicate = replicate;
+    change(&mut config);
+    context.run(&Train, config).unwrap();
+    context
+}
+
+/// Everything reported that does not measure time.
+fn results(context: &TestContext) -> Vec<(String, u64, u64)> {
+    let timeless = context.metrics.iter().filter(|(name, _, _)| name != "train/tokens_per_second");
+    timeless.map(|(name, step, value)| (name.clone(), *step, value.to_bits())).collect()
+}
+
+fn checkpoint_bytes(context: &TestContext) -> Vec<u8> {
+    std::fs::read(&context.artifacts["model"]).unwrap()
+}
+
+#[test]
+fn a_task_that_needs_memory_is_learned_by_each_family() {
+    for model in [
+        json!({"family": "ten", "dim": 16, "layers": 1, "states": 8, "chunk": 64, "pool": "last"}),
+        json!({"family": "transformer", "dim": 16, "layers": 1, "heads": 2, "pool": "last"}),
+    ] {
+        let context = trained(1, 1, |config| config["model"] = model.clone());
+        let first = context.metrics.iter().find(|(name, _, _)| name == "train/loss").unwrap().2;
+        let (loss, accuracy) = (context.last("test/loss").unwrap(), context.last("test/accuracy").unwrap());
+        assert!(loss < 0.5 * first && accuracy > 0.9, "{first} to {loss}, accuracy {accuracy}: {model}");
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let (one, two) = (trained(1, 1, |_| ()), trained(2, 1, |_| ()));
+    assert_eq!(results(&one), results(&two));
+    assert_eq!(checkpoint_bytes(&one), checkpoint_bytes(&two));
+    assert_eq!(checkpoint_bytes(&one), checkpoint_bytes(&trained(1, 1, |_| ())));
+}
+
+#[test]
+fn seeds_and_replicates_give_other_models() {
+    let one = checkpoint_bytes(&trained(1, 1, |_| ()));
+    assert_ne!(one, checkpoint_bytes(&trained(1, 2, |_| ())));
+    assert_ne!(one, checkpoint_bytes(&trained(1, 1, |config| config["seed"] = json!(10))));
+}
+
+#[test]
+fn what_is_reported_is_what_was_asked_for() {
+    let context = trained(1, 1, |_| ());
+    let steps = |wanted: &str| -> Vec<u64> {
+        context.metrics.iter().filter(|(name, _, _)| name == wanted).map(|(_, step, _)| *step).collect()
+    };
+    assert_eq!(steps("train/loss"), [10, 20, 30, 40, 50, 60, 70, 80]);
+    assert_eq!(steps("valid/accuracy"), [40, 80]);
+    assert_eq!(steps("train/stage"), [1, 21]);
+    assert_eq!(context.progress, (80, Some(80)));
+    let kinds = Train.kind().metrics;
+    for (name, _, _) in &context.metrics {
+        assert!(kinds.iter().any(|kind| kind.name == name), "{name} is not announced");
+    }
+    let model = checkpoint::load(&assay_cpu::device(1), &context.artifacts["model"]).unwrap();
+    assert_eq!(context.last("model/parameters"), Some(model.parameters().count() as f64));
+    assert_eq!(context.last("size/bytes"), Some(checkpoint_bytes(&context).len() as f64));
+    assert_eq!(model.task(), &dataset().task());
+}
+
+#[test]
+fn a_diverged_training_is_a_failed_check_that_names_the_step() {
+    let (mut context, mut config) = context(1);
+    config["optimizer"] = json!({"name": "adamw", "lr": 1e30});
+    let Err(StepError::Check { message, hint: Some(_) }) = context.run(&Train, config) else { panic!("it must fail") };
+    assert!(message.starts_with("training diverged: the ") && message.contains("at step "), "{message}");
+    assert!(context.artifacts.is_empty());
+}
+
+fn refused(change: impl FnOnce(&mut Value), part: &str) {
+    let (mut context, mut config) = context(1);
+    change(&mut config);
+    let Err(StepError::Failed { message, hint: Some(_) }) = context.run(&Train, config) else { panic!("{part}") };
+    assert!(message.contains(part), "{message}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_a_hint() {
+    refused(|config| config["curriculum"][0]["max_length"] = json!(2), "stage 0 has no sample");
+    refused(|config| config["curriculum"][1]["until_step"] = json!(20), "until_step 20 does not come after");
+    refused(|config| config["model"]["dim"] = json!(0), "dim 0 is outside");
+    refused(|config| config["optimiser"] = json!({}), "optimiser");
+}
+
+#[test]
+fn it_stops_when_told() {
+    for patience in [0, 3, 45] {
+        let (mut context, config) = context(1);
+        context.patience.set(Some(patience));
+        assert_eq!(context.run(&Train, config), Err(StepError::Cancelled));
+        assert!(context.artifacts.is_empty());
+    }
+}
