@@ -129,15 +129,14 @@ impl<'a> Checker<'a> {
     }
 
     fn run(mut self) -> Option<Workflow> {
+        let count = self.draft.jobs.len();
+        let strategies: Vec<_> = (0..count).map(|place| self.strategy(place)).collect();
         for place in self.graph.order.clone() {
-            self.expand(place);
-        }
-        let ordered: BTreeSet<usize> = self.graph.order.iter().copied().collect();
-        for place in 0..self.draft.jobs.len() {
-            if !ordered.contains(&place) {
-                self.check_strategy_names(place);
+            if let Some(strategy) = &strategies[place] {
+                self.expand(place, strategy);
             }
         }
+        (0..count).for_each(|place| self.settings(place));
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
         self.log.is_empty().then(|| self.finish(templates)).flatten()
     }
@@ -186,22 +185,32 @@ impl<'a> Checker<'a> {
         self.check_names(place, Where::Strategy, &computed).is_empty() && self.charge(place, cost)
     }
 
-    /// Makes a job's tasks, unless something stands in the way.
-    fn expand(&mut self, place: usize) {
+    /// Evaluates a job's `strategy`; `None`, with problems, if its cells cannot be known.
+    fn strategy(&mut self, place: usize) -> Option<Strategy> {
         let job = &self.draft.jobs[place];
-        let before = self.log.count();
-        let named = self.check_strategy_names(place);
         let scope =
             minijinja::Value::from_pairs([("params", self.globals.params.clone()), ("env", self.globals.env.clone())]);
+        let named = self.check_strategy_names(place);
         let strategy = if named { expand::strategy(&mut self.reader(), job, &scope) } else { None };
-        let Some(strategy) = strategy else { return };
-        let ready = self.graph.all(place).all(|other| self.expanded[other].is_some());
-        if !ready || self.log.count() > before {
+        // What is derived from others has their axes as well, which are known only with its tasks.
+        if let (true, Some(visible)) = (job.each.is_empty(), self.visible.get_mut(job.name.name.as_str())) {
+            visible.axes = match &strategy {
+                Some(strategy) => Some(strategy.cells.iter().flatten().flat_map(|cell| cell.keys().cloned()).collect()),
+                None => job.matrix.as_ref().filter(|matrix| matrix.include.is_none()).map(|matrix| matrix.axis_names()),
+            };
+        }
+        strategy
+    }
+
+    /// Makes a job's tasks, unless something stands in the way.
+    fn expand(&mut self, place: usize, strategy: &Strategy) {
+        let job = &self.draft.jobs[place];
+        if self.graph.all(place).any(|other| self.expanded[other].is_none()) {
             return;
         }
         let upstream: Vec<usize> = self.places(&self.graph.each[place]);
         let mut reader = Reader { source: self.source, log: self.log };
-        let Some(mut tasks) = expand::tasks(&mut reader, job, &strategy, &upstream, &self.tasks, &mut self.weight)
+        let Some(mut tasks) = expand::tasks(&mut reader, job, strategy, &upstream, &self.tasks, &mut self.weight)
         else {
             return;
         };
@@ -223,8 +232,7 @@ impl<'a> Checker<'a> {
             self.views.push(minijinja::Value::from(view(&task, above)));
             self.tasks.push(task);
         }
-        self.expanded[place] = Some((strategy, (first..self.tasks.len()).collect()));
-        self.settings(place);
+        self.expanded[place] = Some((strategy.clone(), (first..self.tasks.len()).collect()));
     }
 
     fn places(&self, jobs: &[usize]) -> Vec<usize> {
@@ -243,7 +251,11 @@ impl<'a> Checker<'a> {
             template.filter(|template| self.check_names(place, Where::Settings, &template.computed()).is_empty())
         });
         let fixed = sound.iter().flatten().all(|template| template.is_fixed());
-        let places = self.expanded[place].as_ref().map(|(_, places)| places.clone()).unwrap_or_default();
+        let Some(places) = self.expanded[place].as_ref().map(|(_, places)| places.clone()) else {
+            let literals = sound.map(|template| template.map(Template::without_computed));
+            read_settings(&mut self.reader(), &literals);
+            return;
+        };
         let cost = |task: &usize| {
             let matrix = self.tasks[*task].matrix.values().map(weight).sum();
             sound.iter().flatten().map(|template| template.cost(&self.weights, matrix)).fold(0, usize::saturating_add)
@@ -278,13 +290,8 @@ impl<'a> Checker<'a> {
         let each = task.each.and_then(|place| self.views.get(place));
         let scope = self.globals.scope(task, each, BTreeMap::new());
         let mut reader = Reader { source: self.source, log: self.log };
-        let [resources, retry, timeout] =
-            templates.map(|template| template.map(|template| reader.fill(template, &scope)));
-        (
-            resources.map_or_else(|| vec![Resource::default()], |node| reader.resources(&node)),
-            retry.map_or_else(Retry::default, |node| reader.retry(&node)),
-            timeout.and_then(|node| reader.timeout(&node)).unwrap_or(DEFAULT_TIMEOUT),
-        )
+        let filled = templates.map(|template| template.map(|template| reader.fill(template, &scope)));
+        read_settings(&mut reader, &filled)
     }
 
     /// Checks a job's `with`, in every cell where those are known.
@@ -343,6 +350,14 @@ impl<'a> Checker<'a> {
 }
 
 type Settings = (Vec<Resource>, Retry, std::time::Duration);
+
+fn read_settings(reader: &mut Reader<'_>, [resources, retry, timeout]: &[Option<Node>; 3]) -> Settings {
+    (
+        resources.as_ref().map_or_else(|| vec![Resource::default()], |node| reader.resources(node)),
+        retry.as_ref().map_or_else(Retry::default, |node| reader.retry(node)),
+        timeout.as_ref().and_then(|node| reader.timeout(node)).unwrap_or(DEFAULT_TIMEOUT),
+    )
+}
 
 fn kind_of(reader: &mut Reader<'_>, job: &DraftJob, known: &[Arc<StepKind>]) -> Option<Arc<StepKind>> {
     let uses = job.uses.as_ref()?;

@@ -1,5 +1,7 @@
 //! The file as it was written: its keys are known ones and its values have the right shape, no more.
 
+use std::collections::BTreeSet;
+
 use crate::expression::Name;
 use crate::node::{Data, Entry, Node};
 use crate::problem::Log;
@@ -43,6 +45,13 @@ pub(crate) struct DraftMatrix {
     pub axes: Vec<(Name, Template)>,
     pub include: Option<Template>,
     pub exclude: Option<Template>,
+}
+
+impl DraftMatrix {
+    /// The axes that are written out.
+    pub fn axis_names(&self) -> BTreeSet<String> {
+        self.axes.iter().map(|(name, _)| name.name.clone()).collect()
+    }
 }
 
 /// The most jobs of a file.

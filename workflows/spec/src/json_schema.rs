@@ -162,7 +162,8 @@ fn retry() -> Value {
 
 /// A schema that an expression satisfies as well.
 fn computable(schema: Value) -> Value {
-    let is_text = schema.get("type") == Some(&Value::from("string"));
+    let bounded = ["enum", "pattern", "minLength", "maxLength"].iter().any(|key| schema.get(key).is_some());
+    let is_text = schema.get("type") == Some(&Value::from("string")) && !bounded;
     // The tag of a variant stays as it is: by it the editor knows which variant is meant.
     if is_text || schema.get("const").is_some() || !schema.is_object() {
         return schema;

@@ -117,6 +117,7 @@ impl<'s> Validator<'s> {
 
     fn map(&mut self, schema: &'s Map<String, Value>, at: Target<'_>) {
         let Data::Map(entries) = &at.node.data else { return };
+        self.sizes(schema, ("minProperties", "maxProperties"), entries.len(), "entry", "entries", at);
         let empty = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object);
         let rest = schema.get("additionalProperties");
@@ -164,18 +165,7 @@ impl<'s> Validator<'s> {
     }
 
     fn list(&mut self, schema: &'s Map<String, Value>, items: &[Node], at: Target<'_>) {
-        let count = items.len() as u64;
-        let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
-        let most = schema.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX);
-        let values = |count: u64| if count == 1 { "1 value".to_owned() } else { format!("{count} values") };
-        if count < least {
-            let message = format!("{} takes at least {}, not {count}", at.name, values(least));
-            self.report(at, message, "add what is missing".to_owned());
-        }
-        if count > most {
-            let message = format!("{} takes at most {}, not {count}", at.name, values(most));
-            self.report(at, message, "take some away".to_owned());
-        }
+        self.sizes(schema, ("minItems", "maxItems"), items.len(), "value", "values", at);
         let first = schema.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let rest = schema.get("items");
         let name = format!("an item of {}", at.name.trim_start_matches("an item of "));
@@ -189,6 +179,28 @@ impl<'s> Validator<'s> {
         }
     }
 
+    /// The bounds of how many values a list or a mapping has.
+    fn sizes(
+        &mut self,
+        schema: &'s Map<String, Value>,
+        (least, most): (&str, &str),
+        count: usize,
+        one: &str,
+        many: &str,
+        at: Target<'_>,
+    ) {
+        let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
+        let amount = |bound: u64| format!("{bound} {}", if bound == 1 { one } else { many });
+        if let Some(least) = bound(least).filter(|least| (count as u64) < *least) {
+            let message = format!("{} takes at least {}, not {count}", at.name, amount(least));
+            self.report(at, message, "add what is missing".to_owned());
+        }
+        if let Some(most) = bound(most).filter(|most| count as u64 > *most) {
+            let message = format!("{} takes at most {}, not {count}", at.name, amount(most));
+            self.report(at, message, "take some away".to_owned());
+        }
+    }
+
     fn unique(&mut self, items: &[Node], at: Target<'_>) {
         let mut seen = std::collections::BTreeSet::new();
         for item in items.iter().filter(|item| item.data != Data::Unknown) {
@@ -197,5 +209,126 @@ impl<'s> Validator<'s> {
                 self.report_at(item.span, item.computed, message, "keep one of them".to_owned());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::problem::Log;
+    use crate::source::Source;
+
+    /// What a value in YAML is told by a schema, one line for each message.
+    fn told(schema: &Value, yaml: &str) -> String {
+        let mut log = Log::default();
+        let node = crate::node::parse(&Source::new("f", yaml), &mut log).expect("YAML");
+        assert!(log.is_empty());
+        let found = mismatches(&normalized(schema), &node, "`x`", Span::START);
+        let line = |found: &Mismatch| match &found.hint {
+            Some(hint) => format!("{}: {} ({hint})", found.span.column, found.message),
+            None => format!("{}: {}", found.span.column, found.message),
+        };
+        found.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn check(schema: Value, cases: &[(&str, &str)]) {
+        for (yaml, expected) in cases {
+            assert_eq!(told(&schema, yaml), *expected, "{yaml} against {schema}");
+        }
+    }
+
+    #[test]
+    fn mappings_of_anything() {
+        check(
+            json!({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1, "maxProperties": 2}),
+            &[
+                ("{a: 1, b: 2}", ""),
+                ("{}", "1: `x` takes at least 1 entry, not 0 (add what is missing)"),
+                ("{a: 1, b: 2, c: 3}", "1: `x` takes at most 2 entries, not 3 (take some away)"),
+                ("{a: b}", "5: `a` takes a whole number, not the text `b`"),
+            ],
+        );
+    }
+
+    #[test]
+    fn lists() {
+        check(
+            json!({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "number"}, "uniqueItems": true}),
+            &[
+                ("[a, 1, 2.5]", ""),
+                ("[1]", "2: an item of `x` takes a text, not the whole number `1` (put it into quotes: \"1\")"),
+                ("[a, b]", "5: an item of `x` takes a number, not the text `b`"),
+                ("[a, 1, 1]", "8: `x` has the whole number `1` twice (keep one of them)"),
+                ("a", "1: `x` takes a list, not the text `a` (write `[a]`)"),
+            ],
+        );
+    }
+
+    #[test]
+    fn one_of_several_types() {
+        let schema = json!({"anyOf": [
+            {"type": "integer", "minimum": 0},
+            {"type": "array", "items": {"type": "integer"}},
+            {"type": "null"},
+        ]});
+        check(
+            schema,
+            &[
+                ("3", ""),
+                ("~", ""),
+                ("[1]", ""),
+                ("-1", "1: `x` must be at least 0, and is -1"),
+                ("[a]", "2: an item of `x` takes a whole number, not the text `a`"),
+                ("a", "1: `x` takes a whole number or a list, not the text `a`"),
+            ],
+        );
+    }
+
+    #[test]
+    fn of_variants_without_a_tag_the_nearest_is_told() {
+        let variant = |key: &str, about: &str| {
+            json!({
+                "type": "object", "description": about, "properties": {key: {"type": "integer"}, "also": {}}, "required": [key],
+            })
+        };
+        let schema = json!({"oneOf": [variant("steps", "So many steps."), variant("seconds", "So long.")]});
+        check(
+            schema,
+            &[
+                ("{steps: 3}", ""),
+                ("{steps: a}", "9: `steps` takes a whole number, not the text `a`"),
+                ("{also: 1}", "1: `x` has none of the forms that it can have (it can be: So many steps.; So long.)"),
+            ],
+        );
+    }
+
+    #[test]
+    fn numbers_and_texts_have_bounds() {
+        check(
+            json!({"type": "number", "exclusiveMaximum": 1.0, "multipleOf": 0.25}),
+            &[
+                ("0.5", ""),
+                ("1", "1: `x` must be less than 1, and is 1"),
+                ("0.3", "1: `x` must be a multiple of 0.25, and is 0.3"),
+                (".5e0", ""),
+            ],
+        );
+        check(json!({"const": 1.0}), &[("1", ""), ("2", "1: `x` takes `1.0`, not the whole number `2` (write `1.0`)")]);
+        check(json!({"type": ["string", "null"], "maxLength": 2}), &[("éé", ""), ("~", "")]);
+        check(json!(false), &[("1", "1: `x` is not wanted here (leave it out)")]);
+        check(json!(true), &[("1", "")]);
+    }
+
+    #[test]
+    fn schemas_that_refer_to_themselves_end() {
+        let schema = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}});
+        check(schema, &[("1", "")]);
+        let tree = json!({"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}});
+        check(
+            tree,
+            &[("[[], [[]]]", ""), ("[[1]]", "3: an item of `x` takes a list, not the whole number `1` (write `[1]`)")],
+        );
     }
 }

@@ -40,7 +40,7 @@ bad! {
     empty not_a_mapping tab open_quote open_bracket indentation second_colon two_documents duplicate_keys merge_key
     tags_and_anchors alias_within_itself numbers deep
     // Keys and shapes.
-    no_jobs jobs_empty unknown_keys shapes job_names wide_line
+    kitchen_sink no_jobs jobs_empty unknown_keys shapes job_names wide_line
     // The graph.
     needs cycle step_kind
     // The sweep.

@@ -7,7 +7,7 @@
 //! Invariants:
 //!
 //! - What a step computes depends on its config, its inputs and the replicate alone: the same bits with any number of
-//!   threads. Clocks serve figures about time only, and those are no outputs.
+//!   threads. Clocks serve figures about time only, which no later step computes with.
 //! - A step reads its inputs by hash through the context, and writes only below its work folder.
 //! - A step panics on no config and no file: what is wrong is a [`StepError`] that a person can act on.
 //! - A step that is asked to stop does so within a fraction of a second.
@@ -34,6 +34,7 @@ mod testing;
 
 pub use context::{Context, StepError};
 pub use dataset::{About, Dataset, Split};
+pub use machine::Machine;
 pub use registry::registry;
 pub use scoring::{SplitScore, gather, score_split};
 pub use step::{ArtifactSchema, Step, no_findings, parse, schema_of};

@@ -3,12 +3,11 @@
 
 use std::fs;
 
-use assay_tensor::DeviceInfo;
 use serde::{Deserialize, Serialize};
 
 /// The machine, at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// The processor's model name.
     pub cpu: Option<String>,
     /// Logical cores that this process may use.
@@ -23,15 +22,12 @@ pub(crate) struct Machine {
     pub load: Option<[f64; 3]>,
     /// The system and its kernel.
     pub system: String,
-    /// Compute threads that the step was given.
-    pub threads: usize,
-    /// The backend, its hardware and the features that its kernels use.
-    pub device: DeviceInfo,
 }
 
 impl Machine {
     /// Reads the machine as it is now.
-    pub(crate) fn read(threads: usize, device: DeviceInfo) -> Self {
+    #[must_use]
+    pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
         let kernel = text("/proc/sys/kernel/osrelease").unwrap_or_default();
         Machine {
@@ -42,8 +38,6 @@ impl Machine {
             memory_bytes: text("/proc/meminfo").as_deref().and_then(memory),
             load: text("/proc/loadavg").as_deref().and_then(load),
             system: format!("{} {} {}", std::env::consts::OS, kernel.trim(), std::env::consts::ARCH),
-            threads,
-            device,
         }
     }
 }
@@ -99,7 +93,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_core() {
-        let machine = Machine::read(1, assay_cpu::device(1).info());
+        let machine = Machine::read();
         assert!(machine.cores >= 1 && !machine.system.is_empty());
         let text = serde_json::to_string(&machine).unwrap();
         assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), machine);

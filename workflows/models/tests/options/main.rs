@@ -1,6 +1,7 @@
 //! The invariants of the crate, checked over the grid of all options of all families.
 
 mod common;
+mod equations;
 mod gradient;
 mod sequence;
 mod storage;

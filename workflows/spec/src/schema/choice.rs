@@ -117,8 +117,11 @@ impl<'s> Validator<'s> {
                 let mut wanted: Vec<&str> =
                     branches.iter().filter_map(|branch| branch_type(branch)).map(called).collect();
                 wanted.dedup();
-                let wanted = if wanted.is_empty() { "something else".to_owned() } else { wanted.join(" or ") };
-                let message = format!("{} takes {wanted}, not {}", at.name, at.node.describe());
+                let message = if typed.is_empty() && !wanted.is_empty() {
+                    format!("{} takes {}, not {}", at.name, wanted.join(" or "), at.node.describe())
+                } else {
+                    format!("{} has none of the forms that it can have", at.name)
+                };
                 let forms: Vec<String> = branches.iter().filter_map(|branch| form(branch)).collect();
                 let hint = (!forms.is_empty()).then(|| format!("it can be: {}", forms.join("; ")));
                 self.report(at, message, hint);

@@ -112,7 +112,7 @@ impl Step for Benchmark {
             .iter()
             .map(|(name, artifact)| Ok(Subject { name: name.clone(), model: load(context, artifact)? }))
             .collect::<Result<Vec<_>, StepError>>()?;
-        let before = machine(context);
+        let before = Machine::read();
         let plan = Plan {
             lengths: &config.lengths,
             batch: config.batch,
@@ -121,7 +121,9 @@ impl Step for Benchmark {
             seed: config.seed,
         };
         let series = measure(&subjects, &plan, context)?;
-        let machine = json!({"before": before, "load_after": machine(context).load});
+        let (threads, device) = (context.threads(), context.device().info());
+        let load_after = Machine::read().load;
+        let machine = json!({"before": before, "load_after": load_after, "threads": threads, "device": device});
         let results = analyse(&series, config.compare.as_deref(), config.seed)?;
         results.report(context);
         write_samples(&series, &machine, &echo, context)?;
@@ -167,10 +169,6 @@ impl Config {
         }
         found
     }
-}
-
-fn machine(context: &dyn Context) -> Machine {
-    Machine::read(context.threads(), context.device().info())
 }
 
 fn write_samples(
