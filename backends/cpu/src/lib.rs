@@ -1,1 +1,56 @@
 //! The CPU backend: candle-core for storage and matmul, our own kernels where the time goes.
+//!
+//! [`device`] gives a [`Device`] of f32, u32 and i8 (f64 is the reference backend's). Elements live in candle-core's
+//! `CpuStorage`, whose strided copies slice and join; products are those of `gemm`, the crate that candle multiplies
+//! with, whose AVX-512 kernels are switched on here for both. Everything else is loops of our own, written once and
+//! compiled for AVX-512, for AVX2 with FMA, and for the baseline (`simd.rs`).
+//!
+//! # Invariants
+//!
+//! - The same arguments give the same bits at any number of threads: threads share out independent results, whose
+//!   cuts into blocks depend on shapes alone. No sum is split between threads.
+//! - On every thread that computes, the caller's included, denormal operands count as zero and denormal results become
+//!   zero while a kernel runs (`flush.rs`). The caller's own mode is restored before a kernel returns.
+//! - A kernel never changes what another handle sees. It writes in place only where its array is the only one on its
+//!   elements.
+//! - No sum of f32 runs longer than a block; long ones are added in blocks (`reduce.rs`, `norm.rs`).
+//! - No kernel panics on the contents of its arguments: ids beyond a table and targets beyond the classes are errors.
+//! - `exp` is within 1.5 units of f32's epsilon, `tanh` within 4, `sigmoid` within 3 (`math.rs`, tested over the range).
+//!
+//! # In reading order
+//!
+//! `kernels.rs` is the surface; `storage.rs`, `parallel.rs`, `flush.rs`, `simd.rs`, `math.rs` and `strides.rs` are what
+//! all kernels stand on; the other modules are one kind of kernel each.
+
+mod kernels;
+
+mod flush;
+mod math;
+mod parallel;
+mod simd;
+mod storage;
+mod strides;
+
+mod adamw;
+mod attention;
+mod convert;
+mod elementwise;
+mod int8;
+mod matmul;
+mod movement;
+mod norm;
+mod reduce;
+mod rows;
+mod scan;
+mod softmax;
+
+use assay_tensor::{Device, TensorError};
+
+/// A device that computes on `threads` threads, the calling one included; 0 is taken as 1. With one thread no pool is
+/// started. Errors when the system refuses the threads.
+///
+/// A device's threads and memory are its own: make one and clone it.
+pub fn device(threads: usize) -> Result<Device, TensorError> {
+    let threads = parallel::Threads::new(threads)?;
+    Ok(Device::new(kernels::Cpu { threads, memory: storage::Allocator::default() }))
+}

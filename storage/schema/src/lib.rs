@@ -13,7 +13,5 @@
 mod entities;
 mod migrations;
 
-pub use entities::{
-    artifact, attempt, cache, create_statements, journal, log, metric_point, run, segment, task,
-};
+pub use entities::{artifact, attempt, cache, create_statements, journal, log, metric_point, run, segment, task};
 pub use migrations::{Migrator, known};

@@ -88,7 +88,15 @@ impl Store {
             for (output, value) in task.outputs {
                 let OutputView::Artifact { hash, name, bytes } = value else { continue };
                 let present = is_whole(&self.layout.artifact(&hash), bytes);
-                found.push(RunArtifact { ix: task.ix, address: task.address.clone(), output, hash, name, bytes, present });
+                found.push(RunArtifact {
+                    ix: task.ix,
+                    address: task.address.clone(),
+                    output,
+                    hash,
+                    name,
+                    bytes,
+                    present,
+                });
             }
         }
         Ok(found)

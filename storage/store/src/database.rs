@@ -40,7 +40,9 @@ impl Database {
         });
         let writer = writer.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))?;
         check(&writer, path, true).await?;
-        Migrator::up(&writer, None).await.map_err(StoreError::database(format!("bring `{}` up to date", path.display())))?;
+        Migrator::up(&writer, None)
+            .await
+            .map_err(StoreError::database(format!("bring `{}` up to date", path.display())))?;
         Ok(Database { reader: reader(path).await?, writer: Some(writer) })
     }
 

@@ -104,7 +104,8 @@ fn io_kind(error: &std::io::Error) -> (StoreErrorKind, &'static str) {
 const NO_SPACE: &str = "free some space on that disk, or put the store elsewhere with --home";
 const DENIED: &str = "see who owns that folder, or put the store elsewhere with --home";
 pub(crate) const NOT_A_STORE: &str = "name another folder with --home";
-const LOCKED: &str = "another process has held the store's lock for half a minute; wait for it, or see whether it hangs";
+const LOCKED: &str =
+    "another process has held the store's lock for half a minute; wait for it, or see whether it hangs";
 
 /// SQLite's result codes, <https://www.sqlite.org/rescode.html>; the low byte of an extended code is its primary code.
 fn database_kind(error: &DbErr) -> (StoreErrorKind, &'static str) {

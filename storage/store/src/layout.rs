@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use assay_core::{Epoch, RunId, TaskIx};
 
 use crate::StoreError;
+use crate::error::{NOT_A_STORE, StoreErrorKind};
 
 /// The paths of one store.
 #[derive(Debug, Clone)]
@@ -49,8 +50,18 @@ impl Layout {
         self.home.join("metrics").join(name)
     }
 
+    /// Refuses a home that is no folder.
+    pub(crate) fn check_home(&self) -> Result<(), StoreError> {
+        if self.home.exists() && !self.home.is_dir() {
+            let message = format!("`{}` is a file, not a store", self.home.display());
+            return Err(StoreError::new(StoreErrorKind::NotAStore, message, NOT_A_STORE));
+        }
+        Ok(())
+    }
+
     /// Makes the folders that are missing.
     pub(crate) fn create(&self) -> Result<(), StoreError> {
+        self.check_home()?;
         for folder in [self.home.clone(), self.home.join("artifacts"), self.home.join("metrics"), self.work()] {
             std::fs::create_dir_all(&folder).map_err(StoreError::io("make the folder", &folder))?;
         }

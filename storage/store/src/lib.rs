@@ -29,7 +29,7 @@ mod error;
 mod failure_point;
 mod layout;
 mod ledger;
-mod query;
+pub mod query;
 mod read;
 mod record;
 mod recover;
@@ -43,6 +43,7 @@ mod written;
 #[cfg(test)]
 mod tests;
 
+pub use assay_core::{Epoch, RunId, TaskIx};
 pub use assay_server::{RunStateName, TaskStateName};
 pub use error::{StoreError, StoreErrorKind};
 pub use query::{

@@ -7,9 +7,7 @@ use assay_schema::{attempt, journal, log, run, task};
 use assay_server::TaskStateName;
 use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
-use crate::{
-    AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
-};
+use crate::{AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows};
 
 impl Store {
     /// The runs, newest first.

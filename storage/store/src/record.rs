@@ -138,7 +138,8 @@ impl Batch<'_> {
     }
 
     async fn greeted(&self, ix: TaskIx, epoch: Epoch, executor: Value) -> Result<(), StoreError> {
-        self.update_attempt(ix, epoch, attempt::ActiveModel { executor: Set(Some(executor)), ..Default::default() }).await
+        self.update_attempt(ix, epoch, attempt::ActiveModel { executor: Set(Some(executor)), ..Default::default() })
+            .await
     }
 
     async fn attempt_ended(
@@ -252,8 +253,7 @@ impl Batch<'_> {
         let ix = i64::from(ix.0);
         let row = task::Entity::find_by_id((self.run, ix)).one(self.tx).await?;
         let Some(key) = row.and_then(|row| row.cache_key) else { return Ok(()) };
-        let row =
-            cache::ActiveModel { key: Set(key), run: Set(self.run), ix: Set(ix), epoch: Set(i64::from(epoch.0)) };
+        let row = cache::ActiveModel { key: Set(key), run: Set(self.run), ix: Set(ix), epoch: Set(i64::from(epoch.0)) };
         let newest = OnConflict::column(cache::Column::Key)
             .update_columns([cache::Column::Run, cache::Column::Ix, cache::Column::Epoch])
             .to_owned();

@@ -27,7 +27,8 @@ pub(crate) fn count(number: i64) -> u64 {
 }
 
 pub(crate) fn task_ix(number: i64) -> Result<TaskIx, StoreError> {
-    let small = u32::try_from(number).map_err(|_| StoreError::damaged(format!("the store has a task number {number}")))?;
+    let small =
+        u32::try_from(number).map_err(|_| StoreError::damaged(format!("the store has a task number {number}")))?;
     Ok(TaskIx(small))
 }
 
@@ -79,8 +80,9 @@ pub(crate) fn floats_of_json(value: Option<&Value>) -> Result<BTreeMap<String, f
     let Some(value) = value else { return Ok(BTreeMap::new()) };
     let object = value.as_object().ok_or_else(|| StoreError::damaged("the store has metrics that are no object"))?;
     let one = |(name, value): (&String, &Value)| {
-        let value = float_of_json(value)
-            .ok_or_else(|| StoreError::damaged(format!("the store has `{value}` as the value of the metric `{name}`")))?;
+        let value = float_of_json(value).ok_or_else(|| {
+            StoreError::damaged(format!("the store has `{value}` as the value of the metric `{name}`"))
+        })?;
         Ok((name.clone(), value))
     };
     object.iter().map(one).collect()
@@ -88,7 +90,8 @@ pub(crate) fn floats_of_json(value: Option<&Value>) -> Result<BTreeMap<String, f
 
 /// JSON that this program wrote, as the type that it wrote.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(what: &str, value: &Value) -> Result<T, StoreError> {
-    T::deserialize(value).map_err(|error| StoreError::damaged(format!("the store has {what} that cannot be read: {error}")))
+    T::deserialize(value)
+        .map_err(|error| StoreError::damaged(format!("the store has {what} that cannot be read: {error}")))
 }
 
 pub(crate) fn write<T: serde::Serialize>(what: &str, value: &T) -> Result<Value, StoreError> {

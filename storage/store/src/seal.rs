@@ -46,7 +46,8 @@ impl Store {
             series: Set(series_to_json(&sealed)),
         };
         segment::Entity::insert(row).exec_without_returning(&tx).await.map_err(failed())?;
-        let written = metric_point::Entity::delete_many().filter(of(attempt)).filter(metric_point::Column::Seq.lte(last));
+        let written =
+            metric_point::Entity::delete_many().filter(of(attempt)).filter(metric_point::Column::Seq.lte(last));
         written.exec(&tx).await.map_err(failed())?;
         tx.commit().await.map_err(failed())
     }
@@ -73,9 +74,7 @@ pub(crate) fn point(row: metric_point::Model) -> Point {
 pub(crate) fn metrics_error(error: assay_metrics::MetricsError) -> StoreError {
     use assay_metrics::MetricsError as E;
     match error {
-        E::Io { action, path, source } => {
-            StoreError::io(&format!("{action} the metric segment"), &path)(source)
-        }
+        E::Io { action, path, source } => StoreError::io(&format!("{action} the metric segment"), &path)(source),
         E::Damaged { .. } | E::Parquet { .. } => StoreError::damaged(error.to_string()),
     }
 }

@@ -161,7 +161,8 @@ async fn last_points(tx: &DatabaseTransaction, run: RunId) -> Result<Vec<LastPoi
 fn join(sealed: Vec<Curve>, tail: Vec<Point>) -> BTreeMap<String, Curve> {
     let mut curves: BTreeMap<String, Curve> = sealed.into_iter().map(|curve| (curve.name.clone(), curve)).collect();
     for point in tail {
-        let curve = curves.entry(point.name).or_insert_with_key(|name| Curve { name: name.clone(), ..Curve::default() });
+        let curve =
+            curves.entry(point.name).or_insert_with_key(|name| Curve { name: name.clone(), ..Curve::default() });
         curve.steps.push(point.step);
         curve.values.push(point.value);
     }

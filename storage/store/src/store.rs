@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::database::Database;
-use crate::error::{NOT_A_STORE, StoreErrorKind};
+use crate::error::StoreErrorKind;
 use crate::failure_point::Trap;
 use crate::layout::Layout;
 use crate::session::{Gate, Session, sweep};
@@ -48,17 +48,11 @@ impl Store {
     /// If there is no store, or one of another version.
     pub async fn open_read_only(home: &Path) -> Result<Store, StoreError> {
         let layout = Layout::new(home);
+        layout.check_home()?;
         if !layout.database().exists() {
-            let (kind, message) = if home.exists() && !home.is_dir() {
-                (StoreErrorKind::NotAStore, format!("`{}` is a file, not a store", home.display()))
-            } else {
-                (StoreErrorKind::Absent, format!("there is no store in `{}`", home.display()))
-            };
-            let hint = match kind {
-                StoreErrorKind::Absent => "`assay run` makes one; name another folder with --home",
-                _ => NOT_A_STORE,
-            };
-            return Err(StoreError::new(kind, message, hint));
+            let message = format!("there is no store in `{}`", home.display());
+            let hint = "`assay run` makes one; name another folder with --home";
+            return Err(StoreError::new(StoreErrorKind::Absent, message, hint));
         }
         let database = Database::open_read_only(&layout.database()).await?;
         Ok(Store { layout, database, session: None, trap: Trap::default() })
@@ -92,6 +86,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, StoreError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(error) => Err(StoreError::new(StoreErrorKind::Io, format!("work on the store's files failed: {error}"), "")),
+        Err(error) => {
+            Err(StoreError::new(StoreErrorKind::Io, format!("work on the store's files failed: {error}"), ""))
+        }
     }
 }

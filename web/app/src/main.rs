@@ -1,2 +1,21 @@
-//! The `assay` binary.
-fn main() {}
+//! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
+//! a run goes on in `progress`, and the tables at its end in `report`.
+//!
+//! What a person reads goes to standard error, what a program reads to standard output.
+
+mod cli;
+mod commands;
+mod progress;
+mod report;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::parse_and_run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{}: {error}", console::style("error").for_stderr().red().bold());
+            ExitCode::from(2)
+        }
+    }
+}

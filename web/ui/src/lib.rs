@@ -1,1 +1,32 @@
-//! Pages, assets and the JSON API.
+//! What is seen: the pages, their assets, and the JSON API, over one store.
+//!
+//! Every page is rendered here, on the server, and works as it stands; three small scripts add charts, live updates and
+//! the tail of a log. The way of a request is always the same: a route, a few questions to the store, a view (plain
+//! data, made by pure functions), a template or JSON.
+//!
+//! Invariants, each of them tested:
+//!
+//! - No page makes a browser ask anything of another machine: the assets are in the binary, and a Content-Security-Policy
+//!   forbids the rest.
+//! - The site only reads. No request changes the store.
+//! - Text from workflow files, logs and errors is escaped wherever it is shown, in HTML, in SVG and in charts.
+//! - No request makes it panic, and a wrong one is answered with what is wrong and what to do.
+//! - An uncertainty is shown wherever there are replicates, and none where there is one observation. Cells that the
+//!   data cannot tell apart are not ranked.
+//! - What a chart shows can also be had as a table or as JSON, and no state is told by colour alone.
+//!
+//! Reading order: `server` for the routes, `pages` (a folder each), `api`; what they share is in `load` (the questions to
+//! the store) and `views` (the pure functions). Adding a page: a folder in `pages` and a line in `server`.
+
+mod api;
+mod assets;
+mod error;
+mod load;
+mod pages;
+mod query;
+mod security;
+mod server;
+mod templates;
+mod views;
+
+pub use server::{ServeError, router, serve};

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::configs::{self, Cells};
 use crate::draft::{Draft, DraftJob, Reader};
-use crate::expand::{self, Strategy, view};
+use crate::expand::{self, MAX_TASKS, Strategy, view};
 use crate::expression::Computed;
 use crate::graph::{self, Graph};
 use crate::kind::StepKind;
@@ -72,17 +72,19 @@ struct Checker<'a> {
     kinds: Vec<Option<Arc<StepKind>>>,
     /// Per job: how others see it.
     visible: BTreeMap<&'a str, Visible>,
-    /// Per job: its strategy and its tasks' places, if it could be expanded.
+    /// Per job: its strategy without the cells and its tasks' places, if it could be expanded.
     expanded: Vec<Option<(Strategy, Vec<usize>)>>,
     tasks: Vec<Task>,
-    /// Per task: what it is to those derived from it.
-    views: Vec<minijinja::Value>,
+    /// What a task is to those derived from it, for the tasks that others are derived from.
+    views: BTreeMap<usize, minijinja::Value>,
     /// Pairs of a task and one that it needs, so far.
     edges: usize,
     /// How many values expressions may still look at.
     budget: usize,
     /// What each parameter weighs.
     weights: BTreeMap<String, usize>,
+    /// The cells of all matrices so far.
+    cells: usize,
     /// What the tasks' matrix values weigh so far.
     weight: usize,
 }
@@ -118,10 +120,11 @@ impl<'a> Checker<'a> {
             kinds,
             expanded: vec![None; draft.jobs.len()],
             tasks: Vec::new(),
-            views: Vec::new(),
+            views: BTreeMap::new(),
             edges: 0,
             budget: BUDGET,
             weights: params.iter().map(|(name, value)| (name.clone(), weight(value))).collect(),
+            cells: 0,
             weight: 0,
             params,
             log,
@@ -130,9 +133,9 @@ impl<'a> Checker<'a> {
 
     fn run(mut self) -> Option<Workflow> {
         let count = self.draft.jobs.len();
-        let strategies: Vec<_> = (0..count).map(|place| self.strategy(place)).collect();
+        let mut strategies: Vec<_> = (0..count).map(|place| self.strategy(place)).collect();
         for place in self.graph.order.clone() {
-            if let Some(strategy) = &strategies[place] {
+            if let Some(strategy) = strategies[place].take() {
                 self.expand(place, strategy);
             }
         }
@@ -191,11 +194,17 @@ impl<'a> Checker<'a> {
         let scope =
             minijinja::Value::from_pairs([("params", self.globals.params.clone()), ("env", self.globals.env.clone())]);
         let named = self.check_strategy_names(place);
-        let strategy = if named { expand::strategy(&mut self.reader(), job, &scope) } else { None };
+        let left = MAX_TASKS.saturating_sub(self.cells);
+        let strategy = if named { expand::strategy(&mut self.reader(), job, &scope, left) } else { None };
+        self.cells += strategy.iter().flat_map(|strategy| &strategy.cells).map(Vec::len).sum::<usize>();
         // What is derived from others has their axes as well, which are known only with its tasks.
         if let (true, Some(visible)) = (job.each.is_empty(), self.visible.get_mut(job.name.name.as_str())) {
             visible.axes = match &strategy {
-                Some(strategy) => Some(strategy.cells.iter().flatten().flat_map(|cell| cell.keys().cloned()).collect()),
+                Some(strategy) => {
+                    let names: BTreeSet<&String> =
+                        strategy.cells.iter().flatten().flat_map(|cell| cell.keys()).collect();
+                    Some(names.into_iter().cloned().collect())
+                }
                 None => job.matrix.as_ref().filter(|matrix| matrix.include.is_none()).map(|matrix| matrix.axis_names()),
             };
         }
@@ -203,14 +212,14 @@ impl<'a> Checker<'a> {
     }
 
     /// Makes a job's tasks, unless something stands in the way.
-    fn expand(&mut self, place: usize, strategy: &Strategy) {
+    fn expand(&mut self, place: usize, strategy: Strategy) {
         let job = &self.draft.jobs[place];
         if self.graph.all(place).any(|other| self.expanded[other].is_none()) {
             return;
         }
         let upstream: Vec<usize> = self.places(&self.graph.each[place]);
         let mut reader = Reader { source: self.source, log: self.log };
-        let Some(mut tasks) = expand::tasks(&mut reader, job, strategy, &upstream, &self.tasks, &mut self.weight)
+        let Some(mut tasks) = expand::tasks(&mut reader, job, &strategy, &upstream, &self.tasks, &mut self.weight)
         else {
             return;
         };
@@ -227,12 +236,15 @@ impl<'a> Checker<'a> {
             visible.axes = Some(axes);
         }
         let first = self.tasks.len();
+        let is_derived_from = self.graph.each.iter().any(|each| each.contains(&place));
         for task in tasks {
-            let above = task.each.and_then(|place| self.views.get(place));
-            self.views.push(minijinja::Value::from(view(&task, above)));
+            if is_derived_from {
+                let above = task.each.and_then(|above| self.views.get(&above));
+                self.views.insert(self.tasks.len(), minijinja::Value::from(view(&task, above)));
+            }
             self.tasks.push(task);
         }
-        self.expanded[place] = Some((strategy.clone(), (first..self.tasks.len()).collect()));
+        self.expanded[place] = Some((Strategy { cells: None, ..strategy }, (first..self.tasks.len()).collect()));
     }
 
     fn places(&self, jobs: &[usize]) -> Vec<usize> {
@@ -287,7 +299,7 @@ impl<'a> Checker<'a> {
 
     fn settings_of(&mut self, templates: [Option<&Template>; 3], task: usize) -> Settings {
         let task = &self.tasks[task];
-        let each = task.each.and_then(|place| self.views.get(place));
+        let each = task.each.and_then(|place| self.views.get(&place));
         let scope = self.globals.scope(task, each, BTreeMap::new());
         let mut reader = Reader { source: self.source, log: self.log };
         let filled = templates.map(|template| template.map(|template| reader.fill(template, &scope)));
@@ -313,7 +325,7 @@ impl<'a> Checker<'a> {
             Some(places) => {
                 let tasks = places.iter().map(|&place| {
                     let task = &self.tasks[place];
-                    (task, task.each.and_then(|above| self.views.get(above)))
+                    (task, task.each.and_then(|above| self.views.get(&above)))
                 });
                 let cells = Cells { tasks: tasks.collect(), unknown, params: &self.weights };
                 configs::check(&mut reader, &template, &cells, &self.globals, &mut self.budget);

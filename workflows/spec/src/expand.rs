@@ -32,8 +32,13 @@ pub(crate) struct Strategy {
     pub fail_fast: bool,
 }
 
-/// Evaluates a `strategy`. `None` if something is wrong with its cells.
-pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinja::Value) -> Option<Strategy> {
+/// Evaluates a `strategy`. `None` if something is wrong with its cells, or if there are more than `most`.
+pub(crate) fn strategy(
+    reader: &mut Reader<'_>,
+    job: &DraftJob,
+    scope: &minijinja::Value,
+    most: usize,
+) -> Option<Strategy> {
     let before = reader.log.count();
     let mut strategy = Strategy::default();
     let fill = |reader: &mut Reader<'_>, template: &Option<Template>| {
@@ -56,7 +61,7 @@ pub(crate) fn strategy(reader: &mut Reader<'_>, job: &DraftJob, scope: &minijinj
             return None;
         }
         if reader.log.count() == before {
-            strategy.cells = reader.cells(draft, &matrix);
+            strategy.cells = reader.cells(draft, &matrix, most);
         }
     }
     (reader.log.count() == before).then_some(strategy)
@@ -170,7 +175,7 @@ impl Reader<'_> {
         }
     }
 
-    fn cells(&mut self, draft: &DraftMatrix, matrix: &Matrix) -> Option<Vec<Cell>> {
+    fn cells(&mut self, draft: &DraftMatrix, matrix: &Matrix, most: usize) -> Option<Vec<Cell>> {
         let combinations = matrix.combinations();
         let Some(count) = combinations.filter(|count| *count <= MAX_CELLS) else {
             let sizes: Vec<_> = matrix.axes.iter().map(|(_, values)| values.len().to_string()).collect();
@@ -183,6 +188,11 @@ impl Reader<'_> {
             self.report(draft.span, message, "take fewer values, or split the sweep over several files".to_owned());
             return None;
         };
+        if count.saturating_add(matrix.include.len()) > most {
+            let message = format!("with the {count} cells of this matrix the file has more than {MAX_TASKS}");
+            self.report(draft.span, message, "take fewer values".to_owned());
+            return None;
+        }
         let comparisons = count.saturating_mul(matrix.include.len() + matrix.exclude.len());
         if comparisons > MAX_COMPARISONS {
             let message = format!("{count} cells are too many for so many `include` and `exclude` entries");
@@ -201,6 +211,10 @@ impl Reader<'_> {
         if cells.is_empty() {
             self.report(draft.span, "no cell is left in the matrix", "exclude less of it".to_owned());
             return None;
+        }
+        // Without `include` the cells differ, since the values of each axis do.
+        if matrix.include.is_empty() {
+            return Some(cells);
         }
         let mut seen = BTreeSet::new();
         for cell in &cells {
@@ -241,7 +255,8 @@ pub(crate) fn tasks(
     before: &[Task],
     weight: &mut usize,
 ) -> Option<Vec<Task>> {
-    let own = strategy.cells.clone().unwrap_or_else(|| vec![Cell::new()]);
+    let whole = [Cell::new()];
+    let own = strategy.cells.as_deref().unwrap_or(&whole);
     let upstream: Vec<Option<usize>> = match draft.each.is_empty() {
         true => vec![None],
         false => upstream.iter().copied().map(Some).collect(),
@@ -252,7 +267,7 @@ pub(crate) fn tasks(
         reader.report(draft.name.span, message, "take fewer values or replicates".to_owned());
         return None;
     }
-    *weight = weight.saturating_add(weight_of(&own, &upstream, strategy, before));
+    *weight = weight.saturating_add(weight_of(own, &upstream, strategy, before));
     if *weight > MAX_WEIGHT {
         let message = format!("with the tasks of `{}` the matrix values are more than {MAX_WEIGHT}", draft.name.name);
         reader.report(
@@ -272,7 +287,7 @@ pub(crate) fn tasks(
         for each in &upstream {
             let parent = each.and_then(|place| before.get(place));
             let Some((inherited, replicate)) = inherit(reader, draft, strategy, parent, replicate) else { break };
-            for cell in &own {
+            for cell in own {
                 let mut matrix = inherited.clone();
                 matrix.extend(cell.clone());
                 tasks.push(task(draft, matrix, replicate, *each, strategy));

@@ -47,6 +47,9 @@ impl Matrix {
         let mut left = most.checked_sub(self.combinations()?.checked_mul(one)?)?;
         let mut originals: Vec<Cell> = self.combined();
         originals.retain(|cell| !self.exclude.iter().any(|entry| agrees(cell, entry)));
+        if self.include.is_empty() {
+            return Some(originals);
+        }
         let mut cells = originals.clone();
         let mut added = Vec::new();
         for entry in &self.include {

@@ -20,9 +20,11 @@ struct Index<'a> {
     /// Grouped by what axes they have and whether they have a replicate; most jobs have one group.
     groups: BTreeMap<(Vec<&'a str>, bool), Vec<usize>>,
     /// Per group and shared axes: the tasks by their values there.
-    #[allow(clippy::type_complexity)]
-    by_values: BTreeMap<(usize, Vec<&'a str>, bool), BTreeMap<String, Vec<usize>>>,
+    by_values: BTreeMap<(usize, Vec<&'a str>, bool), Places>,
 }
+
+/// Tasks' places by their values on some axes.
+type Places = BTreeMap<String, Vec<usize>>;
 
 impl<'a> Index<'a> {
     fn new(tasks: &'a [Task], places: &[usize]) -> Self {
@@ -44,7 +46,7 @@ impl<'a> Index<'a> {
             let wanted = values(task, &shared, replicated);
             let tasks = self.tasks;
             let by_values = self.by_values.entry((number, shared.clone(), replicated)).or_insert_with(|| {
-                let mut by_values: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+                let mut by_values = Places::new();
                 for &place in places {
                     by_values.entry(values(&tasks[place], &shared, replicated)).or_default().push(place);
                 }

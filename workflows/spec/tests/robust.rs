@@ -118,6 +118,18 @@ fn a_matrix_of_a_million_cells_is_refused_in_little_memory() {
 }
 
 #[test]
+fn many_matrices_do_not_add_up() {
+    let numbers: String = (0..300).map(|n| format!("{n},")).collect();
+    let jobs: String = (0..100)
+        .map(|job| format!("  j{job}: {{uses: report, strategy: {{matrix: {{a: [{numbers}], b: *b}}}}}}\n"))
+        .collect();
+    let text = format!("params: {{b: &b [{numbers}]}}\njobs:\n{jobs}");
+    // The first matrix fits, and its 90,000 tasks take about 3 KiB each; no other one is built.
+    let first = examine_within(400 * MIB, &text);
+    assert!(first.contains("with the 90000 cells of this matrix the file has more than 100000"), "{first}");
+}
+
+#[test]
 fn large_values_are_not_copied_into_every_cell() {
     let numbers = |count: usize| (0..count).map(|n| format!("{n},")).collect::<String>();
     let text = format!(

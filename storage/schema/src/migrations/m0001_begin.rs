@@ -14,23 +14,19 @@ impl MigrationName for Migration {
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in [
-            runs(),
-            tasks(),
-            attempts(),
-            journal(),
-            logs(),
-            metric_points(),
-            segments(),
-            artifacts(),
-            cache(),
-        ] {
+        for table in [runs(), tasks(), attempts(), journal(), logs(), metric_points(), segments(), artifacts(), cache()]
+        {
             manager.create_table(table).await?;
         }
         let by_state = Index::create().name("idx-runs-state").table("runs").col("state").to_owned();
         manager.create_index(by_state).await?;
-        let by_address =
-            Index::create().name("idx-tasks-tasks-address").table("tasks").col("run").col("address").unique().to_owned();
+        let by_address = Index::create()
+            .name("idx-tasks-tasks-address")
+            .table("tasks")
+            .col("run")
+            .col("address")
+            .unique()
+            .to_owned();
         manager.create_index(by_address).await
     }
 
@@ -164,15 +160,8 @@ fn journal() -> TableCreateStatement {
 }
 
 fn logs() -> TableCreateStatement {
-    let columns = [
-        integer("run"),
-        integer("ix"),
-        integer("seq"),
-        integer("epoch"),
-        integer("at"),
-        string("level"),
-        text("text"),
-    ];
+    let columns =
+        [integer("run"), integer("ix"), integer("seq"), integer("epoch"), integer("at"), string("level"), text("text")];
     child("logs", &["run", "ix", "seq"], columns)
 }
 

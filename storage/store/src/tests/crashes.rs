@@ -45,7 +45,8 @@ async fn sanity_check(store: &Store) {
         assert_eq!(file.replace('/', ""), blake3::hash(&content).to_hex().to_string());
     }
     // Of all sessions only the present one has left anything.
-    let entries: BTreeSet<_> = std::fs::read_dir(store.home().join("work")).unwrap().map(|e| e.unwrap().path()).collect();
+    let entries: BTreeSet<_> =
+        std::fs::read_dir(store.home().join("work")).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(entries.len(), 2, "{entries:?}");
 }
 

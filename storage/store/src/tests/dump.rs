@@ -122,7 +122,8 @@ async fn points(store: &Store, out: &mut String) {
 }
 
 async fn artifacts_and_cache(store: &Store, out: &mut String) {
-    for row in artifact::Entity::find().order_by_asc(artifact::Column::Hash).all(store.database.reader()).await.unwrap() {
+    for row in artifact::Entity::find().order_by_asc(artifact::Column::Hash).all(store.database.reader()).await.unwrap()
+    {
         let artifact::Model { hash, name, bytes, created_at: _ } = row;
         writeln!(out, "artifact {} {name} {bytes}", &hash[..8]).unwrap();
     }

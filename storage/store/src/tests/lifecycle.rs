@@ -2,6 +2,7 @@
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_server::{Ledger, RunStateName, TaskStateName};
+use assay_spec::Output;
 
 use super::dump::dump;
 use super::story::{LENGTH, key, tell};
@@ -114,7 +115,10 @@ async fn a_batch_that_names_what_there_is_not_changes_nothing() {
         let batch = if run == 1 { batch } else { batch[1..].to_vec() };
         assert_eq!(store.record(RunId(run), batch).await.unwrap_err().to_string(), message);
     }
-    assert!(store.record(RunId(1), vec![super::story::journal(8)]).await.is_err(), "a number of the journal given twice");
+    assert!(
+        store.record(RunId(1), vec![super::story::journal(8)]).await.is_err(),
+        "a number of the journal given twice"
+    );
     assert_eq!(dump(&store).await, before);
 }
 
@@ -136,4 +140,18 @@ async fn the_server_sees_the_same_store_through_its_port() {
     let again = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
     assert!(again == workdir && std::fs::read_dir(&again).unwrap().next().is_none(), "a work folder starts empty");
     assert!(workdir.starts_with(folder.path().join("home")));
+}
+
+#[tokio::test]
+async fn the_cache_answers_with_the_latest_success() {
+    let (_folder, store) = told().await;
+    let run = store.begin(super::story::new_run()).await.unwrap();
+    let key_of_the_first = super::story::resolved(1, 'b');
+    store.record(run, vec![key_of_the_first, super::story::began(1, 1, 20)]).await.unwrap();
+    assert_eq!(store.lookup(&key('b')).await.unwrap().unwrap().run, RunId(1), "what is under way answers nothing");
+    let outputs = [("seconds".to_owned(), Output::Value(2.into()))].into();
+    store.record(run, vec![super::story::succeeded(1, 1, outputs, &[("train/loss", 1.0)], 21)]).await.unwrap();
+    let hit = store.lookup(&key('b')).await.unwrap().unwrap();
+    assert_eq!((hit.run, hit.epoch, hit.metrics["train/loss"]), (run, Epoch(1), 1.0));
+    assert_eq!(hit.outputs["seconds"], Output::Value(2.into()));
 }

@@ -74,7 +74,9 @@ impl Model {
         for (&task, &latest) in &self.latest {
             for epoch in 1..=latest {
                 let found = store.series(run, TaskIx(task), Some(Epoch(epoch)), &[], None).await.unwrap();
-                let found: BTreeMap<String, Vec<(u64, u64)>> = found.series.into_iter()
+                let found: BTreeMap<String, Vec<(u64, u64)>> = found
+                    .series
+                    .into_iter()
                     .map(|s| (s.name, s.steps.into_iter().zip(s.values.into_iter().map(f64::to_bits)).collect()))
                     .collect();
                 prop_assert_eq!(found, self.curves.get(&(task, epoch)).cloned().unwrap_or_default());
@@ -93,8 +95,12 @@ impl Model {
             let latest = self.latest.get(&task).and_then(|epoch| self.curves.get(&(task, *epoch)));
             let expected: BTreeMap<String, u64> =
                 latest.into_iter().flatten().map(|(name, points)| (name.clone(), points[points.len() - 1].1)).collect();
-            let found: BTreeMap<String, u64> =
-                last.get(&TaskIx(task)).into_iter().flatten().map(|(name, value)| (name.clone(), value.to_bits())).collect();
+            let found: BTreeMap<String, u64> = last
+                .get(&TaskIx(task))
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), value.to_bits()))
+                .collect();
             prop_assert_eq!(same_nan(found), same_nan(expected));
         }
         Ok(())

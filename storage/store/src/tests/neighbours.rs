@@ -58,8 +58,10 @@ async fn two_writers_and_a_reader_in_one_process() {
     let writing = [first, second].map(|store| tokio::spawn(async move { write_run(&store, 40).await }));
     while writing.iter().any(|task| !task.is_finished()) {
         for run in reader.runs(10, 0).await.unwrap() {
-            let (entries, series) =
-                (reader.journal(run.id).await.unwrap(), reader.series(run.id, TaskIx(0), None, &[], None).await.unwrap());
+            let (entries, series) = (
+                reader.journal(run.id).await.unwrap(),
+                reader.series(run.id, TaskIx(0), None, &[], None).await.unwrap(),
+            );
             let points = series.series.first().map_or(0, |series| series.total);
             assert!(points.is_multiple_of(10) && points >= 10 * entries.len() as u64, "a part of a batch was seen");
         }

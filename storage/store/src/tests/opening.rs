@@ -79,17 +79,26 @@ async fn what_is_no_store_is_refused_and_left_as_it_is() {
     let text = folder.path().join("text");
     std::fs::create_dir(&text).unwrap();
     std::fs::write(text.join("assay.db"), "shopping list: ".repeat(100)).unwrap();
-    insta::assert_snapshot!(refusals(&text).await, @"");
+    insta::assert_snapshot!(refusals(&text).await, @r"
+    writing: NotAStore: cannot open the database `HOME/assay.db`: file is not a database; name another folder with --home
+    reading: NotAStore: cannot open the database `HOME/assay.db`: file is not a database; name another folder with --home
+    ");
     assert!(std::fs::read_to_string(text.join("assay.db")).unwrap().starts_with("shopping list"));
 
     let other = folder.path().join("other");
     std::fs::create_dir(&other).unwrap();
     execute(&other.join("assay.db"), "create table birds (name text)").await;
-    insta::assert_snapshot!(refusals(&other).await, @"");
+    insta::assert_snapshot!(refusals(&other).await, @r"
+    writing: NotAStore: `HOME/assay.db` is a database, but not one of Assay's; name another folder with --home
+    reading: NotAStore: `HOME/assay.db` is a database, but not one of Assay's; name another folder with --home
+    ");
 
     let file = folder.path().join("file");
     std::fs::write(&file, "a file").unwrap();
-    insta::assert_snapshot!(refusals(&file).await, @"");
+    insta::assert_snapshot!(refusals(&file).await, @r"
+    writing: NotAStore: `HOME` is a file, not a store; name another folder with --home
+    reading: NotAStore: `HOME` is a file, not a store; name another folder with --home
+    ");
 }
 
 #[tokio::test]
@@ -98,7 +107,10 @@ async fn a_store_for_reading_takes_nothing() {
     let writer = Store::open(folder.path()).await.unwrap();
     let reader = Store::open_read_only(folder.path()).await.unwrap();
     let error = reader.begin(new_run()).await.unwrap_err();
-    assert_eq!((error.kind(), error.to_string().as_str()), (StoreErrorKind::ReadOnly, "the store is open for reading only"));
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (StoreErrorKind::ReadOnly, "the store is open for reading only")
+    );
     let refused = reader.database.reader().execute_unprepared("delete from runs").await;
     assert!(refused.is_err(), "the connection itself is for reading only");
     writer.begin(new_run()).await.unwrap();
@@ -114,7 +126,10 @@ async fn a_database_that_is_held_too_long_is_called_locked() {
     let other = crate::database::connect(&path, 1, |options| options.busy_timeout(Duration::from_millis(1)));
     let refused = other.await.unwrap().execute_unprepared("begin immediate").await.unwrap_err();
     let error = crate::StoreError::database("write what happened")(refused);
-    insta::assert_snapshot!(format!("{:?}: {error}", error.kind()), @"");
+    insta::assert_snapshot!(
+        format!("{:?}: {error}", error.kind()),
+        @"Locked: cannot write what happened: database is locked; another process has held the store's lock for half a minute; wait for it, or see whether it hangs"
+    );
 }
 
 #[test]
@@ -125,5 +140,10 @@ fn what_the_file_system_says_becomes_something_to_do() {
         format!("{:?}: {error}", error.kind())
     };
     let kinds = [ErrorKind::StorageFull, ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::Other];
-    insta::assert_snapshot!(kinds.map(say).join("\n"), @"");
+    insta::assert_snapshot!(kinds.map(say).join("\n"), @r"
+    NoSpace: cannot write `x/y`: no storage space; free some space on that disk, or put the store elsewhere with --home
+    Denied: cannot write `x/y`: permission denied; see who owns that folder, or put the store elsewhere with --home
+    Denied: cannot write `x/y`: read-only filesystem or storage medium; see who owns that folder, or put the store elsewhere with --home
+    Io: cannot write `x/y`: other error
+    ");
 }

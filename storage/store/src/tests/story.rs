@@ -69,11 +69,11 @@ pub(super) fn log(task: u32, epoch: u32, at: u64, text: &str) -> Record {
     Record::Logs { task: TaskIx(task), epoch: Epoch(epoch), lines: vec![line] }
 }
 
-fn resolved(task: u32, digit: char) -> Record {
+pub(super) fn resolved(task: u32, digit: char) -> Record {
     Record::Resolved { task: TaskIx(task), config: json!({"task": task}), key: key(digit) }
 }
 
-fn succeeded(task: u32, epoch: u32, outputs: Outputs, metrics: &[(&str, f64)], at: u64) -> Record {
+pub(super) fn succeeded(task: u32, epoch: u32, outputs: Outputs, metrics: &[(&str, f64)], at: u64) -> Record {
     let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     Record::Succeeded { task: TaskIx(task), epoch: Epoch(epoch), outputs, metrics, at }
 }

@@ -2,13 +2,12 @@
 
 use assay_spec::{Finding, OutputKind, StepKind};
 use schemars::{JsonSchema, SchemaGenerator};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Which dataset to make.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "dataset", rename_all = "snake_case", deny_unknown_fields)]
-#[allow(dead_code, reason = "only the schemas of these types matter")]
 enum Prepare {
     /// Nested operations on lists of digits.
     Listops(Listops),
@@ -16,8 +15,7 @@ enum Prepare {
     Text { file: String },
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[allow(dead_code)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Listops {
     /// Sequences to train on.
     train: u32,
@@ -29,9 +27,8 @@ struct Listops {
 }
 
 /// How to train.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[allow(dead_code)]
 struct Train {
     /// The dataset to learn.
     #[schemars(with = "Artifact")]
@@ -51,9 +48,8 @@ struct Train {
     note: Option<String>,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "family", rename_all = "snake_case", deny_unknown_fields)]
-#[allow(dead_code)]
 enum Model {
     /// Temporal eigenstates.
     Ten {
@@ -68,9 +64,8 @@ enum Model {
     Transformer { dim: u32, heads: u32 },
 }
 
-#[derive(Deserialize, JsonSchema, Default)]
+#[derive(Serialize, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
-#[allow(dead_code)]
 struct Optimizer {
     name: OptimizerName,
     /// Peak learning rate.
@@ -78,7 +73,7 @@ struct Optimizer {
     schedule: Option<Schedule>,
 }
 
-#[derive(Deserialize, JsonSchema, Default)]
+#[derive(Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 enum OptimizerName {
     /// Decoupled weight decay.
@@ -88,16 +83,15 @@ enum OptimizerName {
     Sgd,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Schedule {
     Cosine,
     Constant,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[allow(dead_code)]
 struct Stage {
     until_step: u32,
     max_length: u32,

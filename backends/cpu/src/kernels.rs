@@ -1,0 +1,559 @@
+//! The backend's [`Kernels`]: each method takes its operands' elements, allocates the result, and leaves the work to
+//! the module that it belongs to.
+
+use assay_tensor::{
+    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
+    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary,
+};
+use candle_core::CpuStorage;
+
+use crate::flush::Flushed;
+use crate::int8::{self, Weights};
+use crate::matmul::{Extent, Into, Matrix, products};
+use crate::movement::{Rows, copy_rows, strided};
+use crate::parallel::Threads;
+use crate::scan::Recurrence;
+use crate::storage::{Allocator, f32s, f32s_mut, i8s, storage, u32s, zeros};
+use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, simd, softmax};
+
+/// The CPU's kernels: threads, and memory that is used again.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    pub(crate) threads: Threads,
+    pub(crate) memory: Allocator,
+}
+
+impl Cpu {
+    /// A block for a result of this shape, with arbitrary contents.
+    fn take(&self, operation: &'static str, shape: &Shape) -> Result<Vec<f32>> {
+        self.memory.take(operation, shape.check_size(operation)?)
+    }
+
+    fn array(&self, elements: Vec<f32>, shape: &Shape) -> Array {
+        self.memory.array(elements, shape)
+    }
+
+    /// A movement of elements to `shape`, whichever their type: `strides` say where in `x` each is read.
+    fn moved(&self, operation: &'static str, x: &Array, shape: &Shape, strides: &[usize]) -> Result<Array> {
+        let length = shape.check_size(operation)?;
+        let (threads, dims) = (&self.threads, shape.dims());
+        let moved = match storage(operation, x)? {
+            CpuStorage::F32(x) => {
+                let mut y = self.memory.take(operation, length)?;
+                strided(threads, x, dims, strides, &mut y);
+                CpuStorage::F32(y)
+            }
+            CpuStorage::U32(x) => {
+                let mut y = zeros(operation, length)?;
+                strided(threads, x, dims, strides, &mut y);
+                CpuStorage::U32(y)
+            }
+            CpuStorage::U8(x) => {
+                let mut y = zeros(operation, length)?;
+                strided(threads, x, dims, strides, &mut y);
+                CpuStorage::U8(y)
+            }
+            _ => return Err(no_type(operation, x.dtype)),
+        };
+        Ok(self.memory.wrap(moved, shape, x.dtype))
+    }
+
+    /// Storage for elements of this type, with arbitrary contents.
+    fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<CpuStorage> {
+        let length = shape.check_size(operation)?;
+        match dtype {
+            DType::F32 => Ok(CpuStorage::F32(self.memory.take(operation, length)?)),
+            DType::U32 => Ok(CpuStorage::U32(zeros(operation, length)?)),
+            DType::I8 => Ok(CpuStorage::U8(zeros(operation, length)?)),
+            DType::F64 => Err(no_type(operation, dtype)),
+        }
+    }
+
+    /// A row-wise operation with one operand: `work` gets x, the width of a row, and y.
+    fn by_rows(
+        &self,
+        operation: &'static str,
+        x: &Array,
+        work: impl Fn(&Threads, &[f32], usize, &mut [f32]),
+    ) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let mut y = self.take(operation, &x.shape)?;
+        if !y.is_empty() {
+            work(&self.threads, f32s(operation, x)?, x.shape.last(), &mut y);
+        }
+        Ok(self.array(y, &x.shape))
+    }
+}
+
+/// The refusal of a type that the backend does not hold.
+pub(crate) fn no_type(operation: &'static str, dtype: DType) -> TensorError {
+    TensorError::new(operation, format!("the cpu backend holds no {dtype}"))
+        .hint("use f32, or the reference backend for f64")
+}
+
+impl Kernels for Cpu {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: "cpu".to_owned(),
+            description: format!("{}, candle-core and gemm", simd::processor()),
+            threads: self.threads.count(),
+            dtypes: vec![DType::F32, DType::U32, DType::I8],
+            features: simd::features(),
+        }
+    }
+
+    fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
+        if data.len() != shape.check_size("upload")? {
+            return Err(TensorError::new("upload", format!("there are {} elements", data.len())).shapes([shape]));
+        }
+        let dtype = data.dtype();
+        let held = match data {
+            HostData::F32(v) => CpuStorage::F32(v),
+            HostData::U32(v) => CpuStorage::U32(v),
+            HostData::I8(v) => CpuStorage::U8(v.into_iter().map(|x| x as u8).collect()),
+            HostData::F64(_) => return Err(no_type("upload", DType::F64)),
+        };
+        Ok(self.memory.wrap(held, shape, dtype))
+    }
+
+    fn download(&self, x: &Array) -> Result<HostData> {
+        match storage("download", x)? {
+            CpuStorage::F32(v) => Ok(HostData::F32(v.clone())),
+            CpuStorage::U32(v) => Ok(HostData::U32(v.clone())),
+            CpuStorage::U8(v) => Ok(HostData::I8(v.iter().map(|&x| x as i8).collect())),
+            _ => Err(no_type("download", x.dtype)),
+        }
+    }
+
+    fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
+        let mut held = self.empty("full", shape, dtype)?;
+        match &mut held {
+            CpuStorage::F32(v) => v.fill(value as f32),
+            CpuStorage::U32(v) => v.fill(value as u32),
+            CpuStorage::U8(v) => v.fill(value as i8 as u8),
+            _ => return Err(no_type("full", dtype)),
+        }
+        Ok(self.memory.wrap(held, shape, dtype))
+    }
+
+    fn cast(&self, x: &Array, dtype: DType) -> Result<Array> {
+        if x.dtype == dtype {
+            return Ok(x.clone());
+        }
+        let mut held = self.empty("cast", &x.shape, dtype)?;
+        convert::convert(storage("cast", x)?, &mut held).ok_or_else(|| no_type("cast", dtype))?;
+        Ok(self.memory.wrap(held, &x.shape, dtype))
+    }
+
+    fn unary(&self, op: Unary, x: &Array) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let mut y = self.take(op.name(), &x.shape)?;
+        elementwise::unary(&self.threads, op, f32s(op.name(), x)?, &mut y);
+        Ok(self.array(y, &x.shape))
+    }
+
+    fn binary(&self, op: Binary, a: &Array, b: &Array) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = op.name();
+        let shape = Shape::broadcast(name, &a.shape, &b.shape)?;
+        let mut y = self.take(name, &shape)?;
+        let (in_a, in_b) = (a.shape.broadcast_strides(&shape), b.shape.broadcast_strides(&shape));
+        let (a, b) = ((f32s(name, a)?, &in_a[..]), (f32s(name, b)?, &in_b[..]));
+        elementwise::binary(&self.threads, op, shape.dims(), a, b, &mut y);
+        Ok(self.array(y, &shape))
+    }
+
+    fn reduce(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = op.name();
+        let shape = x.shape.reduced(axes, true);
+        let mut value: Option<Array> = None;
+        for dims in reduce::groups(x.dims(), axes) {
+            let rest = Shape::from([dims[0], dims[2]]);
+            let mut y = self.take(name, &rest)?;
+            reduce::middle(&self.threads, op, f32s(name, value.as_ref().unwrap_or(x))?, dims, &mut y);
+            if op == Reduce::Mean {
+                reduce::divide(&mut y, dims[1]);
+            }
+            value = Some(self.array(y, &rest));
+        }
+        Ok(value.unwrap_or_else(|| x.clone()).viewed(&shape))
+    }
+
+    fn matmul(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = "matmul";
+        let wrong = || TensorError::new(name, "both sides need two axes at least").shapes([&a.shape, &b.shape]);
+        let [batch_a @ .., ra, ca] = a.dims() else { return Err(wrong()) };
+        let [batch_b @ .., rb, cb] = b.dims() else { return Err(wrong()) };
+        let (m, k) = if trans_a { (*ca, *ra) } else { (*ra, *ca) };
+        let n = if trans_b { *rb } else { *cb };
+        let (batch_a, batch_b) = (Shape::from(batch_a), Shape::from(batch_b));
+        let batch = Shape::broadcast(name, &batch_a, &batch_b)?;
+        let shape = Shape::from([batch.dims(), &[m, n]].concat());
+        let mut y = self.take(name, &shape)?;
+        let (x, w) = (f32s(name, a)?, f32s(name, b)?);
+        // Rows of several products with one right side are the rows of one product.
+        if batch_b.numel() == 1 && batch_a == batch && !trans_a {
+            let extent = Extent { m: m * batch.numel(), n, k };
+            let operands = |_| (Matrix::new(x, *ca), Matrix::new(w, *cb).transposed_if(trans_b));
+            products(&self.threads, 1, extent, operands, &mut y, Into::Write);
+            return Ok(self.array(y, &shape));
+        }
+        let (from_a, from_b) = (offsets(&batch_a, &batch), offsets(&batch_b, &batch));
+        let operands = |i: usize| {
+            let a = Matrix::new(&x[from_a[i] * ra * ca..], *ca).transposed_if(trans_a);
+            (a, Matrix::new(&w[from_b[i] * rb * cb..], *cb).transposed_if(trans_b))
+        };
+        products(&self.threads, batch.numel(), Extent { m, n, k }, operands, &mut y, Into::Write);
+        Ok(self.array(y, &shape))
+    }
+
+    fn permute(&self, x: &Array, axes: &[usize]) -> Result<Array> {
+        let strides = x.shape.strides();
+        let shape: Vec<usize> = axes.iter().map(|&axis| x.dims()[axis]).collect();
+        let strides: Vec<usize> = axes.iter().map(|&axis| strides[axis]).collect();
+        self.moved("permute", x, &shape.into(), &strides)
+    }
+
+    fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
+        if &x.shape == shape {
+            return Ok(x.clone());
+        }
+        self.moved("broadcast", x, shape, &x.shape.broadcast_strides(shape))
+    }
+
+    fn slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
+        let shape = x.shape.with(axis, length);
+        let mut held = self.empty("slice", &shape, x.dtype)?;
+        let inner: usize = x.dims()[axis + 1..].iter().product();
+        let outer: usize = x.dims()[..axis].iter().product();
+        let source = Rows { start: start * inner, stride: x.dims()[axis] * inner };
+        let target = Rows { start: 0, stride: length * inner };
+        copy_rows("slice", (storage("slice", x)?, source), (&mut held, target), outer, length * inner)?;
+        Ok(self.memory.wrap(held, shape, x.dtype))
+    }
+
+    fn concat(&self, xs: &[&Array], axis: usize) -> Result<Array> {
+        let Some(first) = xs.first() else {
+            return Err(TensorError::new("concat", "there is nothing to join"));
+        };
+        let shape = first.shape.with(axis, xs.iter().map(|x| x.dims()[axis]).sum());
+        let mut held = self.empty("concat", &shape, first.dtype)?;
+        let inner: usize = first.dims()[axis + 1..].iter().product();
+        let outer: usize = first.dims()[..axis].iter().product();
+        let stride = shape.dims()[axis] * inner;
+        let mut start = 0;
+        for x in xs {
+            let width = x.dims()[axis] * inner;
+            let source = Rows { start: 0, stride: width };
+            copy_rows("concat", (storage("concat", x)?, source), (&mut held, Rows { start, stride }), outer, width)?;
+            start += width;
+        }
+        Ok(self.memory.wrap(held, shape, first.dtype))
+    }
+
+    fn gather_rows(&self, table: &Array, ids: &Array) -> Result<Array> {
+        let name = "rows";
+        let width = table.shape.last();
+        let list = u32s(name, ids)?;
+        rows::check(name, list, table.shape.rows(), &table.shape)?;
+        let shape = Shape::from([ids.dims(), &[width]].concat());
+        let mut held = self.empty(name, &shape, table.dtype)?;
+        match (storage(name, table)?, &mut held) {
+            (CpuStorage::F32(table), CpuStorage::F32(y)) => rows::gather_f32(&self.threads, table, list, width, y),
+            (CpuStorage::U32(table), CpuStorage::U32(y)) => rows::gather(table, list, width, y),
+            (CpuStorage::U8(table), CpuStorage::U8(y)) => rows::gather(table, list, width, y),
+            _ => return Err(no_type(name, table.dtype)),
+        }
+        Ok(self.memory.wrap(held, shape, table.dtype))
+    }
+
+    fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = "scatter_add_rows";
+        let (list, shape) = (u32s(name, ids)?, Shape::from([rows, x.shape.last()]));
+        rows::check(name, list, rows, &x.shape)?;
+        let mut y = self.memory.zeroed(name, shape.check_size(name)?)?;
+        rows::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), &mut y);
+        Ok(self.array(y, &shape))
+    }
+
+    fn accumulate(&self, mut sum: Array, x: &Array) -> Result<Array> {
+        let _flushed = Flushed::here();
+        if sum.shape == x.shape
+            && let Some(total) = f32s_mut(&mut sum)
+        {
+            elementwise::add_to(&self.threads, f32s("accumulate", x)?, total);
+            return Ok(sum);
+        }
+        self.binary(Binary::Add, &sum, x)
+    }
+
+    fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let mut dx = self.take(op.name(), &grad.shape)?;
+        elementwise::unary_backward(&self.threads, op, f32s(op.name(), saved)?, f32s(op.name(), grad)?, &mut dx);
+        Ok(self.array(dx, &grad.shape))
+    }
+
+    fn softmax(&self, x: &Array) -> Result<Array> {
+        self.by_rows("softmax", x, softmax::softmax)
+    }
+
+    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        let g = f32s("softmax", grad)?;
+        self.by_rows("softmax", y, |threads, y, d, dx| softmax::softmax_backward(threads, y, g, d, dx))
+    }
+
+    fn log_softmax(&self, x: &Array) -> Result<Array> {
+        self.by_rows("log_softmax", x, softmax::log_softmax)
+    }
+
+    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        let g = f32s("log_softmax", grad)?;
+        self.by_rows("log_softmax", y, |threads, y, d, dx| softmax::log_softmax_backward(threads, y, g, d, dx))
+    }
+
+    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
+        let _flushed = Flushed::here();
+        let name = "layer_norm";
+        let count = Shape::from(x.shape.rows());
+        let (mut y, mut mean, mut rstd) =
+            (self.take(name, &x.shape)?, self.take(name, &count)?, self.take(name, &count)?);
+        if !y.is_empty() {
+            let affine = (f32s(name, gain)?, f32s(name, bias)?);
+            norm::forward(&self.threads, f32s(name, x)?, affine, eps, (&mut y, &mut mean, &mut rstd));
+        }
+        Ok(LayerNorm { y: self.array(y, &x.shape), mean: self.array(mean, &count), rstd: self.array(rstd, &count) })
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: &Array,
+        gain: &Array,
+        mean: &Array,
+        rstd: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        let _flushed = Flushed::here();
+        let name = "layer_norm";
+        let d = gain.numel();
+        let blocks = x.shape.rows().div_ceil(norm::BLOCK);
+        let (mut dx, mut parts) = (self.take(name, &x.shape)?, self.memory.zeroed(name, blocks * 2 * d)?);
+        let mut sums = vec![0.0; 2 * d];
+        if !dx.is_empty() {
+            let saved = norm::Saved {
+                x: f32s(name, x)?,
+                gain: f32s(name, gain)?,
+                mean: f32s(name, mean)?,
+                rstd: f32s(name, rstd)?,
+            };
+            norm::backward(&self.threads, saved, f32s(name, grad)?, &mut dx, &mut parts);
+            scan::over_sequences(&parts, &mut sums);
+        }
+        let dbias = sums.split_off(d);
+        Ok(LayerNormGradient {
+            x: self.array(dx, &x.shape),
+            gain: self.array(sums, &gain.shape),
+            bias: self.array(dbias, &gain.shape),
+        })
+    }
+
+    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
+        let _flushed = Flushed::here();
+        let name = "cross_entropy";
+        let (list, classes) = (u32s(name, targets)?, logits.shape.last());
+        rows::check(name, list, classes, &logits.shape)?;
+        let (mut loss, mut lse) = (self.take(name, &targets.shape)?, self.take(name, &targets.shape)?);
+        let operands = (f32s(name, logits)?, list);
+        softmax::cross_entropy(&self.threads, operands, smoothing, classes, (&mut loss, &mut lse));
+        Ok((self.array(loss, &targets.shape), self.array(lse, &targets.shape)))
+    }
+
+    fn cross_entropy_backward(
+        &self,
+        logits: &Array,
+        targets: &Array,
+        lse: &Array,
+        grad: &Array,
+        smoothing: f64,
+    ) -> Result<Array> {
+        let name = "cross_entropy";
+        let (list, lse, g) = (u32s(name, targets)?, f32s(name, lse)?, f32s(name, grad)?);
+        rows::check(name, list, logits.shape.last(), &logits.shape)?;
+        self.by_rows(name, logits, |threads, x, d, dx| {
+            softmax::cross_entropy_backward(threads, (x, list, lse), g, smoothing, d, dx);
+        })
+    }
+
+    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = "linear";
+        let [n, k] = *weight.dims() else {
+            return Err(TensorError::new(name, "the weight should be [N, K]").shapes([&weight.shape]));
+        };
+        let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
+        let mut y = self.take(name, &shape)?;
+        let into = match bias {
+            Some(bias) if n > 0 => {
+                let bias = f32s(name, bias)?;
+                y.chunks_exact_mut(n).for_each(|row| row.copy_from_slice(bias));
+                Into::Add
+            }
+            _ => Into::Write,
+        };
+        let (x, w) = (Matrix::new(f32s(name, x)?, k), Matrix::new(f32s(name, weight)?, k).transposed());
+        products(&self.threads, 1, Extent { m: shape.rows(), n, k }, |_| (x, w), &mut y, into);
+        Ok(self.array(y, &shape))
+    }
+
+    fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = "linear_int8";
+        let (n, k) = (scale.numel(), q.shape.last());
+        if k > int8::WIDEST {
+            return Err(TensorError::new(name, format!("rows of {k} weights would overflow their sums"))
+                .shapes([&q.shape])
+                .hint(format!("{} is the limit; split the layer", int8::WIDEST)));
+        }
+        let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
+        let mut y = self.take(name, &shape)?;
+        let weights = Weights { q: i8s(name, q)?, scale: f32s(name, scale)?, k };
+        int8::linear(&self.threads, f32s(name, x)?, weights, &mut y);
+        Ok(self.array(y, &shape))
+    }
+
+    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+        let _flushed = Flushed::here();
+        let name = "attention";
+        let (call, queries) = call(q, k, options)?;
+        let (mut out, mut lse) = (self.take(name, &q.shape)?, self.take(name, &queries)?);
+        let operands = [f32s(name, q)?, f32s(name, k)?, f32s(name, v)?];
+        attention::forward(&self.threads, call, operands, &mut out, &mut lse);
+        Ok((self.array(out, &q.shape), self.array(lse, &queries)))
+    }
+
+    fn attention_backward(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        out: &Array,
+        lse: &Array,
+        grad: &Array,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        let _flushed = Flushed::here();
+        let name = "attention";
+        let (call, _) = call(q, k, options)?;
+        let (mut dq, mut dk, mut dv) =
+            (self.take(name, &q.shape)?, self.take(name, &k.shape)?, self.take(name, &v.shape)?);
+        let saved = attention::Saved {
+            q: f32s(name, q)?,
+            k: f32s(name, k)?,
+            v: f32s(name, v)?,
+            out: f32s(name, out)?,
+            lse: f32s(name, lse)?,
+            grad: f32s(name, grad)?,
+        };
+        attention::backward(&self.threads, call, saved, [&mut dq, &mut dk, &mut dv]);
+        Ok(AttentionGradient { q: self.array(dq, &q.shape), k: self.array(dk, &k.shape), v: self.array(dv, &v.shape) })
+    }
+
+    fn diagonal_scan(&self, args: Scan<'_, Array>) -> Result<(Array, Array)> {
+        let _flushed = Flushed::here();
+        let name = "diagonal_scan";
+        let shape = &args.input_re.shape;
+        let (mut re, mut im) = (self.take(name, shape)?, self.take(name, shape)?);
+        let input_im = args.input_im.map(|x| f32s(name, x)).transpose()?;
+        let input = (f32s(name, args.input_re)?, input_im);
+        scan::forward(&self.threads, recurrence(&args)?, input, (&mut re, &mut im));
+        Ok((self.array(re, shape), self.array(im, shape)))
+    }
+
+    fn diagonal_scan_backward(
+        &self,
+        args: Scan<'_, Array>,
+        states: (&Array, &Array),
+        grad: (Option<&Array>, Option<&Array>),
+    ) -> Result<ScanGradient> {
+        let _flushed = Flushed::here();
+        let name = "diagonal_scan";
+        let (shape, carry, decay) = (&args.input_re.shape, &args.carry_re.shape, &args.decay_re.shape);
+        let (mut re, mut im) = (self.take(name, shape)?, self.take(name, shape)?);
+        let zeroed = || self.memory.zeroed(name, carry.numel());
+        let mut sums = [zeroed()?, zeroed()?, zeroed()?, zeroed()?];
+        let grad_re = grad.0.map(|x| f32s(name, x)).transpose()?;
+        let grad_im = grad.1.map(|x| f32s(name, x)).transpose()?;
+        let states = (f32s(name, states.0)?, f32s(name, states.1)?);
+        let out = scan::Gradients { input: (&mut re, &mut im), sums: sums.each_mut().map(Vec::as_mut_slice) };
+        scan::backward(&self.threads, recurrence(&args)?, args.segment, states, (grad_re, grad_im), out);
+        let [decay_re, decay_im, carry_re, carry_im] = sums;
+        let over = |parts: &[f32]| {
+            let mut total = vec![0.0; decay.numel()];
+            scan::over_sequences(parts, &mut total);
+            self.array(total, decay)
+        };
+        Ok(ScanGradient {
+            decay: (over(&decay_re), over(&decay_im)),
+            input: (self.array(re, shape), self.array(im, shape)),
+            carry: (self.array(carry_re, carry), self.array(carry_im, carry)),
+        })
+    }
+
+    fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
+        let _flushed = Flushed::here();
+        let name = "adamw";
+        let g = f32s(name, grad)?;
+        for array in [&mut *param, &mut *m, &mut *v] {
+            // What others hold on to is copied first, so that they keep what they had.
+            if f32s_mut(array).is_none() {
+                let copy = f32s(name, array)?.to_vec();
+                *array = self.array(copy, &array.shape);
+            }
+        }
+        if let (Some(param), Some(m), Some(v)) = (f32s_mut(param), f32s_mut(m), f32s_mut(v)) {
+            adamw::update(&self.threads, args, [param, m, v], g);
+        }
+        Ok(())
+    }
+}
+
+/// For each product of the broadcast batch, which product of this operand it reads.
+fn offsets(shape: &Shape, batch: &Shape) -> Vec<usize> {
+    let strides = shape.broadcast_strides(batch);
+    let place = |mut flat: usize| {
+        let mut at = 0;
+        for axis in (0..strides.len()).rev() {
+            at += flat % batch.dims()[axis] * strides[axis];
+            flat /= batch.dims()[axis];
+        }
+        at
+    };
+    (0..batch.numel()).map(place).collect()
+}
+
+/// The shape of a call of attention, and that of what there is one of a query.
+fn call(q: &Array, k: &Array, options: AttentionOptions) -> Result<(attention::Attention, Shape)> {
+    let ([b, h, tq, d], [_, _, tk, _]) = (q.dims(), k.dims()) else {
+        return Err(TensorError::new("attention", "operands should be [B, H, T, Dh]").shapes([&q.shape, &k.shape]));
+    };
+    if *tk == 0 || (options.causal && tq > tk) {
+        return Err(TensorError::new("attention", "some query sees no key").shapes([&q.shape, &k.shape]));
+    }
+    Ok((attention::Attention { heads: b * h, tq: *tq, tk: *tk, d: *d, options }, Shape::from([*b, *h, *tq])))
+}
+
+/// The arguments that both directions of the scan share.
+fn recurrence<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
+    let name = "diagonal_scan";
+    let [b, t, k] = *args.input_re.dims() else {
+        return Err(TensorError::new(name, "the input should be [B, T, K]").shapes([&args.input_re.shape]));
+    };
+    Ok(Recurrence {
+        extent: scan::Extent { b, t, k },
+        decay: (f32s(name, args.decay_re)?, f32s(name, args.decay_im)?),
+        carry: (f32s(name, args.carry_re)?, f32s(name, args.carry_im)?),
+    })
+}

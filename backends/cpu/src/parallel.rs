@@ -1,0 +1,156 @@
+//! The device's threads, and how work is split over them: over independent outputs, never over a reduction.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use assay_tensor::{Result, TensorError};
+
+use crate::flush::flush_thread;
+
+/// A part should take this long at least, in nanoseconds: waking a thread costs 10 to 30 thousand.
+const GRAIN: f64 = 40_000.0;
+
+/// The calling thread, and a pool of the others.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    count: usize,
+    pool: Option<rayon::ThreadPool>,
+}
+
+impl Threads {
+    /// `count` threads, the caller's included; 0 is taken as 1.
+    pub(crate) fn new(count: usize) -> Result<Threads> {
+        let count = count.max(1);
+        if count == 1 {
+            return Ok(Threads { count, pool: None });
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(count - 1)
+            .thread_name(|i| format!("assay-cpu-{}", i + 1))
+            .start_handler(|_| flush_thread())
+            .build()
+            .map_err(|error| {
+                TensorError::new("device", format!("cannot start {count} compute threads: {error}"))
+                    .hint("ask for fewer threads")
+            })?;
+        Ok(Threads { count, pool: Some(pool) })
+    }
+
+    /// How many threads compute.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Calls `part` for ranges that together cover `0..items`, on several threads if the whole is worth it. `cost` is
+    /// the rough time of one item in nanoseconds. Ranges start at multiples of `align`.
+    ///
+    /// What `part` computes for an item must not depend on the range that it is called with: that is what makes
+    /// results independent of the number of threads.
+    pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
+        let worth = (items as f64 * cost / GRAIN) as usize;
+        let parts = self.count.min(worth).min(items.div_ceil(align));
+        let Some(pool) = self.pool.as_ref().filter(|_| parts > 1) else {
+            if items > 0 {
+                part(0..items);
+            }
+            return;
+        };
+        let bound = |i: usize| (items * i / parts).next_multiple_of(align).min(items);
+        // The caller takes the first part itself, so that only the others are woken.
+        pool.in_place_scope(|scope| {
+            for i in 1..parts {
+                let (part, range) = (&part, bound(i)..bound(i + 1));
+                if !range.is_empty() {
+                    scope.spawn(move |_| part(range));
+                }
+            }
+            part(0..bound(1));
+        });
+    }
+
+    /// [`Threads::split`] over the rows of several outputs at once: `outputs` are slices and the widths of their rows,
+    /// and `part` gets the rows of each that belong to its range. A last row may be shorter than the others.
+    pub(crate) fn rows<const N: usize>(
+        &self,
+        items: usize,
+        cost: f64,
+        outputs: [(&mut [f32], usize); N],
+        part: impl Fn(Range<usize>, [&mut [f32]; N]) + Sync,
+    ) {
+        let shared = outputs.map(|(slice, width)| (Disjoint::new(slice), width));
+        self.split(items, 1, cost, |range| {
+            let parts = shared.each_ref().map(|(slice, width)| {
+                let bound = |row: usize| (row * width).min(slice.length);
+                // SAFETY: `split` gives disjoint ranges of rows, and rows do not overlap.
+                unsafe { slice.part(bound(range.start)..bound(range.end)) }
+            });
+            part(range, parts);
+        });
+    }
+}
+
+/// A slice that several threads write disjoint parts of.
+pub(crate) struct Disjoint<'a, T> {
+    start: *mut T,
+    length: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: the parts that threads take are disjoint, which `part` asks its callers for.
+unsafe impl<T: Send> Send for Disjoint<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Disjoint<'a, T> {
+        Disjoint { start: slice.as_mut_ptr(), length: slice.len(), borrow: PhantomData }
+    }
+
+    /// The elements of `range`, which is checked against the slice.
+    ///
+    /// # Safety
+    ///
+    /// No two threads may hold parts that overlap, and neither may one thread.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.length, "part {range:?} of {}", self.length);
+        // SAFETY: the range is inside the slice that this was made of, which is borrowed mutably for 'a; the caller
+        // keeps parts apart.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_every_item_once() {
+        for (threads, items, align) in [(1, 7, 1), (2, 1000, 16), (3, 1001, 16), (4, 3, 1), (2, 0, 1), (5, 33, 32)] {
+            let threads = Threads::new(threads).unwrap();
+            let mut seen = vec![0u8; items];
+            let shared = Disjoint::new(&mut seen);
+            threads.split(items, align, 1e9, |range| {
+                assert!(range.start % align == 0);
+                // SAFETY: `split` gives disjoint ranges.
+                unsafe { shared.part(range) }.iter_mut().for_each(|s| *s += 1);
+            });
+            assert!(seen.iter().all(|&s| s == 1));
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn pool_threads_flush_denormals() {
+        let threads = Threads::new(2).unwrap();
+        let mut out = vec![1f32; 2];
+        let shared = Disjoint::new(&mut out);
+        let _flushed = crate::flush::Flushed::here();
+        threads.split(2, 1, 1e9, |range| {
+            // SAFETY: `split` gives disjoint ranges.
+            let out = unsafe { shared.part(range) };
+            out.fill(std::hint::black_box(1e-39f32) * std::hint::black_box(1.0));
+        });
+        assert_eq!(out, [0.0, 0.0]);
+    }
+}

@@ -1,0 +1,145 @@
+//! One loop, compiled for each instruction set, chosen when it runs.
+
+/// Declares functions whose bodies are compiled three times: for AVX-512, for AVX2 with FMA, and for the baseline. The
+/// best that the machine has is taken at run time. A function may have one type parameter, for the operation that it
+/// applies; whatever such an operation calls must be `#[inline(always)]`, or it would stay at the baseline.
+///
+/// The bodies fix the order of every sum themselves (the compiler may not change it), and use `mul_add`, which rounds
+/// once everywhere; so the choice of instruction set does not change a bit of a result.
+macro_rules! simd {
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident$(<$op:ident: $bound:path>)?($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
+        $(#[$doc])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name$(<$op: $bound>)?($($arg: $type),*) $(-> $result)? {
+            #[inline(always)]
+            fn portable$(<$op: $bound>)?($($arg: $type),*) $(-> $result)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+                fn avx512$(<$op: $bound>)?($($arg: $type),*) $(-> $result)? { portable($($arg),*) }
+
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2$(<$op: $bound>)?($($arg: $type),*) $(-> $result)? { portable($($arg),*) }
+
+                match $crate::simd::level() {
+                    // SAFETY: the machine has these instruction sets; `level` has asked it.
+                    $crate::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::simd::Level::Baseline => {}
+                }
+            }
+            portable($($arg),*)
+        }
+    )*};
+}
+pub(crate) use simd;
+
+/// The instruction sets that loops are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// What the target always has.
+    Baseline,
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// The best that this machine has. Detection is cached by the standard library.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn level() -> Level {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match (avx2, avx512) {
+        (true, true) => Level::Avx512,
+        (true, false) => Level::Avx2,
+        _ => Level::Baseline,
+    }
+}
+
+/// The best that this machine has.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn level() -> Level {
+    Level::Baseline
+}
+
+/// The processor's name, as it gives it, and its architecture where it gives none.
+pub(crate) fn processor() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
+            let leaves = (0x8000_0002..=0x8000_0004).map(|leaf| __cpuid(leaf));
+            let bytes: Vec<u8> =
+                leaves.flat_map(|l| [l.eax, l.ebx, l.ecx, l.edx]).flat_map(u32::to_le_bytes).collect();
+            let name = String::from_utf8_lossy(&bytes).replace('\0', "");
+            if !name.trim().is_empty() {
+                return name.split_whitespace().collect::<Vec<_>>().join(" ");
+            }
+        }
+    }
+    std::env::consts::ARCH.to_owned()
+}
+
+/// The names of what is used, for people.
+pub(crate) fn features() -> Vec<String> {
+    let mut names = Vec::new();
+    match level() {
+        Level::Baseline => {}
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => names.extend(["avx2".to_owned(), "fma".to_owned()]),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => names.extend(["avx512".to_owned(), "fma".to_owned()]),
+    }
+    #[cfg(target_arch = "x86_64")]
+    if crate::int8::has_vnni() {
+        names.push("avx512_vnni".to_owned());
+    }
+    names
+}
+
+/// The number of partial sums of a row reduction: a vector of the widest instruction set.
+pub(crate) const LANES: usize = 16;
+
+/// The sum of partial results in a fixed order: halves are added until one is left.
+#[inline(always)]
+pub(crate) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = f(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// A reduction of `f(i)` for i in 0..n: lane i mod 16 takes element i, then the lanes are folded.
+#[inline(always)]
+pub(crate) fn reduce(n: usize, start: f32, f: impl Fn(usize) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [start; LANES];
+    let whole = n / LANES * LANES;
+    for first in (0..whole).step_by(LANES) {
+        for lane in 0..LANES {
+            lanes[lane] = join(lanes[lane], f(first + lane));
+        }
+    }
+    for i in whole..n {
+        lanes[i - whole] = join(lanes[i - whole], f(i));
+    }
+    fold(lanes, join)
+}
+
+/// The sum of `f(i)` for i in 0..n, see [`reduce`].
+#[inline(always)]
+pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+    reduce(n, 0.0, f, |a, b| a + b)
+}

@@ -1,0 +1,225 @@
+//! What an [`Array`] of this backend points to: candle-core's CPU storage, whose memory is used again.
+//!
+//! | type | candle's storage |
+//! |---|---|
+//! | f32 | `CpuStorage::F32` |
+//! | u32 | `CpuStorage::U32` |
+//! | i8 | `CpuStorage::U8`, the same bits: candle has no signed bytes |
+//!
+//! A training step asks for the same sizes again and again, and the operating system hands out fresh pages for each
+//! large block: their page faults cost more than the arithmetic. So large blocks of f32 are kept when their last
+//! array is dropped, and handed out again to whoever asks for exactly as many elements.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use assay_tensor::{Array, DType, Result, Shape, TensorError};
+use candle_core::CpuStorage;
+
+/// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
+const SMALLEST: usize = 8 * 1024;
+/// The most elements that are kept (1 GiB). What comes beyond makes the memory forget all that it has.
+const LARGEST_TOTAL: usize = 256 * 1024 * 1024;
+/// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
+const LARGE: usize = 64 * 1024 * 1024;
+
+/// Dropped blocks by their number of elements.
+#[derive(Default)]
+pub(crate) struct Memory {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    blocks: BTreeMap<usize, Vec<Vec<f32>>>,
+    total: usize,
+}
+
+impl Memory {
+    /// A block of `length` elements with arbitrary contents.
+    fn take(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
+        if length >= SMALLEST {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(block) = kept.blocks.get_mut(&length).and_then(Vec::pop) {
+                kept.total -= length;
+                return Ok(block);
+            }
+        }
+        zeros(operation, length)
+    }
+
+    fn give(&self, block: Vec<f32>) {
+        let length = block.len();
+        if length < SMALLEST || length > LARGEST_TOTAL {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.total + length > LARGEST_TOTAL {
+            *kept = Kept::default();
+        }
+        kept.total += length;
+        kept.blocks.entry(length).or_default().push(block);
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "Memory({} elements kept)", kept.total)
+    }
+}
+
+/// Zeroed elements. Pages are not touched before they are used.
+pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) -> Result<Vec<T>> {
+    if length >= LARGE {
+        // `vec!` ends the process when there is no memory, so that is asked for first.
+        let mut probe: Vec<T> = Vec::new();
+        probe.try_reserve_exact(length).map_err(|_| {
+            TensorError::new(operation, format!("there is no memory for {length} elements"))
+                .hint("use a smaller batch, model or sequence")
+        })?;
+    }
+    Ok(vec![T::default(); length])
+}
+
+/// The elements of an array, which return to the memory when the last array that shares them is dropped.
+struct Buffer {
+    storage: CpuStorage,
+    memory: Arc<Memory>,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let CpuStorage::F32(block) = std::mem::replace(&mut self.storage, CpuStorage::U8(Vec::new())) {
+            self.memory.give(block);
+        }
+    }
+}
+
+/// Makes arrays of a device's memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Allocator(Arc<Memory>);
+
+impl Allocator {
+    /// Elements with arbitrary contents: every one of them must be written.
+    pub(crate) fn take(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
+        self.0.take(operation, length)
+    }
+
+    /// Elements that are 0.
+    pub(crate) fn zeroed(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
+        let mut block = self.0.take(operation, length)?;
+        block.fill(0.0);
+        Ok(block)
+    }
+
+    /// An array of these f32 elements.
+    pub(crate) fn array(&self, elements: Vec<f32>, shape: impl Into<Shape>) -> Array {
+        self.wrap(CpuStorage::F32(elements), shape, DType::F32)
+    }
+
+    /// An array around candle's storage.
+    pub(crate) fn wrap(&self, storage: CpuStorage, shape: impl Into<Shape>, dtype: DType) -> Array {
+        Array::new(Buffer { storage, memory: self.0.clone() }, shape, dtype)
+    }
+}
+
+/// Candle's storage of an array, as long as the array's shape says.
+pub(crate) fn storage<'a>(operation: &'static str, x: &'a Array) -> Result<&'a CpuStorage> {
+    let Some(Buffer { storage, .. }) = x.buffer.downcast_ref::<Buffer>() else {
+        return Err(TensorError::new(operation, "the array belongs to another backend")
+            .shapes([&x.shape])
+            .hint("move it with to_device()"));
+    };
+    let length = match storage {
+        CpuStorage::F32(v) => v.len(),
+        CpuStorage::U32(v) => v.len(),
+        CpuStorage::U8(v) => v.len(),
+        _ => 0,
+    };
+    match length == x.numel() {
+        true => Ok(storage),
+        false => Err(TensorError::new(operation, format!("the array holds {length} elements")).shapes([&x.shape])),
+    }
+}
+
+/// The elements of an f32 array.
+pub(crate) fn f32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [f32]> {
+    match storage(operation, x)? {
+        CpuStorage::F32(v) => Ok(v),
+        _ => Err(wrong_type(operation, x, DType::F32)),
+    }
+}
+
+/// The elements of a u32 array.
+pub(crate) fn u32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u32]> {
+    match storage(operation, x)? {
+        CpuStorage::U32(v) => Ok(v),
+        _ => Err(wrong_type(operation, x, DType::U32)),
+    }
+}
+
+/// The elements of an i8 array, each in the bits of a u8.
+pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]> {
+    match storage(operation, x)? {
+        CpuStorage::U8(v) => Ok(v),
+        _ => Err(wrong_type(operation, x, DType::I8)),
+    }
+}
+
+/// The elements of an f32 array for change in place: only where nothing else holds on to them.
+pub(crate) fn f32s_mut(x: &mut Array) -> Option<&mut [f32]> {
+    let length = x.numel();
+    let buffer: &mut (dyn Any + Send + Sync) = Arc::get_mut(&mut x.buffer)?;
+    match &mut buffer.downcast_mut::<Buffer>()?.storage {
+        CpuStorage::F32(v) if v.len() == length => Some(v),
+        _ => None,
+    }
+}
+
+fn wrong_type(operation: &'static str, x: &Array, wanted: DType) -> TensorError {
+    TensorError::new(operation, format!("needs elements of type {wanted}, not {}", x.dtype)).shapes([&x.shape])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_blocks_are_used_again_and_small_ones_are_not() {
+        let memory = Allocator::default();
+        let first = memory.take("test", SMALLEST).unwrap();
+        let place = first.as_ptr();
+        drop(memory.array(first, SMALLEST));
+        assert!(memory.take("test", SMALLEST + 1).unwrap().as_ptr() != place);
+        assert_eq!(memory.take("test", SMALLEST).unwrap().as_ptr(), place);
+        drop(memory.array(vec![1.0], 1));
+        assert_eq!(memory.0.kept.lock().unwrap().total, 0);
+    }
+
+    #[test]
+    fn shared_elements_cannot_be_changed() {
+        let memory = Allocator::default();
+        let mut x = memory.array(vec![1.0, 2.0], 2);
+        let other = x.clone();
+        assert!(f32s_mut(&mut x).is_none());
+        drop(other);
+        assert!(f32s_mut(&mut x).is_some());
+    }
+
+    #[test]
+    fn foreign_arrays_and_wrong_types_are_refused() {
+        let memory = Allocator::default();
+        assert!(f32s("add", &Array::new(vec![0f32], 1, DType::F32)).is_err());
+        let ids = memory.wrap(CpuStorage::U32(vec![1]), 1, DType::U32);
+        assert!(f32s("add", &ids).is_err() && i8s("add", &ids).is_err() && u32s("add", &ids).is_ok());
+        assert!(u32s("add", &Array { shape: Shape::from(2), ..ids }).is_err());
+    }
+
+    #[test]
+    fn memory_that_does_not_exist_is_an_error() {
+        assert!(zeros::<f32>("full", isize::MAX as usize / 8).is_err());
+    }
+}

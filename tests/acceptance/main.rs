@@ -1,0 +1,9 @@
+//! The real binary, driven as a user drives it.
+
+mod cache;
+mod commands;
+mod determinism;
+mod failures;
+mod interruption;
+mod quickstart;
+mod support;

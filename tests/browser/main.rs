@@ -1,0 +1,225 @@
+//! The site in a real browser: Chromium without a screen, driven through chromedriver. Pictures of every page, for people
+//! to look at, are left in cargo's folder for temporary files of tests.
+
+mod site;
+mod webdriver;
+
+#[path = "../../web/ui/tests/fixture/mod.rs"]
+mod fixture;
+
+use std::path::Path;
+
+use fixture::Live;
+use serde_json::{Value, json};
+use site::Site;
+use webdriver::Browser;
+
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+
+const CURVES: &str = "document.querySelectorAll('#curves .scatterlayer .trace').length >= 7";
+const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heatmaplayer image').length === 1";
+
+/// Name, path, and what must have been drawn.
+const PAGES: &[(&str, &str, &str)] = &[
+    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 3"),
+    ("run", "/runs/1", CURVES),
+    ("run-live", "/runs/3", "document.querySelectorAll('#curves .scatterlayer .trace').length >= 1"),
+    ("run-hostile", "/runs/2", "document.querySelectorAll('#curves .scatterlayer .trace').length >= 1"),
+    ("task", "/runs/1/tasks/1", "document.querySelectorAll('#curves .scatterlayer .trace').length === 1"),
+    ("sweep-hostile", "/runs/2/sweep", HEAT_MAP),
+    ("task-hostile", "/runs/2/tasks/0", "document.querySelectorAll('#curves .scatterlayer .trace').length === 1"),
+    ("task-waiting", "/runs/3/tasks/4", "document.querySelector('#curves.empty')"),
+    ("sweep", "/runs/1/sweep", HEAT_MAP),
+    ("sweep-line", "/runs/1/sweep?y=-", "document.querySelectorAll('#sweep .errorbar').length === 3"),
+    ("sweep-single", "/runs/1/sweep?x=-&y=-", "document.querySelector('.single .figure')"),
+    ("api", "/api", "document.querySelectorAll('tbody tr').length > 10"),
+    ("error", "/runs/99", "document.querySelector('.notice .what')"),
+];
+
+const RANGE: &str = "document.getElementById('curves')._fullLayout.xaxis.range";
+
+/// The middle of the plotting area of a chart, and its size, after scrolling it into view.
+fn plot(browser: &Browser, id: &str) -> (i64, i64, i64, i64) {
+    let area = browser.run(&format!(
+        "const drag = document.querySelector('#{id} .nsewdrag'); drag.scrollIntoView({{block: 'center'}});
+         const box = drag.getBoundingClientRect();
+         return [box.x + box.width / 2, box.y + box.height / 2, box.width, box.height].map(Math.round);"
+    ));
+    let [x, y, width, height] = [0, 1, 2, 3].map(|at| area[at].as_i64().unwrap());
+    (x, y, width, height)
+}
+
+#[test]
+fn every_page_is_well_in_both_themes_and_both_widths() {
+    let (site, browser) = (Site::start(), Browser::start());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut grounds = Vec::new();
+    for theme in ["light", "dark"] {
+        for (width, height) in [(1280, 900), (390, 844)] {
+            browser.appear(theme, width, height);
+            for (name, path, drawn) in PAGES {
+                browser.open(&site.page(path));
+                browser.wait(name, drawn);
+                let wide = browser.run("return document.documentElement.scrollWidth");
+                assert!(wide.as_u64().unwrap() <= u64::from(width), "{name} is {wide} wide at {width}");
+                let unnamed = "return [...document.querySelectorAll('[data-figure], select, input, svg[role]')]
+                    .filter((e) => !e.getAttribute('aria-label') && !e.closest('label')).map((e) => e.outerHTML.slice(0, 80))";
+                assert_eq!(browser.run(unnamed), json!([]), "{name}");
+                browser.screenshot(folder, &format!("{name}-{theme}-{width}"));
+                if *name == "error" {
+                    // The browser itself writes that the page was not found; nothing else may be there.
+                    assert!(browser.console().iter().all(|line| line.contains("404")));
+                }
+                site.is_content(&browser);
+            }
+            grounds.push(browser.run("return getComputedStyle(document.documentElement).backgroundColor"));
+        }
+    }
+    assert_eq!(grounds[0], grounds[1]);
+    assert_ne!(grounds[0], grounds[2]);
+}
+
+#[test]
+fn curves_can_be_hovered_zoomed_and_told_apart() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs/1"));
+    browser.wait("the curves", CURVES);
+    let (x, y, width, _) = plot(&browser, "curves");
+    browser.run("document.getElementById('curves').on('plotly_hover', (e) => { window.hovered = e.points.length; })");
+    // Somewhere on this way lies a line.
+    let way: Vec<(i64, i64)> = (-20..20).map(|step| (x, y + 8 * step)).collect();
+    browser.point(&way, false);
+    browser.wait("an event of the hover", "window.hovered");
+    let label = "[...document.querySelectorAll('#curves .hovertext')].map((e) => e.textContent).join(' ')";
+    for at in (-160..160).step_by(6) {
+        browser.point(&[(x + 3, y + at), (x, y + at)], false);
+        if browser.run(&format!("return {label}")) != json!("") {
+            break;
+        }
+    }
+    let text = browser.wait("a label", label).as_str().unwrap().to_owned();
+    assert!(text.contains("step") && text.contains("over 2 replicates"), "{text}");
+
+    let before = browser.run(&format!("return {RANGE}"));
+    browser.point(&[(x - width / 8, y - 60), (x, y), (x + width / 8, y + 60)], true);
+    let zoomed = browser.wait("a zoom", &format!("JSON.stringify({RANGE}) !== '{before}' && {RANGE}"));
+    let span = |range: &Value| range[1].as_f64().unwrap() - range[0].as_f64().unwrap();
+    assert!(span(&zoomed) < span(&before) / 2.0, "{before} became {zoomed}");
+    site.is_content(&browser);
+}
+
+#[test]
+fn charts_follow_the_theme_while_they_are_open() {
+    let (site, browser) = (Site::start(), Browser::start());
+    let ink = "getComputedStyle(document.querySelector('#sweep .xtick text')).fill";
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs/1/sweep"));
+    browser.wait("the heat map", HEAT_MAP);
+    let light = browser.run(&format!("return {ink}"));
+    browser.appear("dark", 1280, 900);
+    let dark = browser.wait("dark ink", &format!("{ink} !== {light} && {ink}"));
+    assert_ne!(light, dark);
+    site.is_content(&browser);
+}
+
+#[test]
+fn a_page_follows_its_run_and_stops_when_it_ends() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("dark", 1280, 900);
+    browser.open(&site.page("/runs/3"));
+    let points = "Math.max(...document.getElementById('curves').data.map((trace) => trace.x.length))";
+    browser.wait("the curves", &format!("document.querySelector('#curves.js-plotly-plot') && {points} === 40"));
+    browser.run(&format!("Plotly.relayout('curves', {{'xaxis.range': [0, 100]}}); window.kept = {RANGE}"));
+    site.change(async |store| Live::grow(store, 40..90).await);
+    browser.wait("more points", &format!("{points} === 90"));
+    assert_eq!(browser.run(&format!("return {RANGE}")), json!([0, 100]), "the reader's zoom was lost");
+
+    let task = site.page(&format!("/runs/3/tasks/{}", Live::TASK.0));
+    browser.open(&task);
+    browser.wait("the log", "document.querySelector('#log').textContent.includes('live step 89')");
+    site.change(async |store| Live::grow(store, 90..120).await);
+    browser.wait("more of the log", "document.querySelector('#log').textContent.includes('live step 119')");
+    browser.run("document.querySelector('.levels [value=info]').click()");
+    let shown = "return [...document.querySelectorAll('#log li')].filter((li) => li.offsetHeight > 0).length";
+    assert_eq!(browser.run(shown), json!(0), "the filter of the levels");
+
+    browser.open(&site.page("/runs/3"));
+    browser.wait("that it is live", "document.querySelector('#live').textContent.includes('live')");
+    site.change(async |store| Live::end(store).await);
+    browser.wait("the end", "document.querySelector('#head').dataset.live === 'no'");
+    browser.wait("its state", "document.querySelector('#head .badge').textContent.includes('cancelled')");
+    assert_eq!(browser.run("return document.querySelector('#live').textContent"), json!(""));
+    site.is_content(&browser);
+    // Several rounds later nobody has asked again.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let again: Vec<String> = browser.requests().into_iter().filter(|request| request.ends_with("/runs/3")).collect();
+    assert_eq!(again, [] as [&str; 0]);
+}
+
+#[test]
+fn the_axes_of_a_sweep_can_be_chosen() {
+    let (site, browser) = (Site::start(), Browser::start());
+    let title = "document.querySelector('#sweep .xtitle').textContent";
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs/1/sweep"));
+    browser.wait("the heat map", HEAT_MAP);
+    assert_eq!(browser.run(&format!("return {title}")), json!("states"));
+    browser.run("window.same = true; document.getElementById('s-y').focus()");
+    let choose = |id: &str, value: &str| {
+        browser.run(&format!(
+            "const select = document.getElementById('{id}'); select.value = '{value}';
+             select.dispatchEvent(new Event('change', {{bubbles: true}}))"
+        ))
+    };
+    choose("s-y", "states");
+    choose("s-x", "chunk");
+    browser.wait("the other axis", &format!("{title} === 'chunk'"));
+    browser.wait("the table", "document.querySelector('#sweep-table th').textContent.includes('chunk')");
+    assert_eq!(
+        browser.run("return [window.same, new URLSearchParams(location.search).get('x')]"),
+        json!([true, "chunk"])
+    );
+
+    choose("s-metric", "latency/median");
+    browser.wait("the other metric", "document.querySelector('h1').textContent.includes('latency/median')");
+    choose("s-y", "-");
+    browser.wait("error bars", "document.querySelectorAll('#sweep .errorbar').length > 0");
+    let (x, y, ..) = plot(&browser, "sweep");
+    browser.point(&[(x, y), (x + 1, y)], false);
+    site.is_content(&browser);
+
+    browser.open(&site.page("/runs/1/sweep"));
+    browser.wait("the heat map", HEAT_MAP);
+    let (x, y, ..) = plot(&browser, "sweep");
+    browser.point(&[(x, y - 30), (x, y - 29)], false);
+    let label =
+        "document.querySelector('#sweep .hovertext') && document.querySelector('#sweep .hovertext').textContent";
+    let text = browser.wait("a label", label).as_str().unwrap().to_owned();
+    assert!(text.contains("states = 32") && text.contains("#1 ") && text.contains("#2 "), "{text}");
+}
+
+#[test]
+fn a_reader_without_a_mouse_or_without_scripts_is_served() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs/1"));
+    browser.press(&[TAB]);
+    let focused =
+        "document.activeElement.className === 'skip' && document.activeElement.getBoundingClientRect().top >= 0";
+    browser.wait("the link to the content", focused);
+    browser.press(&[ENTER]);
+    browser.wait("the content", "document.activeElement.id === 'main'");
+    browser.run("document.querySelector('a.cell').focus()");
+    browser.press(&[ENTER]);
+    browser.wait("the task", "location.pathname === '/runs/1/tasks/0'");
+
+    browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true}));
+    browser.open(&site.page("/runs/1/sweep?x=chunk&y=states"));
+    browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": false}));
+    let table = browser.run("return document.querySelector('#sweep-table table').textContent").to_string();
+    assert!(table.contains("±"), "{table}");
+    let button = "return getComputedStyle(document.querySelector('.apply')).display !== 'none'";
+    assert_eq!(browser.run(button), json!(true), "the button that sends the form");
+}

@@ -1,0 +1,66 @@
+//! The site of a fixture store on a port of its own, and what the tests ask of every page.
+
+use std::net::SocketAddr;
+
+use assay_store::Store;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use crate::fixture;
+use crate::webdriver::Browser;
+
+/// A running server. Dropping it ends it.
+pub struct Site {
+    runtime: Runtime,
+    store: Store,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    _home: tempfile::TempDir,
+}
+
+impl Site {
+    /// Fills a store and serves it.
+    pub fn start() -> Site {
+        let runtime = Runtime::new().unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let (store, address, stop) = runtime.block_on(async {
+            let store = Store::open(&home.path().join("store")).await.unwrap();
+            fixture::fill(&store, home.path()).await;
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (stop, stopped) = oneshot::channel();
+            let served = Store::open(&home.path().join("store")).await.unwrap();
+            tokio::spawn(assay_ui::serve(served, fixture::kinds(), listener, async {
+                let _ = stopped.await;
+            }));
+            (store, address, stop)
+        });
+        Site { runtime, store, address, stop: Some(stop), _home: home }
+    }
+
+    /// The address of a page.
+    pub fn page(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Changes the store while the server runs.
+    pub fn change(&self, change: impl AsyncFnOnce(&Store)) {
+        self.runtime.block_on(change(&self.store));
+    }
+
+    /// That the page asked nobody but this server, and that the console has nothing to say.
+    pub fn is_content(&self, browser: &Browser) {
+        let origin = self.page("/");
+        for request in browser.requests() {
+            let local = request.starts_with(&origin) || ["data:", "blob:"].iter().any(|kind| request.starts_with(kind));
+            assert!(local, "the page asked for {request}");
+        }
+        assert_eq!(browser.console(), [] as [&str; 0]);
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+}

@@ -1,0 +1,5 @@
+//! The shape of the repository as tests: the layers, the sizes, the words that must and must not be there.
+
+mod documents;
+mod layers;
+mod sources;

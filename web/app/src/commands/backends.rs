@@ -1,0 +1,48 @@
+//! `assay backends`: what this machine can run. Each executor is started and greeted, so that what is listed works.
+
+use std::process::ExitCode;
+
+use assay_host::{ExecutorCommand, Limits, greet};
+use assay_protocol::{Failure, Hello};
+use serde_json::json;
+
+use crate::cli::CommandError;
+use crate::report::table;
+
+pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
+    let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
+    let built_in: Vec<&str> = assay_native::backends().iter().map(|backend| backend.name).collect();
+    let mut commands = Vec::new();
+    for name in &built_in {
+        commands.push(ExecutorCommand::find(name, &built_in, &own)?);
+    }
+    commands.extend(ExecutorCommand::discover(&own));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let greetings: Vec<(ExecutorCommand, Result<Hello, Failure>)> = runtime.block_on(async {
+        let mut greetings = Vec::new();
+        for command in commands {
+            let hello = greet(&command, &Limits::default()).await;
+            greetings.push((command, hello));
+        }
+        greetings
+    });
+    if as_json { print_json(&greetings)? } else { print(&greetings)? }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(greetings: &[(ExecutorCommand, Result<Hello, Failure>)]) -> Result<(), CommandError> {
+    let head = ["backend", "device", "details"].map(str::to_owned);
+    let rows = greetings.iter().map(|(command, greeting)| match greeting {
+        Ok(hello) => vec![command.backend.clone(), hello.device.name.clone(), hello.device.details.join(", ")],
+        Err(failure) => vec![command.backend.clone(), "not available".to_owned(), failure.message.clone()],
+    });
+    super::print_out(&table(&head, &rows.collect::<Vec<_>>()))
+}
+
+fn print_json(greetings: &[(ExecutorCommand, Result<Hello, Failure>)]) -> Result<(), CommandError> {
+    let backends = greetings.iter().map(|(command, greeting)| match greeting {
+        Ok(hello) => json!({ "backend": command.backend, "program": command.program, "hello": hello }),
+        Err(failure) => json!({ "backend": command.backend, "program": command.program, "failure": failure }),
+    });
+    super::print_json(&json!({ "backends": backends.collect::<Vec<_>>() }))
+}

@@ -1,0 +1,115 @@
+//! `assay plan`: what would run and what is cached. Starts nothing, and writes nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use assay_server::Ledger;
+use assay_spec::{Outputs, Workflow};
+use assay_store::Store;
+use serde_json::json;
+
+use crate::cli::{CommandError, PlanArgs};
+use crate::report::table;
+
+/// What is known of a task before anything runs.
+enum Prospect {
+    /// The cache has its result.
+    Cached(Outputs),
+    /// It would run.
+    Runs,
+    /// It would run, or be cached, depending on what the tasks before it come to.
+    Depends,
+    /// Its config cannot be resolved.
+    Invalid(String),
+}
+
+pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
+    let (_, workflow) = super::read_workflow(&args.file, &args.params)?;
+    // Where there is no store yet, nothing is cached, and none is made only to say so.
+    let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
+    let prospects = prospects(&workflow, store.as_ref()).await?;
+    let invalid = prospects.iter().any(|prospect| matches!(prospect, Prospect::Invalid(_)));
+    if args.json {
+        super::print_json(&as_json(&workflow, &prospects))?;
+    } else {
+        print(&workflow, &prospects)?;
+    }
+    Ok(if invalid { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
+    let mut known: BTreeMap<usize, Outputs> = BTreeMap::new();
+    let mut prospects = Vec::new();
+    for (ix, task) in workflow.tasks.iter().enumerate() {
+        let prospect = if task.needs.iter().all(|need| known.contains_key(need)) {
+            match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
+                Err(error) => Prospect::Invalid(error.to_string()),
+                Ok(step) => match store {
+                    Some(store) => match store.lookup(&step.key).await? {
+                        Some(result) => Prospect::Cached(result.outputs),
+                        None => Prospect::Runs,
+                    },
+                    None => Prospect::Runs,
+                },
+            }
+        } else {
+            Prospect::Depends
+        };
+        if let Prospect::Cached(outputs) = &prospect {
+            known.insert(ix, outputs.clone());
+        }
+        prospects.push(prospect);
+    }
+    Ok(prospects)
+}
+
+fn word(prospect: &Prospect) -> &'static str {
+    match prospect {
+        Prospect::Cached(_) => "cached",
+        Prospect::Runs => "runs",
+        Prospect::Depends => "runs, unless what it needs comes out as before",
+        Prospect::Invalid(_) => "INVALID",
+    }
+}
+
+fn resources(task: &assay_spec::Task) -> String {
+    let one = |r: &assay_spec::Resource| {
+        let memory = r.memory.map(|bytes| format!(" {}", assay_statistics::format::bytes(bytes as f64)));
+        let alone = if r.exclusive { " alone" } else { "" };
+        format!("{} x{}{}{alone}", r.backend, r.cpus, memory.unwrap_or_default())
+    };
+    task.resources.iter().map(one).collect::<Vec<_>>().join(" | ")
+}
+
+fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError> {
+    let head = ["task", "step", "needs", "would"].map(str::to_owned);
+    let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
+        .map(|(task, p)| vec![task.address.clone(), task.kind.clone(), resources(task), word(p).to_owned()])
+        .collect();
+    super::print_out(&table(&head, &rows))?;
+    let cached = prospects.iter().filter(|p| matches!(p, Prospect::Cached(_))).count();
+    eprintln!("\n{} tasks, {cached} of them cached", prospects.len());
+    for (task, prospect) in std::iter::zip(&workflow.tasks, prospects) {
+        if let Prospect::Invalid(message) = prospect {
+            eprintln!("{}: {message}", task.address);
+        }
+    }
+    Ok(())
+}
+
+fn as_json(workflow: &Workflow, prospects: &[Prospect]) -> serde_json::Value {
+    let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
+        let (would, error) = match prospect {
+            Prospect::Cached(_) => ("cached", None),
+            Prospect::Runs => ("run", None),
+            Prospect::Depends => ("depends", None),
+            Prospect::Invalid(message) => ("invalid", Some(message)),
+        };
+        json!({
+            "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
+            "resources": resources(task), "would": would, "error": error,
+        })
+    });
+    json!({ "workflow": workflow.name, "tasks": tasks.collect::<Vec<_>>() })
+}

@@ -1,0 +1,119 @@
+//! `assay run`: an orchestrator and a worker in this process, and every attempt in an executor process of its own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use assay_core::Capacity;
+use assay_host::ExecutorCommand;
+use assay_server::{RunReport, RunStateName, Submission, WorkerLink, execute};
+use assay_spec::Workflow;
+use assay_store::Store;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::cli::{CommandError, RunArgs};
+use crate::progress::{self, Board, Row};
+use crate::report;
+
+/// Exit code of a run that a person stopped, as shells have it for SIGINT.
+const INTERRUPTED: u8 = 130;
+
+pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
+    let (source, workflow) = super::read_workflow(&args.file, &args.params)?;
+    let store = Store::open(home).await?;
+    for lost in store.recover().await? {
+        eprintln!("run {} ({}) ended without a word; what it finished is kept", lost.run, lost.name);
+    }
+
+    let (link, node) = embedded_worker(&workflow)?;
+    let (cancel, cancelled) = mpsc::channel(1);
+    tokio::spawn(watch_for_interrupt(cancel));
+    let (watch, events) = mpsc::unbounded_channel();
+    let display = tokio::spawn(progress::show(board(&workflow), events, args.json));
+
+    let submission = Submission {
+        file: args.file.display().to_string(),
+        source,
+        machine: serde_json::to_value(assay_steps::Machine::read())?,
+        version: version(),
+        workflow,
+    };
+    let ledger = Arc::new(store);
+    let result = execute(ledger.clone(), submission, vec![link], cancelled, watch).await;
+    // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
+    let _ = node.await;
+    let _ = display.await;
+    let report = result?;
+    if args.json {
+        super::print_json(&report::json(&report))?;
+    } else {
+        eprint!("{}", report::text(&report, &super::kinds(), home));
+    }
+    Ok(exit_code(&report))
+}
+
+fn exit_code(report: &RunReport) -> ExitCode {
+    match report.state {
+        RunStateName::Succeeded => ExitCode::SUCCESS,
+        RunStateName::Cancelled => ExitCode::from(INTERRUPTED),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// A node in this process: its link, and its life.
+fn embedded_worker(workflow: &Workflow) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+    let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
+    let built_in: Vec<&str> = assay_native::backends().iter().map(|backend| backend.name).collect();
+    let find = move |backend: &str| ExecutorCommand::find(backend, &built_in, &own);
+    // Only backends that some task asks for are looked up.
+    let wanted: BTreeSet<&str> =
+        workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
+    // A step that goes too far is ended by us, with words, before the kernel ends it without.
+    let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
+    let capacity = Capacity {
+        name: "here".to_owned(),
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        memory,
+        backends: wanted.into_iter().filter(|backend| find(backend).is_ok()).map(str::to_owned).collect(),
+    };
+    let (to, to_worker) = mpsc::channel(64);
+    let (to_server, from) = mpsc::channel(1024);
+    let node = tokio::spawn(assay_worker::run(Arc::new(find), memory, to_worker, to_server));
+    Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
+}
+
+/// The first Ctrl-C (or SIGTERM) cancels the run; the second one ends this process at once.
+async fn watch_for_interrupt(cancel: mpsc::Sender<()>) {
+    let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else { return };
+    for press in 1.. {
+        tokio::select! {
+            pressed = tokio::signal::ctrl_c() => if pressed.is_err() { return },
+            _ = terminate.recv() => {}
+        }
+        if press > 1 {
+            // The executors die with this process: the kernel kills them.
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        eprintln!("stopping; press Ctrl-C again to stop at once");
+        let _ = cancel.send(()).await;
+    }
+}
+
+fn board(workflow: &Workflow) -> Board {
+    let jobs: Vec<String> = workflow.jobs.iter().map(|job| job.name.clone()).collect();
+    let rows = workflow.tasks.iter().map(|task| {
+        let job = jobs.iter().position(|name| *name == task.job).unwrap_or(0);
+        Row::new(job, task.address.clone())
+    });
+    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs }
+}
+
+/// Assay's version, with the commit that it was built from where that is known.
+fn version() -> String {
+    match option_env!("ASSAY_COMMIT") {
+        Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        _ => env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}

@@ -1,0 +1,182 @@
+//! The live tree: a line for each job, and under it a line for each cell that is under way or failed.
+
+use std::time::Duration;
+
+use assay_server::TaskStateName;
+use console::{Style, measure_text_width, truncate_str};
+
+use super::{Board, Row};
+
+/// Cells of one bar.
+const BAR: usize = 20;
+
+/// The tree as lines of at most `width` columns, at most `height` of them.
+pub fn render(board: &Board, elapsed: Duration, width: usize, height: usize) -> Vec<String> {
+    let bold = Style::new().for_stderr().bold();
+    let dim = Style::new().for_stderr().dim();
+    let run = board.run.map(|run| format!("run {run}")).unwrap_or_default();
+    let mut lines = vec![format!("{}  {}  {}", bold.apply_to(&board.name), dim.apply_to(run), clock(elapsed))];
+    let column = board.jobs.iter().map(|name| measure_text_width(name)).max().unwrap_or(0);
+    for (job, name) in board.jobs.iter().enumerate() {
+        let rows: Vec<&Row> = board.rows.iter().filter(|row| row.job == job).collect();
+        lines.push(job_line(name, column, &rows));
+        let shown: Vec<&&Row> = rows.iter().filter(|row| worth_a_line(row)).collect();
+        for (i, row) in shown.iter().enumerate() {
+            let branch = if i + 1 == shown.len() { "└" } else { "├" };
+            lines.push(format!("  {} {}", dim.apply_to(branch), cell_line(row, elapsed)));
+        }
+    }
+    if lines.len() > height {
+        let hidden = lines.len() - (height - 1);
+        lines.truncate(height - 1);
+        lines.push(format!("  … {hidden} more lines; `assay server` shows them all"));
+    }
+    lines.into_iter().map(|line| truncate_str(&line, width.max(20), "…").into_owned()).collect()
+}
+
+fn worth_a_line(row: &&Row) -> bool {
+    matches!(row.state, TaskStateName::Running | TaskStateName::BackingOff | TaskStateName::Failed)
+}
+
+/// A job: how many of its cells are done, and what the others do.
+fn job_line(name: &str, column: usize, rows: &[&Row]) -> String {
+    let count = |states: &[TaskStateName]| rows.iter().filter(|row| states.contains(&row.state)).count();
+    let cached = count(&[TaskStateName::Cached]);
+    let failed = count(&[TaskStateName::Failed]);
+    let done = count(&[TaskStateName::Succeeded]) + cached;
+    let left_out = count(&[TaskStateName::Skipped, TaskStateName::Cancelled]);
+    let fraction = if rows.is_empty() { 0.0 } else { done as f64 / rows.len() as f64 };
+    let mut notes = Vec::new();
+    for (n, word) in [
+        (cached, "cached"),
+        (count(&[TaskStateName::Running]), "running"),
+        (count(&[TaskStateName::BackingOff]), "to be tried again"),
+        (failed, "failed"),
+        (left_out, "left out"),
+    ] {
+        if n > 0 {
+            notes.push(format!("{n} {word}"));
+        }
+    }
+    let glyph = if failed > 0 {
+        Style::new().for_stderr().red().apply_to("✗")
+    } else if done == rows.len() {
+        Style::new().for_stderr().green().apply_to("✓")
+    } else {
+        Style::new().for_stderr().dim().apply_to("·")
+    };
+    let padding = " ".repeat(column.saturating_sub(measure_text_width(name)));
+    format!("{glyph} {name}{padding}  {} {done}/{}  {}", bar(fraction), rows.len(), notes.join(", "))
+}
+
+/// A cell under way, or one that failed.
+fn cell_line(row: &Row, elapsed: Duration) -> String {
+    match row.state {
+        TaskStateName::Failed => {
+            format!("{} {}", row.address, Style::new().for_stderr().red().apply_to(&row.detail))
+        }
+        TaskStateName::BackingOff => format!("{} {}", row.address, row.detail),
+        _ => {
+            let Some(progress) = &row.progress else {
+                let since = row.began.map_or(String::new(), |began| clock(elapsed.saturating_sub(began)));
+                return format!("{}  {since}", row.address);
+            };
+            let mut text = row.address.clone();
+            match progress.total {
+                Some(total) if total > 0 => {
+                    let fraction = progress.done as f64 / total as f64;
+                    text += &format!("  {} {}/{total} {}", bar(fraction), progress.done, progress.unit);
+                }
+                _ => text += &format!("  {} {}", progress.done, progress.unit),
+            }
+            if let Some(rate) = row.rate() {
+                text += &format!("  {}/s", three_digits(rate));
+            }
+            if let Some(seconds) = row.remaining() {
+                text += &format!("  {} left", clock(Duration::from_secs_f64(seconds.clamp(0.0, 1e7))));
+            }
+            if !progress.note.is_empty() {
+                text += &format!("  {}", progress.note);
+            }
+            text
+        }
+    }
+}
+
+/// A bar of [`BAR`] cells.
+fn bar(fraction: f64) -> String {
+    let filled = (fraction.clamp(0.0, 1.0) * BAR as f64).floor() as usize;
+    let style = Style::new().for_stderr();
+    format!("{}{}", style.clone().cyan().apply_to("━".repeat(filled)), style.dim().apply_to("─".repeat(BAR - filled)))
+}
+
+/// Minutes and seconds, with hours where there are any.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// A rate with three significant digits.
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use assay_core::{RunId, TaskIx};
+    use assay_protocol::Progress;
+    use assay_server::RunEvent;
+
+    fn board() -> Board {
+        let rows = vec![
+            Row::new(0, "data"),
+            Row::new(1, "train[states=16]#1"),
+            Row::new(1, "train[states=32]#1"),
+            Row::new(1, "train[states=64]#1"),
+        ];
+        Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows }
+    }
+
+    fn changed(task: u32, state: TaskStateName, detail: &str) -> RunEvent {
+        RunEvent::Task { task: TaskIx(task), state, detail: detail.into() }
+    }
+
+    fn at(task: u32, done: u64) -> RunEvent {
+        let progress = Progress { done, total: Some(400), unit: "steps".into(), note: "loss 1.93".into() };
+        RunEvent::Progress { task: TaskIx(task), progress }
+    }
+
+    #[test]
+    fn the_tree_shows_rates_and_remaining_time() {
+        console::set_colors_enabled_stderr(false);
+        let mut board = board();
+        board.apply(&RunEvent::Began(RunId(3)), Duration::ZERO);
+        board.apply(&changed(0, TaskStateName::Cached, ""), Duration::ZERO);
+        board.apply(&changed(1, TaskStateName::Running, ""), Duration::from_secs(1));
+        board.apply(&changed(2, TaskStateName::Running, ""), Duration::from_secs(1));
+        board.apply(&at(1, 0), Duration::from_secs(1));
+        board.apply(&at(1, 100), Duration::from_secs(3));
+        board.apply(&changed(3, TaskStateName::Failed, "ran longer than 30 min"), Duration::from_secs(3));
+        insta::assert_snapshot!(render(&board, Duration::from_secs(65), 100, 20).join("\n"));
+    }
+
+    #[test]
+    fn a_small_terminal_gets_a_cut_tree_and_never_a_broken_one() {
+        console::set_colors_enabled_stderr(false);
+        let mut board = board();
+        for task in 1..4 {
+            board.apply(&changed(task, TaskStateName::Running, ""), Duration::ZERO);
+        }
+        let lines = render(&board, Duration::ZERO, 24, 4);
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|line| measure_text_width(line) <= 24), "{lines:?}");
+    }
+}

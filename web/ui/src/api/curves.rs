@@ -1,0 +1,55 @@
+//! The curves of a run.
+
+use assay_core::RunId;
+use assay_server::metric_kind;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::answer;
+use crate::error::Failure;
+use crate::load::{self, Wanted};
+use crate::query::{Choices, RunAt};
+use crate::server::{Inner, Site};
+use crate::views::curves::{By, Curve, curves};
+use crate::views::figure;
+
+#[derive(Serialize)]
+struct Curves {
+    metric: String,
+    unit: &'static str,
+    by: By,
+    curves: Vec<Curve>,
+}
+
+async fn drawn(site: &Inner, run: RunId, choices: &Choices) -> Result<Curves, Failure> {
+    load::run(site, run).await?;
+    let metric = wanted_metric(choices)?;
+    let tasks = load::tasks(site, run).await?;
+    let wanted = Wanted::new(metric, choices.get("job"), choices.number("points", 0, u64::MAX));
+    let by = By::of(choices.get("by"));
+    let curves = curves(&load::tracks(site, &tasks, &wanted).await?, by);
+    Ok(Curves { unit: unit(site, metric), metric: metric.to_owned(), by, curves })
+}
+
+pub(super) async fn data(State(site): State<Site>, RunAt(id): RunAt, choices: Choices) -> Result<Response, Failure> {
+    Ok(answer(drawn(&site, id, &choices).await?))
+}
+
+pub(super) async fn figure(State(site): State<Site>, RunAt(id): RunAt, choices: Choices) -> Result<Response, Failure> {
+    let drawn = drawn(&site, id, &choices).await?;
+    Ok(answer(figure::curves(&drawn.curves, (&drawn.metric, drawn.unit), is_log(&choices), true)))
+}
+
+pub(super) fn is_log(choices: &Choices) -> bool {
+    choices.get("scale") == Some("log")
+}
+
+pub(super) fn unit(site: &Inner, metric: &str) -> &'static str {
+    metric_kind(&site.kinds, metric).map_or("", |kind| kind.unit)
+}
+
+pub(super) fn wanted_metric(choices: &Choices) -> Result<&str, Failure> {
+    let missing = || Failure::bad_request("no metric is named", "add `?metric=` and a name, such as train/loss");
+    choices.get("metric").ok_or_else(missing)
+}

@@ -1,0 +1,123 @@
+//! The JSON API: what the pages show, for scripts. [`ENDPOINTS`] is its documentation; the page at `/api` prints it, and a
+//! test asks every one of them.
+//!
+//! Times are milliseconds since 1970. A float that JSON cannot hold is a string: `"NaN"`, `"inf"`, `"-inf"`. An error is
+//! `{"status", "error", "hint"}` with the same HTTP status.
+
+mod curves;
+mod runs;
+mod sweep;
+mod tasks;
+
+use axum::Router;
+use axum::http::header;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use serde::Serialize;
+
+use crate::server::Site;
+
+/// One address of the API.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Endpoint {
+    /// The path, with `{run}` and `{task}` for the numbers.
+    pub path: &'static str,
+    /// What it answers.
+    pub about: &'static str,
+    /// What can be said in the query: a name and what it means.
+    pub query: &'static [(&'static str, &'static str)],
+}
+
+const METRIC: (&str, &str) = ("metric", "the metric's name, such as train/loss");
+const POINTS: (&str, &str) = ("points", "at most so many points a curve (2000)");
+const SCALE: (&str, &str) = ("scale", "`log` for a logarithmic axis of values");
+const BY: (&str, &str) = ("by", "`cell` for the mean and the range of the replicates (default), `task` for each task");
+const JOB: (&str, &str) = ("job", "only the tasks of this job");
+const SWEEP: &[(&str, &str)] = &[
+    METRIC,
+    ("job", "the job whose tasks are shown"),
+    ("x", "the axis across; `-` for none"),
+    ("y", "the axis upwards; `-` for none"),
+    ("at.AXIS", "the value at which another axis is held"),
+];
+
+/// The whole API.
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        path: "/api/runs",
+        about: "The runs, the newest first.",
+        query: &[("limit", "how many (50, at most 500)"), ("offset", "how many to pass over")],
+    },
+    Endpoint { path: "/api/runs/{run}", about: "A run: its state, workflow, parameters and machine.", query: &[] },
+    Endpoint {
+        path: "/api/runs/{run}/tasks",
+        about: "The run's tasks, in order. Those under way carry the last values of their metrics so far.",
+        query: &[],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/results",
+        about: "The table of results: a row for each cell, a column for each headline metric.",
+        query: &[],
+    },
+    Endpoint { path: "/api/runs/{run}/artifacts", about: "The artifacts of the run's tasks.", query: &[] },
+    Endpoint {
+        path: "/api/runs/{run}/curves",
+        about: "One metric over the training step.",
+        query: &[METRIC, BY, JOB, POINTS],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/curves/figure",
+        about: "The same as a figure for plotly.js, without colours.",
+        query: &[METRIC, BY, JOB, POINTS, SCALE],
+    },
+    Endpoint { path: "/api/runs/{run}/sweep", about: "One metric over the axes of a job's matrix.", query: SWEEP },
+    Endpoint {
+        path: "/api/runs/{run}/sweep/figure",
+        about: "The same as a figure for plotly.js, without colours; null where there is no axis.",
+        query: SWEEP,
+    },
+    Endpoint { path: "/api/runs/{run}/tasks/{task}", about: "A task and its attempts.", query: &[] },
+    Endpoint {
+        path: "/api/runs/{run}/tasks/{task}/log",
+        about: "The task's log. `next` is what to give as `after` to go on.",
+        query: &[
+            ("after", "only lines behind this one"),
+            ("limit", "how many lines (500, at most 5000)"),
+            ("tail", "the last so many lines instead"),
+            ("level", "only these levels, separated by commas: info, warn, error, stderr"),
+        ],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/tasks/{task}/curves",
+        about: "The task's metrics over the training step; all of them unless one is named.",
+        query: &[METRIC, POINTS],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/tasks/{task}/curves/figure",
+        about: "One metric of the task as a figure for plotly.js, without colours.",
+        query: &[METRIC, POINTS, SCALE],
+    },
+];
+
+/// The routes of [`ENDPOINTS`].
+pub(crate) fn routes() -> Router<Site> {
+    Router::new()
+        .route("/api/runs", get(runs::list))
+        .route("/api/runs/{run}", get(runs::one))
+        .route("/api/runs/{run}/tasks", get(runs::tasks))
+        .route("/api/runs/{run}/results", get(runs::results))
+        .route("/api/runs/{run}/artifacts", get(runs::artifacts))
+        .route("/api/runs/{run}/curves", get(curves::data))
+        .route("/api/runs/{run}/curves/figure", get(curves::figure))
+        .route("/api/runs/{run}/sweep", get(sweep::data))
+        .route("/api/runs/{run}/sweep/figure", get(sweep::figure))
+        .route("/api/runs/{run}/tasks/{task}", get(tasks::one))
+        .route("/api/runs/{run}/tasks/{task}/log", get(tasks::log))
+        .route("/api/runs/{run}/tasks/{task}/curves", get(tasks::curves))
+        .route("/api/runs/{run}/tasks/{task}/curves/figure", get(tasks::figure))
+}
+
+/// An answer in JSON that no cache keeps.
+fn answer(value: impl Serialize) -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], Json(value)).into_response()
+}

@@ -1,0 +1,107 @@
+//! The questions to the store that several pages ask.
+
+use assay_core::{RunId, TaskIx};
+use assay_server::RunStateName;
+use assay_store::{LogView, RunView, TaskView};
+
+use crate::error::Failure;
+use crate::server::Inner;
+use crate::views::cells::cell_name;
+use crate::views::curves::Track;
+use crate::views::states::is_final;
+
+/// The most points of one curve that are read from the store.
+const MOST_POINTS: u64 = 2000;
+/// The most lines of a log that are read at once.
+const LOG_PAGE: u64 = 5000;
+
+/// A run.
+pub(crate) async fn run(site: &Inner, id: RunId) -> Result<RunView, Failure> {
+    let missing =
+        || Failure::not_found(format!("there is no run {id}"), "see the list of runs for those that there are");
+    site.store.run(id).await?.ok_or_else(missing)
+}
+
+/// The tasks of a run that exists. Those under way carry the last values of their metrics so far.
+pub(crate) async fn tasks(site: &Inner, run: RunId) -> Result<Vec<TaskView>, Failure> {
+    let mut tasks = site.store.tasks(run).await?;
+    if tasks.iter().any(|task| !is_final(task.state)) {
+        let mut last = site.store.last_metrics(run).await?;
+        for task in tasks.iter_mut().filter(|task| !is_final(task.state)) {
+            task.metrics = last.remove(&task.ix).unwrap_or_default();
+        }
+    }
+    Ok(tasks)
+}
+
+/// A task.
+pub(crate) async fn task(site: &Inner, run: RunId, ix: TaskIx) -> Result<TaskView, Failure> {
+    let missing = || Failure::not_found(format!("run {run} has no task {ix}"), "see the run's graph for its tasks");
+    site.store.task(run, ix).await?.ok_or_else(missing)
+}
+
+/// Whether something may still change.
+pub(crate) fn is_live(run: &RunView) -> bool {
+    run.summary.state == RunStateName::Running
+}
+
+/// What is wanted of the curves of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// The metric.
+    pub metric: String,
+    /// Only the tasks of this job.
+    pub job: Option<String>,
+    /// At most so many points a curve.
+    pub points: u64,
+}
+
+impl Wanted {
+    /// One metric of one or of all jobs, with a number of points that a chart can bear.
+    pub fn new(metric: &str, job: Option<&str>, points: u64) -> Self {
+        let points = if points == 0 { MOST_POINTS } else { points.clamp(2, MOST_POINTS) };
+        Wanted { metric: metric.to_owned(), job: job.map(str::to_owned), points }
+    }
+}
+
+/// The curves of one metric, of all tasks that have begun.
+pub(crate) async fn tracks(site: &Inner, tasks: &[TaskView], wanted: &Wanted) -> Result<Vec<Track>, Failure> {
+    let mut tracks = Vec::new();
+    let names = [wanted.metric.clone()];
+    for task in tasks {
+        let other_job = wanted.job.as_ref().is_some_and(|job| *job != task.job);
+        // Finished tasks say which metrics they have, and need not be asked for others.
+        let without = is_final(task.state) && !task.metrics.is_empty() && !task.metrics.contains_key(&wanted.metric);
+        if other_job || without || (task.attempts == 0 && task.source.is_none()) {
+            continue;
+        }
+        let points = usize::try_from(wanted.points).ok();
+        let found = site.store.series(task.run, task.ix, None, &names, points).await?;
+        tracks.extend(found.series.into_iter().map(|series| Track {
+            task: task.ix.0,
+            address: task.address.clone(),
+            cell: cell_name(task).to_owned(),
+            steps: series.steps,
+            values: series.values,
+        }));
+    }
+    Ok(tracks)
+}
+
+/// The last lines of a task's log.
+pub(crate) async fn log_tail(site: &Inner, run: RunId, ix: TaskIx, lines: usize) -> Result<Vec<LogView>, Failure> {
+    let mut tail: Vec<LogView> = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = site.store.logs(run, ix, after, LOG_PAGE).await?;
+        let Some(last) = page.last().map(|line| line.seq) else { break };
+        let full = page.len() as u64 == LOG_PAGE;
+        tail.extend(page);
+        tail.drain(..tail.len().saturating_sub(lines));
+        if !full || last <= after {
+            break;
+        }
+        after = last;
+    }
+    Ok(tail)
+}

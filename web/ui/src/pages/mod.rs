@@ -1,0 +1,9 @@
+//! The pages, a folder each: its handler, its view and its template.
+
+pub(crate) mod api;
+pub(crate) mod artifact;
+pub(crate) mod error;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod sweep;
+pub(crate) mod task;

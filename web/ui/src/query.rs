@@ -1,0 +1,170 @@
+//! What a request names, parsed once: runs and tasks in its path, choices in its query. Whatever is written there gives
+//! a value or a [`Failure`], and never a panic.
+
+use std::collections::BTreeMap;
+
+use assay_core::{RunId, TaskIx};
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+
+use crate::error::Failure;
+
+/// The run in a path, `{run}`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunAt(pub RunId);
+
+/// The run and the task in a path, `{run}` and `{task}`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskAt(pub RunId, pub TaskIx);
+
+/// The query, decoded. Of a key that is given twice the last one counts; empty values count as absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Choices(pub BTreeMap<String, String>);
+
+impl Choices {
+    /// Reads a query string. What cannot be decoded is replaced, not refused.
+    pub fn read(query: &str) -> Self {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(key), decode(value))
+        });
+        Choices(pairs.filter(|(_, value)| !value.is_empty()).collect())
+    }
+
+    /// A choice by its name.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// A number, held within bounds; `default` where there is none or it is no number.
+    pub fn number(&self, key: &str, default: u64, largest: u64) -> u64 {
+        self.get(key).and_then(|text| text.parse().ok()).unwrap_or(default).min(largest)
+    }
+
+    /// The choices whose names begin so, without that beginning.
+    pub fn beginning(&self, prefix: &str) -> BTreeMap<String, String> {
+        let rest = |(key, value): (&String, &String)| Some((key.strip_prefix(prefix)?.to_owned(), value.clone()));
+        self.0.iter().filter_map(rest).collect()
+    }
+}
+
+/// Percent decoding of a form's key or value, with `+` for a space.
+pub(crate) fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(&byte) = bytes.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 2;
+            }
+            (b'+', ..) => out.push(b' '),
+            _ => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Percent encoding of one path segment, key or value: everything but RFC 3986's unreserved characters.
+pub(crate) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+fn run_of(text: &str) -> Result<RunId, Failure> {
+    let error = || Failure::not_found(format!("`{text}` is no run"), "runs are numbered from 1; see the list of runs");
+    text.parse().ok().filter(|&id| id > 0).map(RunId).ok_or_else(error)
+}
+
+fn task_of(text: &str) -> Result<TaskIx, Failure> {
+    let error = || Failure::not_found(format!("`{text}` is no task"), "tasks are numbered from 0; see the run's graph");
+    text.parse().map(TaskIx).map_err(|_| error())
+}
+
+async fn named(parts: &mut Parts, names: [&str; 2]) -> Result<[String; 2], Failure> {
+    let params = RawPathParams::from_request_parts(parts, &())
+        .await
+        .map_err(|_| Failure::bad_request("the address is no text in UTF-8", "check how the address was encoded"))?;
+    let find = |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+    Ok(names.map(|name| find(name).unwrap_or_default()))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RunAt {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let [run, _] = named(parts, ["run", ""]).await?;
+        Ok(RunAt(run_of(&run)?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for TaskAt {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let [run, task] = named(parts, ["run", "task"]).await?;
+        Ok(TaskAt(run_of(&run)?, task_of(&task)?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Choices {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Choices::read(parts.uri.query().unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_leniently() {
+        let choices = Choices::read("metric=train%2Floss&x=a+b&x=c&&y&=z&at.job=%E2%82%ac&bad=%zz%f");
+        assert_eq!(choices.get("metric"), Some("train/loss"));
+        assert_eq!(choices.get("x"), Some("c"));
+        assert_eq!(choices.get("y"), None);
+        assert_eq!(choices.get("bad"), Some("%zz%f"));
+        assert_eq!(choices.beginning("at."), BTreeMap::from([("job".to_owned(), "€".to_owned())]));
+    }
+
+    #[test]
+    fn numbers_stay_within_bounds() {
+        let choices = Choices::read("a=5&b=99999999999999999999&c=-1&d=x&e=700");
+        let read = |key| choices.number(key, 10, 500);
+        assert_eq!([read("a"), read("b"), read("c"), read("d"), read("e"), read("f")], [5, 10, 10, 10, 500, 10]);
+    }
+
+    #[test]
+    fn ids_that_are_none_are_named_in_the_error() {
+        assert_eq!(run_of("12").unwrap(), RunId(12));
+        for bad in ["0", "-1", "x", "", "1e3", "99999999999999999999", "１"] {
+            assert!(run_of(bad).unwrap_err().error.contains(bad), "{bad}");
+        }
+        assert!(task_of("4294967296").is_err() && task_of("0").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_undoes_encoding(text in any::<String>()) {
+            prop_assert_eq!(decode(&encode(&text)), text);
+        }
+
+        #[test]
+        fn any_query_can_be_read(text in any::<String>()) {
+            let _ = Choices::read(&text);
+        }
+    }
+}

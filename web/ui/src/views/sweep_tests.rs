@@ -1,0 +1,139 @@
+//! Tests of how a sweep chooses its axes and draws its cells.
+
+use assay_core::{RunId, TaskIx};
+use assay_server::TaskStateName;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::views::figure;
+
+fn task(ix: u32, job: &str, matrix: Value, replicate: u32, metrics: &[(&str, f64)]) -> TaskView {
+    let matrix: BTreeMap<String, Value> = serde_json::from_value(matrix).unwrap();
+    TaskView {
+        run: RunId(1),
+        ix: TaskIx(ix),
+        address: format!("{job}[{ix}]#{replicate}"),
+        job: job.into(),
+        kind: "train".into(),
+        matrix,
+        replicate: Some(replicate),
+        needs: Vec::new(),
+        each: None,
+        state: TaskStateName::Succeeded,
+        detail: String::new(),
+        config: None,
+        cache_key: None,
+        outputs: BTreeMap::new(),
+        metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        source: None,
+        attempts: 1,
+        started_at: None,
+        ended_at: None,
+    }
+}
+
+/// Three states by two chunks by two widths, two replicates each, and a job without a matrix.
+fn tasks() -> Vec<TaskView> {
+    let mut tasks = vec![task(0, "baseline", json!({}), 1, &[("loss", 3.0)])];
+    for states in [64, 16, 32] {
+        for chunk in ["16", "long"] {
+            for width in [128, 256] {
+                for replicate in [2, 1] {
+                    let matrix = json!({"states": states, "chunk": chunk, "width": width});
+                    let value = f64::from(states) + f64::from(replicate) / 10.0;
+                    let ix = tasks.len() as u32;
+                    tasks.push(task(ix, "train", matrix, replicate, &[("loss", value), ("accuracy", 0.5)]));
+                }
+            }
+        }
+    }
+    tasks
+}
+
+fn draw(choice: &Choice) -> Sweep {
+    sweep(&tasks(), choice, &["loss".into()], &|_| ("s", "lower is better"))
+}
+
+fn chosen(pairs: &[(&str, &str)]) -> Choice {
+    let get = |key: &str| pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1.to_owned());
+    let at = pairs.iter().filter_map(|(key, value)| Some((key.strip_prefix("at.")?.to_owned(), (*value).to_owned())));
+    Choice { metric: get("metric"), job: get("job"), x: get("x"), y: get("y"), at: at.collect() }
+}
+
+#[test]
+fn a_reader_who_chooses_nothing_sees_the_widest_axes_of_the_widest_job() {
+    let sweep = draw(&Choice::default());
+    assert_eq!((sweep.metric.as_str(), sweep.job.as_str()), ("loss", "train"));
+    assert_eq!((sweep.x.as_deref(), sweep.y.as_deref()), (Some("states"), Some("chunk")));
+    assert_eq!(sweep.values(&sweep.x), ["16", "32", "64"]);
+    assert_eq!(sweep.values(&sweep.y), ["16", "long"]);
+    assert_eq!(sweep.fixed, BTreeMap::from([("width".to_owned(), "128".to_owned())]));
+    assert_eq!(sweep.cells.len(), 6);
+    let cell = sweep.cell("32", "long").unwrap();
+    assert_eq!((cell.measured.values.clone(), cell.measured.n), (vec![32.1, 32.2], 2));
+}
+
+#[test]
+fn axes_and_what_is_fixed_can_be_chosen() {
+    let sweep = draw(&chosen(&[("x", "width"), ("y", "states"), ("at.chunk", "long")]));
+    assert_eq!((sweep.x.as_deref(), sweep.y.as_deref()), (Some("width"), Some("states")));
+    assert_eq!(sweep.fixed["chunk"], "long");
+    let swapped = draw(&chosen(&[("y", "states")]));
+    assert_eq!((swapped.x.as_deref(), swapped.y.as_deref()), (Some("chunk"), Some("states")));
+}
+
+#[test]
+fn one_axis_and_none_make_sense() {
+    let line = draw(&chosen(&[("y", NO_AXIS)]));
+    assert_eq!((line.x.as_deref(), line.y, line.cells.len()), (Some("states"), None, 3));
+    let single = draw(&chosen(&[("x", NO_AXIS), ("y", NO_AXIS)]));
+    assert_eq!((single.cells.len(), figure::sweep(&single)), (1, None));
+    let baseline = draw(&chosen(&[("job", "baseline")]));
+    assert_eq!((baseline.axes.len(), baseline.cells[0].measured.text.as_str()), (0, "3 s"));
+}
+
+#[test]
+fn what_does_not_exist_gives_an_empty_sweep() {
+    let nothing = draw(&chosen(&[("metric", "nope"), ("x", "a")]));
+    assert_eq!((nothing.cells.len(), nothing.job.as_str(), figure::sweep(&nothing)), (0, "", None));
+    // What cannot be had of the other choices is chosen for the reader.
+    let other = draw(&chosen(&[("job", "nope"), ("x", "nope"), ("y", "ü"), ("at.width", "9")]));
+    assert_eq!((other.job.as_str(), other.x.as_deref(), other.cells.len()), ("train", Some("states"), 6));
+    assert!(sweep(&[], &Choice::default(), &[], &|_| ("", "")).cells.is_empty());
+}
+
+#[test]
+fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_its_hover() {
+    let figure = figure::sweep(&draw(&Choice::default())).unwrap();
+    let trace = &figure["data"][0];
+    assert_eq!(trace["type"], "heatmap");
+    assert_eq!(trace["z"].as_array().unwrap().len(), 2);
+    assert_eq!(trace["text"][0][0], "<b>16.1</b><br>± 0.6 s<br>n = 2");
+    let hover = trace["hovertext"][1][2].as_str().unwrap();
+    assert!(hover.contains("states = 64, chunk = long") && hover.contains("#1 64.1 s<br>#2 64.2 s"), "{hover}");
+}
+
+#[test]
+fn one_axis_of_numbers_is_a_line_with_error_bars() {
+    let figure = figure::sweep(&draw(&chosen(&[("y", NO_AXIS)]))).unwrap();
+    let line = &figure["data"][0];
+    assert_eq!(line["x"], json!([16.0, 32.0, 64.0]));
+    assert_eq!(line["error_y"]["array"].as_array().unwrap().len(), 3);
+    assert_eq!(figure["data"][1]["y"].as_array().unwrap().len(), 6);
+    assert_eq!(figure["layout"]["xaxis"]["type"], "log");
+    let words = figure::sweep(&draw(&chosen(&[("x", "chunk"), ("y", NO_AXIS)]))).unwrap();
+    assert_eq!(
+        (&words["layout"]["xaxis"]["type"], &words["data"][0]["x"]),
+        (&json!("category"), &json!(["16", "long"]))
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_choice_can_be_drawn(metric in "(loss|accuracy|\\PC*)", job in "(train|\\PC*)", x in "(states|chunk|-|\\PC*)", y in "(width|chunk|-|\\PC*)") {
+        let sweep = draw(&chosen(&[("metric", &metric), ("job", &job), ("x", &x), ("y", &y)]));
+        let _ = figure::sweep(&sweep);
+        prop_assert!(sweep.x.is_none() || sweep.x != sweep.y);
+    }
+}

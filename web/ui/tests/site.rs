@@ -1,0 +1,335 @@
+//! The whole site over a store in a temporary folder: every page, the API, what is wrong, and what must never be shown.
+
+mod fixture;
+
+use assay_store::Store;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use proptest::prelude::*;
+use serde_json::Value;
+use tower::ServiceExt;
+
+struct Site {
+    router: Router,
+    store: Store,
+    _home: tempfile::TempDir,
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body; minijinja escapes slashes too, which makes addresses hard to read.
+    fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap().replace("&#x2f;", "/")
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).unwrap_or_else(|| panic!("no header {name}")).to_str().unwrap()
+    }
+}
+
+async fn site() -> Site {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("store");
+    let store = Store::open(&folder).await.unwrap();
+    fixture::fill(&store, home.path()).await;
+    let served = Store::open(&folder).await.unwrap();
+    Site { router: assay_ui::router(served, fixture::kinds()), store, _home: home }
+}
+
+impl Site {
+    async fn ask(&self, method: Method, path: &str) -> Answer {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path).await
+    }
+}
+
+const PAGES: [&str; 11] = [
+    "/",
+    "/runs/1",
+    "/runs/2",
+    "/runs/3",
+    "/runs/1/tasks/1",
+    "/runs/1/tasks/13",
+    "/runs/2/tasks/0",
+    "/runs/3/tasks/2",
+    "/runs/1/sweep",
+    "/runs/2/sweep",
+    "/api",
+];
+
+#[tokio::test]
+async fn every_page_answers_with_its_headers_and_nothing_from_elsewhere() {
+    let site = site().await;
+    for path in PAGES.into_iter().chain(["/nowhere", "/runs/99", "/api/runs", "/api/runs/99"]) {
+        let answer = site.get(path).await;
+        let policy = answer.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'self';") && !policy.contains("unsafe-eval"), "{policy}");
+        assert!(!policy.contains("script-src") && !policy.contains("http"), "{policy}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        assert_eq!(answer.header("referrer-policy"), "no-referrer");
+        let text = if answer.header("content-type") == "application/json" { String::new() } else { answer.text() };
+        for elsewhere in ["src=\"http", "href=\"http", "src=\"//", "href=\"//", "<script>", "onclick=", "style=\""] {
+            assert!(!text.contains(elsewhere), "{path} has {elsewhere}");
+        }
+    }
+    for path in PAGES {
+        assert_eq!(site.get(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn assets_are_there_and_stay() {
+    let site = site().await;
+    let page = site.get("/runs/1").await.text();
+    let addresses: Vec<&str> = page.split('"').filter(|part| part.starts_with("/assets/")).collect();
+    assert_eq!(addresses.len(), 6, "{addresses:?}");
+    for address in addresses {
+        let answer = site.get(address).await;
+        assert_eq!((answer.status, answer.body.is_empty()), (StatusCode::OK, false), "{address}");
+        assert!(answer.header("cache-control").contains("immutable"));
+    }
+    assert_eq!(site.get("/assets/live.js").await.status, 404);
+}
+
+#[tokio::test]
+async fn text_of_a_user_is_never_markup() {
+    let site = site().await;
+    for path in ["/", "/runs/2", "/runs/2/tasks/0", "/runs/2/tasks/1", "/runs/2/sweep"] {
+        let text = site.get(path).await.text();
+        assert!(text.contains("&lt;script&gt;alert(1)"), "{path} shows it");
+        for markup in ["<script>alert", "<img", "<b>"] {
+            assert!(!text.contains(markup), "{path} has {markup}");
+        }
+    }
+    let query = "%3Cscript%3Ealert(1)%3C/script%3E%22'";
+    for path in [
+        "/runs/1?metric=",
+        "/runs/1?job=",
+        "/runs/1/tasks/1?metric=",
+        "/runs/1/sweep?metric=",
+        "/runs/1/sweep?job=",
+        "/runs/",
+    ] {
+        let text = site.get(&format!("{path}{query}")).await.text();
+        assert!(!text.contains("<script>alert"), "{path}");
+    }
+    let name = query_of(fixture::HOSTILE);
+    for path in ["/api/runs/2/curves/figure?metric=", "/api/runs/2/sweep/figure?metric="] {
+        let figure = site.get(&format!("{path}{name}")).await.text();
+        assert!(figure.contains("&lt;script&gt;") && !figure.contains("<script>"), "{path}: {figure}");
+    }
+}
+
+fn query_of(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_as_a_page_or_as_json() {
+    let site = site().await;
+    for (path, status, says) in [
+        ("/nowhere", 404, "begin at the list of runs"),
+        ("/runs/99", 404, "there is no run 99"),
+        ("/runs/0", 404, "<code>0</code> is no run"),
+        ("/runs/%2e%2e", 404, "is no run"),
+        ("/runs/%FF", 400, "no text in UTF-8"),
+        ("/runs/1/tasks/57", 404, "run 1 has no task 57"),
+        ("/runs/1/tasks/-1", 404, "<code>-1</code> is no task"),
+        ("/runs/1/tasks/4294967296", 404, "is no task"),
+        ("/runs/9223372036854775807/sweep", 404, "there is no run"),
+        ("/runs/1/workflow/x", 404, "begin at the list of runs"),
+    ] {
+        let answer = site.get(path).await;
+        assert_eq!(answer.status, status, "{path}");
+        let text = answer.text();
+        assert!(text.contains(says) && text.contains("What to do:"), "{path}: {text}");
+        let json = site.get(&format!("/api{path}")).await;
+        assert!(json.status.is_client_error(), "{path}");
+        assert_eq!(json.json()["status"], json.status.as_u16());
+    }
+    let missing = site.get("/api/runs/1/curves").await;
+    assert_eq!((missing.status.as_u16(), missing.json()["error"].clone()), (400, "no metric is named".into()));
+    for method in [Method::POST, Method::DELETE, Method::PUT] {
+        assert_eq!(site.ask(method, "/runs/1").await.status, 405);
+    }
+    assert_eq!(site.ask(Method::HEAD, "/runs/1").await.status, 200);
+}
+
+#[tokio::test]
+async fn artifacts_are_downloaded_and_never_shown() {
+    let site = site().await;
+    let list = site.get("/api/runs/1/artifacts").await.json();
+    let hash = list[0]["hash"].as_str().unwrap();
+    let answer = site.get(&format!("/artifacts/{hash}/a%22%0D%0Ab%20%C3%BC.html")).await;
+    assert_eq!((answer.status, answer.text().as_str()), (StatusCode::OK, "what data made\n"));
+    assert_eq!(answer.header("content-type"), "application/octet-stream");
+    assert_eq!(
+        answer.header("content-disposition"),
+        "attachment; filename=\"a___b _.html\"; filename*=UTF-8''a%22%0D%0Ab%20%C3%BC.html"
+    );
+    assert_eq!((answer.header("content-length"), answer.header("x-content-type-options")), ("15", "nosniff"));
+    for bad in ["/artifacts/abc/x", "/artifacts/..%2f..%2fetc%2fpasswd/x", &format!("/artifacts/{}/x", "0".repeat(64))]
+    {
+        assert_eq!(site.get(bad).await.status, 404, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn the_documented_api_answers() {
+    let site = site().await;
+    let page = site.get("/api").await.text();
+    let paths: Vec<&str> = page.split("<code>").filter_map(|part| part.split("</code>").next()).collect();
+    let paths: Vec<&str> = paths.into_iter().filter(|path| path.starts_with("/api/")).collect();
+    assert_eq!(paths.len(), 13, "{paths:?}");
+    for path in paths {
+        let path = path.replace("{run}", "1").replace("{task}", "1");
+        let answer = site.get(&format!("{path}?metric=train/loss")).await;
+        assert_eq!((answer.status, answer.header("cache-control")), (StatusCode::OK, "no-store"), "{path}");
+        answer.json();
+    }
+}
+
+#[tokio::test]
+async fn the_api_says_what_the_pages_show() {
+    let site = site().await;
+    let results = site.get("/api/runs/1/results").await.json();
+    assert_eq!(results["rows"].as_array().unwrap().len(), 7);
+    assert_eq!(results["rows"][0]["values"][0]["n"], 2);
+    let curves = site.get("/api/runs/1/curves?metric=train/loss&job=ten&points=50").await.json();
+    assert_eq!((curves["curves"].as_array().unwrap().len(), curves["by"].as_str()), (6, Some("cell")));
+    let tasks = site.get("/api/runs/1/curves?metric=train/loss&by=task").await.json();
+    assert_eq!(tasks["curves"].as_array().unwrap().len(), 14);
+    let sweep = site.get("/api/runs/1/sweep?metric=test/accuracy&x=chunk&y=states").await.json();
+    assert_eq!((sweep["cells"].as_array().unwrap().len(), sweep["x"].as_str()), (6, Some("chunk")));
+    let bad = site.get(&format!("/api/runs/2/tasks/0/curves?metric={}", query_of(fixture::HOSTILE))).await.json();
+    assert_eq!(bad["series"][0]["values"], serde_json::json!([1.0, "NaN", "inf", -1e300, 0.5]));
+    let log = site.get("/api/runs/1/tasks/1/log?after=10&limit=5&level=warn,info").await.json();
+    assert_eq!((log["lines"].as_array().unwrap().len(), log["next"].as_u64()), (5, Some(15)));
+    let tail = site.get("/api/runs/1/tasks/1/log?tail=3").await.json();
+    assert_eq!(tail["lines"][2]["seq"], 40);
+    let cached = site.get("/api/runs/1/tasks/13/curves?metric=train/loss").await.json();
+    assert_eq!(cached["series"][0]["total"], 200, "a cached task shows the curves of the work that was done");
+    let source = site.get("/runs/1/workflow").await;
+    assert!(source.header("content-type").starts_with("text/plain") && source.text().starts_with("name: quickstart"));
+}
+
+#[tokio::test]
+async fn a_run_under_way_is_shown_as_it_grows() {
+    let site = site().await;
+    let points = async || {
+        site.get("/api/runs/3/curves?metric=train/loss").await.json()["curves"][0]["steps"].as_array().unwrap().len()
+    };
+    assert_eq!(points().await, 40);
+    fixture::Live::grow(&site.store, 40..60).await;
+    assert_eq!(points().await, 60);
+    assert!(site.get("/runs/3").await.text().contains("data-live=\"yes\""));
+    fixture::Live::end(&site.store).await;
+    let text = site.get("/runs/3").await.text();
+    assert!(text.contains("data-live=\"no\"") && !text.contains("data-live=\"yes\""));
+}
+
+/// Everything that changes from one test to the next is replaced: times, and the folder of the store.
+fn steady(text: &str) -> insta::internals::SettingsBindDropGuard {
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"/[^ <]*/store</code>", "HOME</code>");
+    settings.add_filter(r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME");
+    settings.add_filter(r"\d{4}-\d\d-\d\d [0-9:]+ UTC", "TIME");
+    settings.add_filter(r"\d\d:\d\d:\d\d\.\d{3}", "CLOCK");
+    settings.add_filter(r"-[0-9a-f]{16}\.(css|js|svg)", "-HASH.$1");
+    assert!(!text.is_empty());
+    settings.bind_to_scope()
+}
+
+/// The part of a page between its header and its footer.
+fn main_of(text: &str) -> String {
+    let begin = text.find("<main").unwrap();
+    text[begin..text.find("</main>").unwrap()].to_owned()
+}
+
+#[tokio::test]
+async fn pages_look_as_before() {
+    let site = site().await;
+    fixture::Live::end(&site.store).await;
+    for (name, path) in [
+        ("run", "/runs/1"),
+        ("task", "/runs/1/tasks/1"),
+        ("task_of_hostile_run", "/runs/2/tasks/0"),
+        ("sweep", "/runs/1/sweep"),
+        ("error", "/runs/99"),
+    ] {
+        let text = main_of(&site.get(path).await.text());
+        let _steady = steady(&text);
+        insta::assert_snapshot!(name, text);
+    }
+    let runs = main_of(&site.get("/?offset=1").await.text());
+    let _steady = steady(&runs);
+    insta::assert_snapshot!("runs", runs);
+}
+
+#[test]
+fn no_request_makes_it_panic() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let site = runtime.block_on(site());
+    let place = prop_oneof![
+        "runs",
+        "runs/[0-3]",
+        "runs/1/(sweep|tasks/[0-9]{1,3})",
+        "api/runs/[0-2]/(sweep|curves|results)(/figure)?",
+        "api/runs/1/tasks/1/(log|curves)(/figure)?",
+        "artifacts/[0-9a-f]{60,66}/x",
+        "\\PC{0,12}"
+    ];
+    let keys = prop_oneof![
+        "metric",
+        "job",
+        "x",
+        "y",
+        "at\\.[a-z]{1,6}",
+        "limit",
+        "offset",
+        "after",
+        "tail",
+        "points",
+        "by",
+        "scale",
+        "\\PC{0,6}"
+    ];
+    let values = prop_oneof!["train/loss", "states", "chunk", "-", "-?[0-9]{0,25}", "task", "log", "\\PC{0,12}"];
+    let query = prop::collection::vec((keys, values), 0..4);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(300));
+    let encode = |text: &str| {
+        if text.is_ascii() {
+            text.replace([' ', '#', '?', '"', '<', '>', '\\', '^', '`', '{', '|', '}'], "%")
+        } else {
+            query_of(text)
+        }
+    };
+    runner
+        .run(&(place, query), |(place, query)| {
+            let pairs: Vec<String> = query.iter().map(|(k, v)| format!("{}={}", encode(k), encode(v))).collect();
+            let path = format!("/{}?{}", encode(&place), pairs.join("&"));
+            if let Ok(request) = Request::builder().uri(&path).body(Body::empty()) {
+                let response = runtime.block_on(site.router.clone().oneshot(request)).unwrap();
+                prop_assert!(!response.status().is_server_error(), "{}", path);
+            }
+            Ok(())
+        })
+        .unwrap();
+}
