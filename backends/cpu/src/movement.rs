@@ -8,7 +8,13 @@ use crate::parallel::{Disjoint, Threads};
 use crate::strides::Walk;
 
 /// Writes to `y`, of extents `dims`, the elements of `x` that `strides` reach: a permutation or a repetition.
-pub(crate) fn strided<T: Copy + Send + Sync>(threads: &Threads, x: &[T], dims: &[usize], strides: &[usize], y: &mut [T]) {
+pub(crate) fn strided<T: Copy + Send + Sync>(
+    threads: &Threads,
+    x: &[T],
+    dims: &[usize],
+    strides: &[usize],
+    y: &mut [T],
+) {
     if y.is_empty() {
         return;
     }

@@ -193,8 +193,8 @@ mod tests {
         let first = memory.take("test", SMALLEST).unwrap();
         let place = first.as_ptr();
         drop(memory.array(first, SMALLEST));
-        assert!(memory.take("test", SMALLEST + 1).unwrap().as_ptr() != place);
-        assert_eq!(memory.take("test", SMALLEST).unwrap().as_ptr(), place);
+        let (other, again) = (memory.take("test", SMALLEST + 1).unwrap(), memory.take("test", SMALLEST).unwrap());
+        assert!(other.as_ptr() != place && again.as_ptr() == place);
         drop(memory.array(vec![1.0], 1));
         assert_eq!(memory.0.kept.lock().unwrap().total, 0);
     }

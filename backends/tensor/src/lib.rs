@@ -23,7 +23,7 @@
 mod args;
 mod array;
 mod check;
-mod composed;
+pub mod composed;
 mod device;
 mod dtype;
 mod error;

@@ -33,7 +33,7 @@ static BACKENDS: [Backend; 2] = [
         name: "cpu",
         about: "the processor, with all its vector instructions: the one to use",
         probe: || Ok(processor::info()),
-        device: |threads| Ok(assay_cpu::device(threads)),
+        device: |threads| assay_cpu::device(threads).map_err(|error| error.to_string()),
     },
     Backend {
         name: "reference",

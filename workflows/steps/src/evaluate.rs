@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_asked_split_is_scored_with_its_interval() {
-        let mut context = TestContext::new(assay_cpu::device(1));
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let config = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
         let (model, data) = (context.provide_model(config, 1), context.provide_dataset());
         for (split, count) in [("valid", toy_dataset().valid.len()), ("test", toy_dataset().test.len())] {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_dataset_in_place_of_a_model_is_refused() {
-        let mut context = TestContext::new(assay_cpu::device(1));
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let data = context.provide_dataset();
         let error = context.run(&Evaluate, json!({"model": data, "data": data})).unwrap_err();
         assert!(error.to_string().contains("no checkpoint"), "{error}");

@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn context() -> TestContext {
-        TestContext::new(assay_cpu::device(1))
+        TestContext::new(assay_cpu::device(1).unwrap())
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let mut context = context();
         let model = context.provide_model(ten(), 1);
         context.run(&Quantize, json!({"model": model})).unwrap();
-        let quantized = checkpoint::load(&assay_cpu::device(1), &context.artifacts["model"]).unwrap();
+        let quantized = checkpoint::load(&assay_cpu::device(1).unwrap(), &context.artifacts["model"]).unwrap();
         for (name, parameter) in quantized.parameters().iter() {
             let matrix = name.ends_with("in.weight")
                 || name.ends_with("out.weight")
@@ -257,7 +257,7 @@ mod tests {
     fn no_weight_moves_by_more_than_half_a_step() {
         let mut error = WeightError::default();
         let values = vec![0.507, -1.27, 0.004, 0.0, 0.0, 0.0];
-        let tensor = Tensor::from_f32(&assay_cpu::device(1), values, [2, 3]).unwrap();
+        let tensor = Tensor::from_f32(&assay_cpu::device(1).unwrap(), values, [2, 3]).unwrap();
         let Weight::Int8 { q, scale } = int8("w", &tensor, &mut error).unwrap() else { panic!("int8") };
         assert_eq!(q.to_i8_vec().unwrap(), [51, -127, 0, 0, 0, 0]);
         let scales = scale.to_f32_vec().unwrap();
@@ -288,7 +288,7 @@ mod tests {
         let again = json!(context.pass_on("model"));
         let error = context.run(&Quantize, json!({"model": again})).unwrap_err();
         assert!(error.to_string().contains("int8 already"), "{error}");
-        let tensor = Tensor::from_f32(&assay_cpu::device(1), vec![1.0, f32::NAN], [1, 2]).unwrap();
+        let tensor = Tensor::from_f32(&assay_cpu::device(1).unwrap(), vec![1.0, f32::NAN], [1, 2]).unwrap();
         let error = int8("w", &tensor, &mut WeightError::default()).err().unwrap();
         assert!(error.to_string().contains("holds NaN"), "{error}");
     }

@@ -9,7 +9,8 @@ use crate::kernels::{AttentionGradient, Kernels};
 use crate::math::Math;
 use crate::shape::Shape;
 
-pub(crate) fn attention<K: Kernels + ?Sized>(
+/// Attention and its log-sum-exp, with the scores materialised: the default of [`Kernels::attention`].
+pub fn attention<K: Kernels + ?Sized>(
     k: &K,
     q: &Array,
     keys: &Array,
@@ -24,8 +25,9 @@ pub(crate) fn attention<K: Kernels + ?Sized>(
     Ok((k.matmul(&weights, v, false, false)?, lse))
 }
 
+/// The gradient of attention, with the scores materialised: the default of [`Kernels::attention_backward`].
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn attention_backward<K: Kernels + ?Sized>(
+pub fn attention_backward<K: Kernels + ?Sized>(
     k: &K,
     q: &Array,
     keys: &Array,

@@ -29,12 +29,15 @@ fn act() -> impl Strategy<Value = (u32, Act)> {
     (0..3u32, act)
 }
 
+/// Steps and bits of values, by name.
+type Curves = BTreeMap<String, Vec<(u64, u64)>>;
+
 /// The oracle: what the store shall answer.
 #[derive(Default)]
 struct Model {
     latest: BTreeMap<u32, u32>,
     ended: BTreeMap<(u32, u32), bool>,
-    curves: BTreeMap<(u32, u32), BTreeMap<String, Vec<(u64, u64)>>>,
+    curves: BTreeMap<(u32, u32), Curves>,
     lines: BTreeMap<u32, Vec<(u32, String)>>,
 }
 
@@ -74,7 +77,7 @@ impl Model {
         for (&task, &latest) in &self.latest {
             for epoch in 1..=latest {
                 let found = store.series(run, TaskIx(task), Some(Epoch(epoch)), &[], None).await.unwrap();
-                let found: BTreeMap<String, Vec<(u64, u64)>> = found
+                let found: Curves = found
                     .series
                     .into_iter()
                     .map(|s| (s.name, s.steps.into_iter().zip(s.values.into_iter().map(f64::to_bits)).collect()))

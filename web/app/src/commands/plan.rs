@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_server::Ledger;
 use assay_spec::{Outputs, Workflow};
 use assay_store::Store;
 use serde_json::json;
@@ -75,7 +74,7 @@ fn word(prospect: &Prospect) -> &'static str {
 
 fn resources(task: &assay_spec::Task) -> String {
     let one = |r: &assay_spec::Resource| {
-        let memory = r.memory.map(|bytes| format!(" {}", assay_statistics::format::bytes(bytes as f64)));
+        let memory = r.memory.map(|bytes| format!(" {}", assay_statistics::format::quantity(bytes as f64, "B")));
         let alone = if r.exclusive { " alone" } else { "" };
         format!("{} x{}{}{alone}", r.backend, r.cpus, memory.unwrap_or_default())
     };

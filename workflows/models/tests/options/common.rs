@@ -69,6 +69,11 @@ pub fn predict() -> Task {
     Task { vocabulary: 5, max_length: 16, objective: Objective::Predict }
 }
 
+/// The cpu backend.
+pub fn cpu(threads: usize) -> Device {
+    assay_cpu::device(threads).unwrap()
+}
+
 /// A fresh model in f64 on the reference device.
 pub fn exact(config: &ModelConfig, task: &Task) -> Model {
     Model::fresh(&assay_reference::device(), config, task, 7, DType::F64).unwrap()

@@ -1,7 +1,7 @@
 //! What makes a sequence model one, for every combination of options: pieces equal the whole, carries continue, the
 //! past does not see the future, and neighbours do not matter.
 
-use crate::common::{classify, distance, exact, few, grid, ids, with};
+use crate::common::{classify, cpu, distance, exact, few, grid, ids, with};
 use assay_models::{Batch, Carry, Model, ModelConfig, SequenceModel};
 use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
@@ -59,7 +59,7 @@ fn a_sequence_in_pieces_of_any_length_gives_what_it_gives_in_one() {
 
 #[test]
 fn the_cpu_backend_agrees_with_itself_in_pieces() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     for (name, config) in few() {
         let model = Model::fresh(&device, &config, &classify(), 7, DType::F32).unwrap();
         let ids = ids(2 * LENGTH);
@@ -85,7 +85,7 @@ fn the_chunk_changes_no_output() {
 
 #[test]
 fn a_saved_carry_continues_exactly() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     for (name, config) in few() {
         let model = Model::fresh(&device, &config, &classify(), 7, DType::F32).unwrap();
         let (first, second) = (tokens(&device, &ids(8), 2), tokens(&device, &ids(10), 2));

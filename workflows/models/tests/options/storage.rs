@@ -1,6 +1,6 @@
 //! Checkpoints: what is saved is loaded, f32 and int8; equal models are equal bytes; what does not fit is refused.
 
-use crate::common::{classify, distance, few, predict, ragged, with};
+use crate::common::{classify, cpu, distance, few, predict, ragged, with};
 use assay_models::{Array, Model, ModelError, Parameter, Parameters, Role, Weight, checkpoint};
 use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
@@ -41,7 +41,7 @@ fn outputs(model: &Model) -> Vec<f64> {
 
 #[test]
 fn what_is_saved_is_loaded_to_the_bit() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     for (name, config) in few() {
         for task in [classify(), predict()] {
             let model = Model::fresh(&device, &config, &task, 3, DType::F32).unwrap();
@@ -56,7 +56,7 @@ fn what_is_saved_is_loaded_to_the_bit() {
 
 #[test]
 fn an_int8_checkpoint_loads_and_runs_near_the_f32_one() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     for (name, config) in few() {
         let wide = with(&config, json!({"dim": 32}));
         let model = Model::fresh(&device, &wide, &classify(), 3, DType::F32).unwrap();
@@ -73,7 +73,7 @@ fn an_int8_checkpoint_loads_and_runs_near_the_f32_one() {
 
 #[test]
 fn the_seed_decides_every_bit() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     let bytes = |seed| checkpoint::to_file(&fresh(&device, seed)).unwrap().to_bytes();
     assert_eq!(bytes(1), bytes(1));
     assert_ne!(bytes(1), bytes(2));
@@ -81,7 +81,7 @@ fn the_seed_decides_every_bit() {
 
 #[test]
 fn names_are_the_documented_ones() {
-    let model = fresh(&assay_cpu::device(1), 1);
+    let model = fresh(&cpu(1), 1);
     let names: Vec<_> = model.parameters().iter().map(|(name, _)| name.to_string()).collect();
     for name in ["embedding.table", "blocks.0.cell.0.nu", "blocks.1.ffn.down.weight", "head.bias", "norm.gain"] {
         assert!(names.contains(&name.to_string()), "{name} is not among {names:?}");
@@ -95,7 +95,7 @@ fn names_are_the_documented_ones() {
 
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     let file = checkpoint::to_file(&fresh(&device, 1)).unwrap();
     let refused = |change: &dyn Fn(&mut assay_models::ArrayFile), part: &str| {
         let mut file = file.clone();
@@ -114,7 +114,7 @@ fn what_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn a_table_is_never_int8() {
-    let device = assay_cpu::device(1);
+    let device = cpu(1);
     let model = fresh(&device, 1);
     let mut parameters = model.parameters().clone();
     let Weight::Dense(table) = &parameters.get("embedding.table").unwrap().value else { panic!("dense") };

@@ -191,7 +191,7 @@ mod tests {
     use crate::testing::TestContext;
 
     fn world() -> (TestContext, Value) {
-        let mut context = TestContext::new(assay_cpu::device(1));
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let small = json!({"family": "ten", "dim": 4, "layers": 1, "states": 2});
         let large = json!({"family": "ten", "dim": 32, "layers": 3, "states": 32});
         let models = json!({"large": context.provide_model(large, 1), "small": context.provide_model(small, 2)});
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_positions_of_a_model_is_explained() {
-        let mut context = TestContext::new(assay_cpu::device(1));
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let model = context.provide_model(json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2}), 1);
         let config = json!({"models": {"t": model}, "lengths": [4, 400]});
         let StepError::Failed { message, hint } = context.run(&Benchmark, config).unwrap_err() else { panic!() };

@@ -13,13 +13,13 @@ use crate::quantize::Quantize;
 use crate::testing::TestContext;
 
 fn context() -> TestContext {
-    TestContext::new(assay_cpu::device(1))
+    TestContext::new(assay_cpu::device(1).unwrap())
 }
 
 fn model(config: &Value, objective: Objective, seed: u64) -> Model {
     let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
     let task = Task { vocabulary: 11, max_length: 24, objective };
-    let fresh = Model::fresh(&assay_cpu::device(1), &config, &task, seed, DType::F32).unwrap();
+    let fresh = Model::fresh(&assay_cpu::device(1).unwrap(), &config, &task, seed, DType::F32).unwrap();
     // Fresh biases are all 0 and fresh gains all 1: what is wired wrong would not show.
     let mut random = Random::new(seed);
     let parameters = fresh.parameters().map(|_, tensor| {

@@ -158,7 +158,7 @@ mod tests {
     use serde_json::json;
 
     fn context() -> TestContext {
-        TestContext::new(assay_cpu::device(1))
+        TestContext::new(assay_cpu::device(1).unwrap())
     }
 
     fn config() -> Value {

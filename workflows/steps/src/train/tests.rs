@@ -32,7 +32,7 @@ fn dataset() -> Dataset {
 }
 
 fn context(threads: usize) -> (TestContext, Value) {
-    let mut context = TestContext::new(assay_cpu::device(threads));
+    let mut context = TestContext::new(assay_cpu::device(threads).unwrap());
     let path = context.workdir().join("dataset.safetensors");
     dataset().write(&path).unwrap();
     let data = context.provide(&path);
@@ -108,7 +108,7 @@ fn what_is_reported_is_what_was_asked_for() {
     for (name, _, _) in &context.metrics {
         assert!(kinds.iter().any(|kind| kind.name == name), "{name} is not announced");
     }
-    let model = checkpoint::load(&assay_cpu::device(1), &context.artifacts["model"]).unwrap();
+    let model = checkpoint::load(&assay_cpu::device(1).unwrap(), &context.artifacts["model"]).unwrap();
     assert_eq!(context.last("model/parameters"), Some(model.parameters().count() as f64));
     assert_eq!(context.last("size/bytes"), Some(checkpoint_bytes(&context).len() as f64));
     assert_eq!(model.task(), &dataset().task());

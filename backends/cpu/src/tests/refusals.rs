@@ -1,0 +1,62 @@
+//! What is refused, and that denormals are flushed.
+
+use assay_tensor::{Array, DType, Device, HostData, Shape, Unary};
+
+fn upload(device: &Device, data: HostData) -> Array {
+    let shape = Shape::from(data.len());
+    device.kernels().upload(data, &shape).unwrap()
+}
+
+#[test]
+fn f64_is_refused_with_a_hint() {
+    let device = crate::device(1).unwrap();
+    let k = device.kernels();
+    let error = k.upload(HostData::F64(vec![1.0]), &Shape::from(1)).unwrap_err().to_string();
+    assert_eq!(error, "upload: the cpu backend holds no f64; use f32, or the reference backend for f64");
+    assert!(k.full(&Shape::from(3), DType::F64, 0.0).is_err());
+    assert!(k.cast(&upload(&device, HostData::F32(vec![1.0])), DType::F64).is_err());
+}
+
+#[test]
+fn ids_beyond_the_table_are_refused() {
+    let device = crate::device(1).unwrap();
+    let k = device.kernels();
+    let table = upload(&device, HostData::F32(vec![0.0; 6])).viewed([3, 2]);
+    let ids = upload(&device, HostData::U32(vec![0, 2, 3]));
+    let error = k.gather_rows(&table, &ids).unwrap_err().to_string();
+    assert!(error.starts_with("rows: id 3 at position 2 is beyond the 3 rows"), "{error}");
+    assert!(k.scatter_add_rows(&table, &ids, 3).is_err());
+    assert!(k.cross_entropy(&table, &ids, 0.0).is_err());
+    let one = upload(&device, HostData::F32(vec![0.0; 3]));
+    assert!(k.cross_entropy_backward(&table, &ids, &one, &one, 0.0).is_err());
+}
+
+#[test]
+fn arrays_of_other_backends_and_too_many_elements_are_refused() {
+    let device = crate::device(1).unwrap();
+    let foreign = upload(&assay_reference::device(), HostData::F32(vec![1.0]));
+    assert!(device.kernels().unary(Unary::Neg, &foreign).is_err());
+    assert!(device.kernels().download(&foreign).is_err());
+    assert!(device.kernels().full(&Shape::from([usize::MAX, 2]), DType::F32, 0.0).is_err());
+    assert!(device.kernels().upload(HostData::F32(vec![1.0]), &Shape::from(2)).is_err());
+}
+
+#[test]
+fn a_device_says_what_it_is() {
+    let info = crate::device(2).unwrap().info();
+    assert_eq!((info.name.as_str(), info.threads), ("cpu", 2));
+    assert_eq!(info.dtypes, [DType::F32, DType::U32, DType::I8]);
+    assert_eq!(crate::device(0).unwrap().info().threads, 1);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn kernels_flush_denormals_and_give_the_mode_back() {
+    for threads in [1, 2] {
+        let device = crate::device(threads).unwrap();
+        let x = upload(&device, HostData::F32(vec![1e-39; 64]));
+        let y = device.kernels().unary(Unary::Scale(1e3), &x).unwrap();
+        assert_eq!(device.kernels().download(&y).unwrap(), HostData::F32(vec![0.0; 64]));
+        assert_ne!(std::hint::black_box(1e-39f32) * std::hint::black_box(1e3), 0.0);
+    }
+}
