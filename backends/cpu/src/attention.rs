@@ -1,212 +1,274 @@
-//! Attention in blocks of queries: O(T) memory, and matrix products for the work.
+//! Attention and its gradient over [B, H, T, Dh], one (sequence, head) pair after another.
 //!
-//! A block of queries meets all keys that it sees at once, so its softmax is exact without rescaling. The backward
-//! pass recomputes the weights from the saved log-sum-exp. Heads go to threads.
+//! `flash` walks blocks of keys with an online softmax and keeps no more than one block of scores (Dao et al., 2022);
+//! its gradient computes the scores again from the log-sum-exp. `full` is the same walk with one block of keys that
+//! holds them all, on scores that are materialised for all queries at once: O(T^2) memory. In both the order of every
+//! sum is fixed by the shape.
 
-use std::ops::Range;
+use assay_tensor::{AttentionKind, AttentionOptions};
 
-use assay_tensor::{Array, AttentionGradient, AttentionOptions, Result};
-
-use crate::cpu::Cpu;
-use crate::loss::peak;
 use crate::math::exp;
-use crate::matmul::{Matrix, multiply};
-use crate::parallel::Disjoint;
-use crate::simd::{simd, sum};
-use crate::store::floats;
+use crate::matmul::{Extent, Into, Matrix, multiply};
+use crate::parallel::{Disjoint, Threads};
+use crate::simd::{reduce, simd, sum};
 
-/// Queries of a block.
+/// Queries and keys of one block.
 const BLOCK: usize = 64;
 
-/// Extents of a head: queries, keys, width; and the options.
-#[derive(Clone, Copy)]
-struct Head {
+/// The shape of a call, and its options.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attention {
+    /// B H
+    pub(crate) heads: usize,
+    pub(crate) tq: usize,
+    pub(crate) tk: usize,
+    pub(crate) d: usize,
+    pub(crate) options: AttentionOptions,
+}
+
+/// A block of queries against a block of keys.
+#[derive(Debug, Clone, Copy)]
+struct Tile {
+    first_query: usize,
     queries: usize,
+    first_key: usize,
     keys: usize,
-    width: usize,
-    causal: bool,
-    scale: f32,
 }
 
-/// What a head reads.
-#[derive(Clone, Copy)]
-struct Inputs<'a> {
-    q: &'a [f32],
-    k: &'a [f32],
-    v: &'a [f32],
-}
-
-impl<'a> Inputs<'a> {
-    fn head(self, h: usize, head: Head) -> Inputs<'a> {
-        let (q, k) = (head.queries * head.width, head.keys * head.width);
-        Inputs { q: &self.q[h * q..][..q], k: &self.k[h * k..][..k], v: &self.v[h * k..][..k] }
-    }
-}
-
-impl Head {
-    fn of(q: &Array, k: &Array, options: AttentionOptions) -> (usize, Head) {
-        let [batch, heads, queries, width] = [q.dims()[0], q.dims()[1], q.dims()[2], q.dims()[3]];
-        let scale = options.scale as f32;
-        (batch * heads, Head { queries, keys: k.dims()[2], width, causal: options.causal, scale })
+impl Attention {
+    fn block(&self, whole: usize) -> usize {
+        if self.options.kind == AttentionKind::Full { whole.max(1) } else { BLOCK }
     }
 
-    /// The rough time of a head's products in nanoseconds.
-    fn cost(self, products: usize) -> f64 {
-        (products * self.queries * self.keys * self.width) as f64 * 0.02
-    }
-
-    /// How many keys a query sees.
-    fn seen(self, query: usize) -> usize {
-        if self.causal { query + 1 + self.keys - self.queries } else { self.keys }
-    }
-
-    fn blocks(self) -> impl Iterator<Item = Range<usize>> {
-        (0..self.queries).step_by(BLOCK).map(move |first| first..(first + BLOCK).min(self.queries))
-    }
-
-    /// Q K^T of a block of queries with the keys that its last query sees.
-    fn scores(self, x: Inputs<'_>, block: Range<usize>, seen: usize, scores: &mut [f32]) {
-        let rows = block.len();
-        let q = Matrix::new(&x.q[block.start * self.width..], rows, self.width);
-        let k = Matrix::new(x.k, seen, self.width).transposed();
-        multiply(q, k, &mut scores[..rows * seen], false);
-    }
-}
-
-impl Cpu {
-    pub(crate) fn attend(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        options: AttentionOptions,
-    ) -> Result<(Array, Array)> {
-        let (heads, head) = Head::of(q, k, options);
-        let inputs = Inputs { q: floats(q)?, k: floats(k)?, v: floats(v)? };
-        let (mut out, mut lse) = (self.take(q.numel())?, self.take(heads * head.queries)?);
-        let (outs, lses) = (Disjoint::new(&mut out), Disjoint::new(&mut lse));
-        let size = head.queries * head.width;
-        self.threads.split(heads, 1, head.cost(2), |range| {
-            let mut scratch = vec![0.0; BLOCK.min(head.queries) * head.keys];
-            for h in range {
-                // SAFETY: the ranges of `split` are disjoint, and a part holds one head at a time.
-                let (out, lse) = unsafe {
-                    (outs.part(h * size..(h + 1) * size), lses.part(h * head.queries..(h + 1) * head.queries))
-                };
-                forward(head, inputs.head(h, head), &mut scratch, out, lse);
-            }
-        });
-        Ok((self.wrap(out, &q.shape), self.wrap(lse, &q.dims()[..3])))
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn attend_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let (heads, head) = Head::of(q, k, options);
-        let inputs = Inputs { q: floats(q)?, k: floats(k)?, v: floats(v)? };
-        let (outs, lses, grads) = (floats(out)?, floats(lse)?, floats(grad)?);
-        let (mut dq, mut dk, mut dv) = (self.take(q.numel())?, self.take(k.numel())?, self.take(k.numel())?);
-        let (dqs, dks, dvs) = (Disjoint::new(&mut dq), Disjoint::new(&mut dk), Disjoint::new(&mut dv));
-        let (size_q, size_k) = (head.queries * head.width, head.keys * head.width);
-        self.threads.split(heads, 1, head.cost(5), |range| {
-            let area = BLOCK.min(head.queries) * head.keys;
-            let mut scratch = [vec![0.0; area], vec![0.0; area]];
-            for h in range {
-                let (part_q, part_k) = (h * size_q..(h + 1) * size_q, h * size_k..(h + 1) * size_k);
-                // SAFETY: the ranges of `split` are disjoint, and a part holds one head at a time.
-                let gradients = unsafe { [dqs.part(part_q.clone()), dks.part(part_k.clone()), dvs.part(part_k)] };
-                let lse = &lses[h * head.queries..][..head.queries];
-                let (out, grad) = (&outs[part_q.clone()], &grads[part_q]);
-                backward(head, inputs.head(h, head), out, lse, grad, &mut scratch, gradients);
-            }
-        });
-        let (q, k, v) = (self.wrap(dq, &q.shape), self.wrap(dk, &k.shape), self.wrap(dv, &v.shape));
-        Ok(AttentionGradient { q, k, v })
-    }
-}
-
-fn forward(head: Head, x: Inputs<'_>, scores: &mut [f32], out: &mut [f32], lse: &mut [f32]) {
-    for block in head.blocks() {
-        let (rows, seen) = (block.len(), head.seen(block.end - 1));
-        head.scores(x, block.clone(), seen, scores);
-        for (row, lse) in lse[block.clone()].iter_mut().enumerate() {
-            let row_scores = &mut scores[row * seen..][..seen];
-            *lse = normalise(row_scores, head.seen(block.start + row), head.scale);
+    /// How many keys of `tile` its query `i` sees; they are the first of them.
+    #[inline(always)]
+    fn visible(&self, tile: &Tile, i: usize) -> usize {
+        if !self.options.causal {
+            return tile.keys;
         }
-        let out = &mut out[block.start * head.width..block.end * head.width];
-        multiply(Matrix::new(scores, rows, seen), Matrix::new(x.v, seen, head.width), out, false);
+        let last = tile.first_query + i + self.tk - self.tq;
+        (last + 1).saturating_sub(tile.first_key).min(tile.keys)
+    }
+
+    /// Blocks along an axis of `length`, as (first, count).
+    fn blocks(&self, length: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let block = self.block(length);
+        (0..length).step_by(block).map(move |first| (first, block.min(length - first)))
+    }
+
+    /// Whether any query of the tile sees any key of it: its last query sees the most.
+    fn is_seen(&self, tile: &Tile) -> bool {
+        self.visible(tile, tile.queries - 1) > 0
+    }
+
+    fn scale(&self) -> f32 {
+        self.options.scale as f32
     }
 }
 
-/// With P the weights: dV = P^T G, dP = G V^T, dS = scale P (dP - sum G O), dQ = dS K, dK = dS^T Q.
-fn backward(
-    head: Head,
-    x: Inputs<'_>,
-    out: &[f32],
-    lse: &[f32],
-    grad: &[f32],
-    scratch: &mut [Vec<f32>; 2],
-    [dq, dk, dv]: [&mut [f32]; 3],
-) {
-    let width = head.width;
-    let [weights, dscores] = scratch;
-    dk.fill(0.0);
-    dv.fill(0.0);
-    for block in head.blocks() {
-        let (rows, seen) = (block.len(), head.seen(block.end - 1));
-        let part = block.start * width..block.end * width;
-        let (g, o) = (&grad[part.clone()], &out[part.clone()]);
-        head.scores(x, block.clone(), seen, weights);
-        multiply(
-            Matrix::new(g, rows, width),
-            Matrix::new(x.v, seen, width).transposed(),
-            &mut dscores[..rows * seen],
-            false,
-        );
-        for row in 0..rows {
-            let (w, ds) = (&mut weights[row * seen..][..seen], &mut dscores[row * seen..][..seen]);
-            let (g, o) = (&g[row * width..][..width], &o[row * width..][..width]);
-            let query = block.start + row;
-            score_gradient(w, ds, head.seen(query), head.scale, lse[query], g, o);
-        }
-        let (w, ds) = (Matrix::new(weights, rows, seen), Matrix::new(dscores, rows, seen));
-        multiply(w.transposed(), Matrix::new(g, rows, width), &mut dv[..seen * width], true);
-        multiply(ds, Matrix::new(x.k, seen, width), &mut dq[part.clone()], false);
-        multiply(ds.transposed(), Matrix::new(&x.q[part], rows, width), &mut dk[..seen * width], true);
-    }
+/// The running softmax of a block of queries: the largest score and the sum of exponentials below it.
+struct Running<'a> {
+    peak: &'a mut [f32],
+    total: &'a mut [f32],
 }
 
 simd! {
-    /// Turns the scores of a query into its weights; those beyond `seen` are 0. Gives the log-sum-exp.
-    fn normalise(scores: &mut [f32], seen: usize, scale: f32) -> f32 {
-        let (live, hidden) = scores.split_at_mut(seen);
-        live.iter_mut().for_each(|s| *s *= scale);
-        let peak = peak(live);
-        live.iter_mut().for_each(|s| *s = exp(*s - peak));
-        let total = sum(seen, |i| live[i]);
-        let inverse = 1.0 / total;
-        live.iter_mut().for_each(|s| *s *= inverse);
-        hidden.fill(0.0);
-        peak + total.ln()
+    /// Turns scores into e^(score - peak), and rescales what was summed below the old peak.
+    fn absorb(call: Attention, tile: Tile, scores: &mut [f32], running: &mut Running<'_>, out: &mut [f32]) {
+        let scale = call.scale();
+        for i in 0..tile.queries {
+            let row = &mut scores[i * tile.keys..(i + 1) * tile.keys];
+            let (seen, hidden) = row.split_at_mut(call.visible(&tile, i));
+            hidden.fill(0.0);
+            if seen.is_empty() {
+                continue;
+            }
+            let peak = reduce(seen.len(), running.peak[i], |j| seen[j] * scale, |a, b| if b > a { b } else { a });
+            for s in seen.iter_mut() {
+                *s = exp(*s * scale - peak);
+            }
+            // At the first block the old peak is minus infinity and the factor 0.
+            let keep = exp(running.peak[i] - peak);
+            running.total[i] = running.total[i].mul_add(keep, sum(seen.len(), |j| seen[j]));
+            running.peak[i] = peak;
+            for o in &mut out[i * call.d..(i + 1) * call.d] {
+                *o *= keep;
+            }
+        }
     }
 
-    /// From the scores of a query in `w` and the gradient of its weights in `ds`: the weights and the gradient of the
-    /// scores, in their places.
-    fn score_gradient(w: &mut [f32], ds: &mut [f32], seen: usize, scale: f32, lse: f32, g: &[f32], o: &[f32]) {
-        let inner = sum(g.len(), |i| g[i] * o[i]);
-        for (w, ds) in w[..seen].iter_mut().zip(&mut ds[..seen]) {
-            *w = exp(w.mul_add(scale, -lse));
-            *ds = scale * *w * (*ds - inner);
+    /// Divides by the sums; the log-sum-exp of each query.
+    fn finish(running: &Running<'_>, d: usize, out: &mut [f32], lse: &mut [f32]) {
+        for (i, lse) in lse.iter_mut().enumerate() {
+            let factor = 1.0 / running.total[i];
+            for o in &mut out[i * d..(i + 1) * d] {
+                *o *= factor;
+            }
+            *lse = running.peak[i] + running.total[i].ln();
         }
-        w[seen..].fill(0.0);
-        ds[seen..].fill(0.0);
+    }
+
+    /// Turns scores into the weights e^(scale score - lse).
+    fn weigh(call: Attention, tile: Tile, scores: &mut [f32], lse: &[f32]) {
+        let scale = call.scale();
+        for (i, lse) in lse.iter().enumerate() {
+            let row = &mut scores[i * tile.keys..(i + 1) * tile.keys];
+            let (seen, hidden) = row.split_at_mut(call.visible(&tile, i));
+            hidden.fill(0.0);
+            for s in seen {
+                *s = exp(*s * scale - *lse);
+            }
+        }
+    }
+
+    /// Turns dP into dS = scale P (dP - inner).
+    fn score_gradient(scale: f32, keys: usize, weights: &[f32], inner: &[f32], dp: &mut [f32]) {
+        for ((dp, p), inner) in dp.chunks_exact_mut(keys).zip(weights.chunks_exact(keys)).zip(inner) {
+            for (dp, p) in dp.iter_mut().zip(p) {
+                *dp = scale * *p * (*dp - *inner);
+            }
+        }
+    }
+
+    /// sum x y of each row.
+    fn row_products(x: &[f32], y: &[f32], d: usize, out: &mut [f32]) {
+        for ((x, y), out) in x.chunks_exact(d).zip(y.chunks_exact(d)).zip(out) {
+            *out = sum(d, |i| x[i] * y[i]);
+        }
+    }
+}
+
+/// The value of attention, and the log-sum-exp of each query.
+pub(crate) fn forward(threads: &Threads, call: Attention, [q, k, v]: [&[f32]; 3], out: &mut [f32], lse: &mut [f32]) {
+    let Attention { heads, tq, tk, d, .. } = call;
+    if tq == 0 {
+        return;
+    }
+    let block = call.block(tq);
+    let per_head = tq.div_ceil(block);
+    let (out, lse) = (Disjoint::new(out), Disjoint::new(lse));
+    let cost = 0.05 * (block.min(tq) * tk * (d + 16)) as f64;
+    threads.split(heads * per_head, 1, cost, |range| {
+        let mut scores = Vec::new();
+        for piece in range {
+            let (head, first) = (piece / per_head, piece % per_head * block);
+            let queries = block.min(tq - first);
+            let rows = head * tq + first..head * tq + first + queries;
+            // SAFETY: `split` gives each piece once, and pieces are different queries.
+            let (out, lse) = unsafe { (out.part(rows.start * d..rows.end * d), lse.part(rows.clone())) };
+            let keys = head * tk * d..(head + 1) * tk * d;
+            let operands = [&q[rows.start * d..rows.end * d], &k[keys.clone()], &v[keys]];
+            forward_block(call, (first, queries), operands, &mut scores, out, lse);
+        }
+    });
+}
+
+/// One block of queries against all keys that it sees.
+fn forward_block(
+    call: Attention,
+    (first_query, queries): (usize, usize),
+    [q, k, v]: [&[f32]; 3],
+    scores: &mut Vec<f32>,
+    out: &mut [f32],
+    lse: &mut [f32],
+) {
+    let d = call.d;
+    let (mut peak, mut total) = (vec![f32::NEG_INFINITY; queries], vec![0.0; queries]);
+    let mut running = Running { peak: &mut peak, total: &mut total };
+    out.fill(0.0);
+    for (first_key, keys) in call.blocks(call.tk) {
+        let tile = Tile { first_query, queries, first_key, keys };
+        if !call.is_seen(&tile) {
+            break;
+        }
+        let part = first_key * d..(first_key + keys) * d;
+        scores.resize(queries * keys, 0.0);
+        let extent = Extent { m: queries, n: keys, k: d };
+        multiply(extent, Matrix::new(q, d), Matrix::new(&k[part.clone()], d).transposed(), scores, Into::Write);
+        absorb(call, tile, scores, &mut running, out);
+        let extent = Extent { m: queries, n: d, k: keys };
+        multiply(extent, Matrix::new(scores, keys), Matrix::new(&v[part], d), out, Into::Add);
+    }
+    finish(&running, d, out, lse);
+}
+
+/// What the gradient needs: the inputs, the value, the log-sum-exp, and the gradient of the value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Saved<'a> {
+    pub(crate) q: &'a [f32],
+    pub(crate) k: &'a [f32],
+    pub(crate) v: &'a [f32],
+    pub(crate) out: &'a [f32],
+    pub(crate) lse: &'a [f32],
+    pub(crate) grad: &'a [f32],
+}
+
+/// dQ, dK and dV. A head is one thread's work: its sums over queries and over keys are not split.
+pub(crate) fn backward(threads: &Threads, call: Attention, saved: Saved<'_>, outputs: [&mut [f32]; 3]) {
+    let Attention { heads, tq, tk, d, .. } = call;
+    let cost = 0.12 * (tq * tk * (d + 16)) as f64;
+    let [dq, dk, dv] = outputs;
+    threads.rows(heads, cost, [(dq, tq * d), (dk, tk * d), (dv, tk * d)], |range, [dq, dk, dv]| {
+        let mut scratch = Scratch::default();
+        for (i, head) in range.enumerate() {
+            let (queries, keys) = (head * tq..(head + 1) * tq, head * tk..(head + 1) * tk);
+            let of = |x: &'_ [f32], rows: &std::ops::Range<usize>| rows.start * d..(rows.end * d).min(x.len());
+            let saved = Saved {
+                q: &saved.q[of(saved.q, &queries)],
+                k: &saved.k[of(saved.k, &keys)],
+                v: &saved.v[of(saved.v, &keys)],
+                out: &saved.out[of(saved.out, &queries)],
+                lse: &saved.lse[queries.clone()],
+                grad: &saved.grad[of(saved.grad, &queries)],
+            };
+            let (q, k) = (i * tq * d..(i + 1) * tq * d, i * tk * d..(i + 1) * tk * d);
+            backward_head(call, saved, [&mut dq[q], &mut dk[k.clone()], &mut dv[k]], &mut scratch);
+        }
+    });
+}
+
+/// Memory that one thread uses again from block to block.
+#[derive(Default)]
+struct Scratch {
+    weights: Vec<f32>,
+    dp: Vec<f32>,
+    inner: Vec<f32>,
+}
+
+/// Blocks of keys outermost, blocks of queries inside.
+fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3], scratch: &mut Scratch) {
+    let d = call.d;
+    dq.fill(0.0);
+    dk.fill(0.0);
+    dv.fill(0.0);
+    let Scratch { weights, dp, inner } = scratch;
+    inner.resize(call.tq, 0.0);
+    row_products(saved.grad, saved.out, d.max(1), inner);
+    for (first_key, keys) in call.blocks(call.tk) {
+        let of_keys = first_key * d..(first_key + keys) * d;
+        let k = Matrix::new(&saved.k[of_keys.clone()], d);
+        let v = Matrix::new(&saved.v[of_keys.clone()], d);
+        for (first_query, queries) in call.blocks(call.tq) {
+            let tile = Tile { first_query, queries, first_key, keys };
+            if !call.is_seen(&tile) {
+                continue;
+            }
+            let of_queries = first_query * d..(first_query + queries) * d;
+            let q = Matrix::new(&saved.q[of_queries.clone()], d);
+            let grad = Matrix::new(&saved.grad[of_queries.clone()], d);
+            let rows = first_query..first_query + queries;
+            weights.resize(queries * keys, 0.0);
+            dp.resize(queries * keys, 0.0);
+            let scores = Extent { m: queries, n: keys, k: d };
+            multiply(scores, q, k.transposed(), weights, Into::Write);
+            weigh(call, tile, weights, &saved.lse[rows.clone()]);
+            multiply(scores, grad, v.transposed(), dp, Into::Write);
+            score_gradient(call.scale(), keys, weights, &inner[rows], dp);
+            let to_keys = Extent { m: keys, n: d, k: queries };
+            multiply(to_keys, Matrix::new(weights, keys).transposed(), grad, &mut dv[of_keys.clone()], Into::Add);
+            multiply(to_keys, Matrix::new(dp, keys).transposed(), q, &mut dk[of_keys.clone()], Into::Add);
+            let to_queries = Extent { m: queries, n: d, k: keys };
+            multiply(to_queries, Matrix::new(dp, keys), k, &mut dq[of_queries], Into::Add);
+        }
     }
 }

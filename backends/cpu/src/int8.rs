@@ -1,159 +1,151 @@
-//! The linear layer with int8 weights: rows of activations are quantized on the way, products are summed as integers.
+//! Products of int8 weights with activations that are quantized row by row on the way.
 //!
-//! The sums are exact, so AVX-512 VNNI and the portable loop give the same integers, and the same bits.
+//! The sums are of integers, so every path gives the same: AVX-512 VNNI, which multiplies unsigned by signed bytes
+//! (activations are shifted by 128 and the shift is taken out again), and a plain loop that the compiler vectorises.
 
-use assay_tensor::{Array, LEAST_PEAK, Result};
+use assay_tensor::LEAST_PEAK;
 
-use crate::cpu::Cpu;
 use crate::math::round;
-use crate::parallel::Disjoint;
-use crate::simd::simd;
-use crate::store::{bytes, floats};
+use crate::parallel::Threads;
+use crate::simd::{reduce, simd};
 
-/// The largest inner extent whose sums fit into 32 bits whatever the values: 255 * 128 * K < 2^31.
-const LONGEST: usize = 65_000;
+/// The widest rows whose sums fit i32 on every path: 2^31 / (255 * 128), rounded down to a power of two.
+pub(crate) const WIDEST: usize = 65_536;
+/// The columns that a thread multiplies with one row after the other, while they are in the cache.
+const COLUMNS: usize = 64;
 
-/// Whether the machine multiplies bytes and adds to 32-bit sums in one instruction.
+/// Whether the machine multiplies bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_vnni() -> bool {
     is_x86_feature_detected!("avx512vnni")
-        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn has_vnni() -> bool {
-    false
-}
-
-impl Cpu {
-    pub(crate) fn quantized_linear(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
-        let (rows, n, k) = (x.shape.rows(), q.dims()[0], q.dims()[1]);
-        let (v, weights, scales) = (floats(x)?, bytes(q)?, floats(scale)?);
-        // Activations are shifted by 128 to be unsigned, as the instruction wants them; this takes the shift out again.
-        let shifts: Vec<i32> = match k {
-            0..=LONGEST => (0..n).map(|j| 128 * total(&weights[j * k..][..k])).collect(),
-            _ => Vec::new(),
-        };
-        let mut out = self.take(rows * n)?;
-        let shared = Disjoint::new(&mut out);
-        self.threads.split(rows, 1, (n * k) as f64 * 0.01 + k as f64, |range| {
-            let mut levels = vec![0u8; k];
-            let mut sums = vec![0i64; n];
-            for row in range {
-                let step = quantize(&v[row * k..][..k], &mut levels);
-                dots(&levels, weights, &shifts, &mut sums);
-                // SAFETY: the ranges of `split` are disjoint, and a part holds one row at a time.
-                let out = unsafe { shared.part(row * n..(row + 1) * n) };
-                for ((out, &sum), &scale) in out.iter_mut().zip(&sums).zip(scales) {
-                    *out = sum as f32 * step * scale;
-                }
-            }
-        });
-        Ok(self.wrap(out, x.shape.with(x.shape.rank() - 1, n)))
-    }
-}
-
-/// The products of a row with each row of `weights`.
-fn dots(levels: &[u8], weights: &[u8], shifts: &[i32], sums: &mut [i64]) {
-    let k = levels.len();
-    if k > LONGEST {
-        let long = |j: usize| -> i64 {
-            let pairs = levels.iter().zip(&weights[j * k..][..k]);
-            pairs.map(|(&x, &w)| (i64::from(x) - 128) * i64::from(w.cast_signed())).sum()
-        };
-        return sums.iter_mut().enumerate().for_each(|(j, sum)| *sum = long(j));
-    }
-    #[cfg(target_arch = "x86_64")]
-    if has_vnni() {
-        // SAFETY: the machine has the instruction sets, and `weights` holds a row of k for each sum.
-        return unsafe { vnni::dots(levels, weights, shifts, sums) };
-    }
-    dots_portable(levels, weights, shifts, sums);
+        && is_x86_feature_detected!("avx512f")
 }
 
 simd! {
-    /// Quantizes a row to levels shifted by 128, and gives the size of a level: see `Kernels::linear_int8`.
-    fn quantize(row: &[f32], levels: &mut [u8]) -> f32 {
-        // Magnitudes compare as the integers that their bits form, with infinity and NaN above the finite.
-        let magnitude = row.iter().fold(0u32, |peak, x| peak.max(x.to_bits() & 0x7fff_ffff));
-        let peak = f32::from_bits(magnitude);
-        if !peak.is_finite() || peak <= LEAST_PEAK as f32 {
-            levels.fill(128);
-            return if peak.is_finite() { 0.0 } else { f32::NAN };
+    /// Quantizes rows of `k` to x (127 / peak), stored with 128 added, and the step peak / 127 of each. A row of zeros
+    /// gets a step of 0, one that is not finite a step of NaN.
+    fn quantize_rows(x: &[f32], k: usize, shifted: &mut [u8], steps: &mut [f32]) {
+        for ((x, out), step) in x.chunks_exact(k).zip(shifted.chunks_exact_mut(k)).zip(steps) {
+            let peak = reduce(k, 0.0, |i| x[i].abs(), |a, b| if b > a || b.is_nan() { b } else { a });
+            if peak <= LEAST_PEAK as f32 || !peak.is_finite() {
+                *step = if peak.is_finite() { 0.0 } else { f32::NAN };
+                out.fill(128);
+                continue;
+            }
+            let inverse = 127.0 / peak;
+            for (out, x) in out.iter_mut().zip(x) {
+                *out = (round(*x * inverse) as i32 + 128) as u8;
+            }
+            *step = peak * (1.0 / 127.0) as f32;
         }
-        let inverse = 127.0 / peak;
-        for (level, &x) in levels.iter_mut().zip(row) {
-            // SAFETY: |x inverse| is 127 to rounding, which fits.
-            *level = unsafe { (round(x * inverse) + 128.0).to_int_unchecked::<i32>() } as u8;
-        }
-        peak / 127.0
     }
 
-    fn total(weights: &[u8]) -> i32 {
-        weights.iter().map(|w| i32::from(w.cast_signed())).sum()
-    }
-
-    fn dots_portable(levels: &[u8], weights: &[u8], shifts: &[i32], sums: &mut [i64]) {
-        let k = levels.len();
-        for (j, sum) in sums.iter_mut().enumerate() {
-            let pairs = levels.iter().zip(&weights[j * k..][..k]);
-            let dot: i32 = pairs.map(|(&x, &w)| i32::from(x) * i32::from(w.cast_signed())).sum();
-            *sum = i64::from(dot - shifts[j]);
+    /// sum (a - 128) q
+    fn dot(a: &[u8], q: &[u8]) -> i32 {
+        let mut total = 0i32;
+        for (a, q) in a.iter().zip(q) {
+            total += (i32::from(*a) - 128) * i32::from(*q as i8);
         }
+        total
     }
 }
 
+/// sum (a - 128) q for four rows `q` of k each, with byte products.
+///
+/// # Safety
+///
+/// The machine must have AVX-512 F, BW and VNNI.
 #[cfg(target_arch = "x86_64")]
-mod vnni {
-    //! Products by AVX-512 VNNI, four rows of weights at a time.
-
-    use std::arch::x86_64::{
-        __m512i, __mmask64, _mm512_dpbusd_epi32, _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi32,
-        _mm512_setzero_si512,
-    };
-
-    const WIDTH: usize = 64;
-
-    /// Sums of products of unsigned levels with signed weights, less the shift.
-    ///
-    /// # Safety
-    ///
-    /// The machine has AVX-512 F, BW, VL and VNNI.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-    pub(super) unsafe fn dots(levels: &[u8], weights: &[u8], shifts: &[i32], sums: &mut [i64]) {
-        let k = levels.len();
-        assert!(weights.len() >= k * sums.len());
-        for (group, sums) in sums.chunks_mut(4).enumerate() {
-            let mut totals = [_mm512_setzero_si512(); 4];
-            for first in (0..k).step_by(WIDTH) {
-                let mask = mask(k - first);
-                let x = load(&levels[first..], mask);
-                for (i, total) in totals.iter_mut().enumerate().take(sums.len()) {
-                    let w = load(&weights[(group * 4 + i) * k + first..], mask);
-                    *total = _mm512_dpbusd_epi32(*total, x, w);
-                }
-            }
-            for (i, sum) in sums.iter_mut().enumerate() {
-                *sum = i64::from(_mm512_reduce_add_epi32(totals[i]) - shifts[group * 4 + i]);
-            }
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn dot4_vnni(a: &[u8], q: [&[u8]; 4]) -> [i32; 4] {
+    use std::arch::x86_64::*;
+    let k = a.len();
+    let (mut sums, mut shifts) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+    let ones = _mm512_set1_epi8(1);
+    let mut add = |a: __m512i, q: [__m512i; 4]| {
+        for i in 0..4 {
+            sums[i] = _mm512_dpbusd_epi32(sums[i], a, q[i]);
+            shifts[i] = _mm512_dpbusd_epi32(shifts[i], ones, q[i]);
         }
+    };
+    let whole = k / 64 * 64;
+    for at in (0..whole).step_by(64) {
+        let block = |x: &[u8]| {
+            let x: &[u8] = &x[at..at + 64];
+            // SAFETY: the slice has 64 bytes.
+            unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+        };
+        add(block(a), q.map(block));
     }
-
-    /// The first `left` of 64 bytes.
-    fn mask(left: usize) -> __mmask64 {
-        if left >= WIDTH { !0 } else { (1 << left) - 1 }
+    if whole < k {
+        // What the mask leaves out is 0 on the side of the weights, and so in the products and in the shifts.
+        let mask = (1u64 << (k - whole)) - 1;
+        let block = |x: &[u8]| {
+            let x: &[u8] = &x[whole..k];
+            // SAFETY: only the bytes of the slice are read, which the mask says.
+            unsafe { _mm512_maskz_loadu_epi8(mask, x.as_ptr().cast()) }
+        };
+        add(block(a), q.map(block));
     }
+    let total = |i: usize| _mm512_reduce_add_epi32(sums[i]).wrapping_sub(_mm512_reduce_add_epi32(shifts[i]) * 128);
+    [total(0), total(1), total(2), total(3)]
+}
 
-    /// The bytes that the mask names, which must lie in the slice; zeros elsewhere.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn load(from: &[u8], mask: __mmask64) -> __m512i {
-        debug_assert!(from.len() >= (64 - mask.leading_zeros()) as usize);
-        // SAFETY: masked-out bytes are not touched, and the others lie in the slice: both callers pass at least as
-        // many bytes as the mask names.
-        unsafe { _mm512_maskz_loadu_epi8(mask, from.as_ptr().cast()) }
+/// sum (a - 128) q for four rows.
+fn dot4(a: &[u8], q: [&[u8]; 4]) -> [i32; 4] {
+    #[cfg(target_arch = "x86_64")]
+    if has_vnni() {
+        // SAFETY: the machine has them, as was asked.
+        return unsafe { dot4_vnni(a, q) };
+    }
+    q.map(|q| dot(a, q))
+}
+
+/// What [`linear`] multiplies with: weights [N, K] and a scale for each of the N.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weights<'a> {
+    /// i8 in the bits of u8.
+    pub(crate) q: &'a [u8],
+    pub(crate) scale: &'a [f32],
+    pub(crate) k: usize,
+}
+
+/// y [rows, N] = x W^T for x [rows, K], the rows of x quantized. K is [`WIDEST`] at most.
+pub(crate) fn linear(threads: &Threads, x: &[f32], weights: Weights<'_>, y: &mut [f32]) {
+    let Weights { q, scale, k } = weights;
+    let n = scale.len();
+    if k == 0 || n == 0 {
+        return y.fill(0.0);
+    }
+    let rows = y.len() / n;
+    let (mut shifted, mut steps) = (vec![0u8; rows * k], vec![0f32; rows]);
+    quantize_rows(x, k, &mut shifted, &mut steps);
+    let (columns, out) = (n.div_ceil(COLUMNS), crate::parallel::Disjoint::new(y));
+    let cost = 0.03 * (COLUMNS * k) as f64;
+    // Blocks of columns are outermost, so that a block's weights stay in the cache for all rows.
+    threads.split(columns * rows, 1, cost, |range| {
+        for piece in range {
+            let (from, row) = (piece / rows * COLUMNS, piece % rows);
+            let to = (from + COLUMNS).min(n);
+            // SAFETY: `split` gives each piece once, and pieces do not overlap.
+            let y = unsafe { out.part(row * n + from..row * n + to) };
+            multiply_row(&shifted[row * k..][..k], steps[row], &q[from * k..to * k], &scale[from..to], y);
+        }
+    });
+}
+
+/// One row of activations with as many rows of weights as `y` has elements.
+fn multiply_row(a: &[u8], step: f32, q: &[u8], scale: &[f32], y: &mut [f32]) {
+    let k = a.len();
+    let row = |i: usize| &q[i * k..][..k];
+    for (block, (y, scale)) in y.chunks_mut(4).zip(scale.chunks(4)).enumerate() {
+        // The last block may have fewer than four rows; then its last row is multiplied again and not used.
+        let at = |i: usize| row(block * 4 + i.min(y.len() - 1));
+        let sums = dot4(a, [at(0), at(1), at(2), at(3)]);
+        for ((y, scale), sum) in y.iter_mut().zip(scale).zip(sums) {
+            *y = sum as f32 * step * scale;
+        }
     }
 }
 
@@ -162,28 +154,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vnni_and_the_portable_loop_give_the_same_integers() {
-        if !has_vnni() {
-            return;
+    fn every_path_gives_the_same_integers() {
+        for k in [1, 3, 63, 64, 65, 128, 200, 1000] {
+            let a: Vec<u8> = (0..k).map(|i| (i * 37 % 255 + 1) as u8).collect();
+            let q: Vec<u8> = (0..4 * k).map(|i| (i * 91 % 256) as u8).collect();
+            let rows = [0, 1, 2, 3].map(|i| &q[i * k..][..k]);
+            let exact = |q: &[u8]| a.iter().zip(q).map(|(&a, &q)| (i64::from(a) - 128) * i64::from(q as i8)).sum();
+            let expected: [i64; 4] = rows.map(exact);
+            assert_eq!(rows.map(|q| i64::from(dot(&a, q))), expected);
+            assert_eq!(dot4(&a, rows).map(i64::from), expected);
         }
-        for (n, k) in [(1, 1), (3, 63), (4, 64), (5, 65), (17, 200), (2, 1000)] {
-            let noise = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) as u8;
-            let levels: Vec<u8> = (0..k).map(|i| noise(i + 99).max(1)).collect();
-            let weights: Vec<u8> = (0..n * k).map(noise).collect();
-            let shifts: Vec<i32> = (0..n).map(|j| 128 * total(&weights[j * k..][..k])).collect();
-            let (mut portable, mut fast) = (vec![0; n], vec![0; n]);
-            dots_portable(&levels, &weights, &shifts, &mut portable);
-            dots(&levels, &weights, &shifts, &mut fast);
-            assert_eq!(portable, fast, "{n} x {k}");
-        }
+        // The widest row that is allowed, with the largest products.
+        let (a, q) = (vec![255u8; WIDEST], vec![0x80u8; WIDEST]);
+        let expected = -127 * 128 * WIDEST as i32;
+        assert_eq!((dot(&a, &q), dot4(&a, [&q; 4])), (expected, [expected; 4]));
     }
 
     #[test]
     fn rows_without_a_scale_are_zero_or_nan() {
-        let mut levels = [0u8; 3];
-        assert_eq!((quantize(&[0.0, -1e-35, 0.0], &mut levels), levels), (0.0, [128; 3]));
-        assert!(quantize(&[1.0, f32::NAN, 0.0], &mut levels).is_nan());
-        assert!(quantize(&[1.0, f32::NEG_INFINITY, 0.0], &mut levels).is_nan());
-        assert_eq!((quantize(&[-2.0, 1.0, 2.0], &mut levels), levels), (2.0 / 127.0, [1, 192, 255]));
+        let threads = Threads::new(1).unwrap();
+        let weights = Weights { q: &[1, 2], scale: &[0.5], k: 2 };
+        let mut y = [9.0; 4];
+        linear(&threads, &[0.0, 1e-35, f32::NAN, 1.0, f32::INFINITY, 1.0, 3.0, -3.0], weights, &mut y);
+        assert!(y[0] == 0.0 && y[1].is_nan() && y[2].is_nan(), "{y:?}");
+        assert_eq!(y[3], -127.0 * (3.0 * (1.0 / 127.0) as f32) * 0.5);
     }
 }

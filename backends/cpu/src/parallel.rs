@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use assay_tensor::{Result, TensorError};
+
 use crate::flush::flush_thread;
 
 /// A part should take this long at least, in nanoseconds: waking a thread costs 10 to 30 thousand. In tests everything
@@ -17,17 +19,22 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// `count` threads, the caller's included; 0 is taken as 1. Where the system gives no more threads there is one:
-    /// results do not depend on it.
-    pub(crate) fn new(count: usize) -> Threads {
-        let builder = rayon::ThreadPoolBuilder::new()
-            .num_threads(count.saturating_sub(1))
-            .thread_name(|i| format!("assay-cpu-{}", i + 1))
-            .start_handler(|_| flush_thread());
-        match (count > 1).then(|| builder.build()) {
-            Some(Ok(pool)) => Threads { count, pool: Some(pool) },
-            _ => Threads { count: 1, pool: None },
+    /// `count` threads, the caller's included; 0 is taken as 1.
+    pub(crate) fn new(count: usize) -> Result<Threads> {
+        let count = count.max(1);
+        if count == 1 {
+            return Ok(Threads { count, pool: None });
         }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(count - 1)
+            .thread_name(|i| format!("assay-cpu-{}", i + 1))
+            .start_handler(|_| flush_thread())
+            .build()
+            .map_err(|error| {
+                TensorError::new("device", format!("cannot start {count} compute threads: {error}"))
+                    .hint("ask for fewer threads")
+            })?;
+        Ok(Threads { count, pool: Some(pool) })
     }
 
     /// How many threads compute.
@@ -121,7 +128,7 @@ mod tests {
     #[test]
     fn parts_cover_every_item_once() {
         for (threads, items, align) in [(1, 7, 1), (2, 1000, 16), (3, 1001, 16), (4, 3, 1), (2, 0, 1), (5, 33, 32)] {
-            let threads = Threads::new(threads);
+            let threads = Threads::new(threads).unwrap();
             let mut seen = vec![0u8; items];
             let shared = Disjoint::new(&mut seen);
             threads.split(items, align, 1e9, |range| {
@@ -136,7 +143,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn pool_threads_flush_denormals() {
-        let threads = Threads::new(2);
+        let threads = Threads::new(2).unwrap();
         let mut out = vec![1f32; 2];
         let shared = Disjoint::new(&mut out);
         let _flushed = crate::flush::Flushed::here();

@@ -1,209 +1,224 @@
-//! The diagonal recurrence: sequential over time, with a vector of states a step.
+//! The diagonal recurrence c_t = a c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
+//! the states, sequences shared between threads.
 //!
-//! Sequences are independent and go to threads; within one, the states of a step stay in the first-level cache. The
-//! gradient of the decay is summed over time for each sequence, and then over sequences in order.
+//! A step reads the states of the last one from where it wrote them, in the first cache. The states are cut into tiles
+//! of [`TILE`], so that few long sequences still occupy all threads.
 
-use std::ops::Range;
-
-use assay_tensor::{Array, Result, Scan, ScanGradient, Shape};
-
-use crate::cpu::Cpu;
-use crate::elementwise::add_assign;
-use crate::parallel::Disjoint;
+use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
-use crate::store::floats;
 
-/// The rough time of a state's step in nanoseconds.
-const COST: f64 = 0.7;
+/// States that one thread advances together.
+const TILE: usize = 128;
 
-/// Complex numbers, their parts apart.
-#[derive(Clone, Copy)]
-struct Complex<'a> {
-    re: &'a [f32],
-    im: &'a [f32],
+/// The extents of a scan: B sequences of T steps of K states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) b: usize,
+    pub(crate) t: usize,
+    pub(crate) k: usize,
 }
 
-impl<'a> Complex<'a> {
-    fn of(re: &'a Array, im: &'a Array) -> Result<Complex<'a>> {
-        Ok(Complex { re: floats(re)?, im: floats(im)? })
-    }
+/// The real and the imaginary part of something.
+pub(crate) type Complex<'a> = (&'a [f32], &'a [f32]);
 
-    fn part(self, range: Range<usize>) -> Complex<'a> {
-        Complex { re: &self.re[range.clone()], im: &self.im[range] }
-    }
+/// An operand [B, T, K], or one row of K zeros in the place of one that is absent.
+#[derive(Debug, Clone, Copy)]
+struct Steps<'a> {
+    elements: &'a [f32],
+    absent: bool,
 }
 
-/// Complex numbers to be written.
-struct ComplexMut<'a> {
-    re: &'a mut [f32],
-    im: &'a mut [f32],
-}
-
-/// Buffers of complex numbers.
-struct Pair {
-    re: Vec<f32>,
-    im: Vec<f32>,
-}
-
-impl Pair {
-    fn take(cpu: &Cpu, length: usize) -> Result<Pair> {
-        Ok(Pair { re: cpu.take(length)?, im: cpu.take(length)? })
+impl<'a> Steps<'a> {
+    fn new(elements: Option<&'a [f32]>, zeros: &'a [f32]) -> Steps<'a> {
+        Steps { elements: elements.unwrap_or(zeros), absent: elements.is_none() }
     }
 
-    fn share(&mut self) -> SharedPair<'_> {
-        SharedPair { re: Disjoint::new(&mut self.re), im: Disjoint::new(&mut self.im) }
-    }
-
-    fn wrap(self, cpu: &Cpu, shape: &Shape) -> (Array, Array) {
-        (cpu.wrap(self.re, shape), cpu.wrap(self.im, shape))
+    /// The states `from..from + n` of row `row` (b T + t).
+    #[inline(always)]
+    fn at(&self, row: usize, k: usize, from: usize, n: usize) -> &'a [f32] {
+        let row = if self.absent { 0 } else { row };
+        &self.elements[row * k + from..][..n]
     }
 }
 
-/// Buffers that several threads write disjoint parts of.
-struct SharedPair<'a> {
-    re: Disjoint<'a, f32>,
-    im: Disjoint<'a, f32>,
+/// One tile: which sequence, and which of its states.
+#[derive(Debug, Clone, Copy)]
+struct Tile {
+    b: usize,
+    from: usize,
+    n: usize,
 }
 
-impl SharedPair<'_> {
-    /// # Safety
-    ///
-    /// As for [`Disjoint::part`].
-    unsafe fn part(&self, range: Range<usize>) -> ComplexMut<'_> {
-        // SAFETY: the caller keeps parts apart.
-        unsafe { ComplexMut { re: self.re.part(range.clone()), im: self.im.part(range) } }
-    }
-}
-
-/// Sequences, steps and states.
-fn extents(scan: &Scan<'_, Array>) -> [usize; 3] {
-    [scan.input_re.dims()[0], scan.input_re.dims()[1], scan.input_re.dims()[2]]
-}
-
-impl Cpu {
-    pub(crate) fn scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        let [batch, steps, lanes] = extents(&scan);
-        let a = Complex::of(scan.decay_re, scan.decay_im)?;
-        let carry = Complex::of(scan.carry_re, scan.carry_im)?;
-        let (x_re, x_im) = (floats(scan.input_re)?, scan.input_im.map(floats).transpose()?);
-        let mut states = Pair::take(self, x_re.len())?;
-        let shared = states.share();
-        self.threads.split(batch, 1, (steps * lanes) as f64 * COST, |range| {
-            for b in range {
-                let part = b * steps * lanes..(b + 1) * steps * lanes;
-                let carry = carry.part(b * lanes..(b + 1) * lanes);
-                // SAFETY: the ranges of `split` are disjoint, and a part holds one sequence at a time.
-                let out = unsafe { shared.part(part.clone()) };
-                forward(a, carry, &x_re[part.clone()], x_im.map(|x| &x[part]), out);
-            }
-        });
-        Ok(states.wrap(self, &scan.input_re.shape))
+impl Extent {
+    fn tiles(&self) -> usize {
+        self.b * self.k.div_ceil(TILE)
     }
 
-    pub(crate) fn scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        let [batch, steps, lanes] = extents(&scan);
-        let size = steps * lanes;
-        let a = Complex::of(scan.decay_re, scan.decay_im)?;
-        let carry = Complex::of(scan.carry_re, scan.carry_im)?;
-        let c = Complex::of(states.0, states.1)?;
-        let (u_re, u_im) = (grad.0.map(floats).transpose()?, grad.1.map(floats).transpose()?);
-        let mut dx = Pair::take(self, batch * size)?;
-        let mut dcarry = Pair::take(self, batch * lanes)?;
-        let mut da = Pair::take(self, batch * lanes)?;
-        let (dxs, dcarries, das) = (dx.share(), dcarry.share(), da.share());
-        self.threads.split(batch, 1, size as f64 * 2.0 * COST, |range| {
-            for b in range {
-                let (part, state) = (b * size..(b + 1) * size, b * lanes..(b + 1) * lanes);
-                let upstream = |u: Option<&'_ [f32]>, out: &mut [f32]| match u {
-                    Some(u) => out.copy_from_slice(&u[part.clone()]),
-                    None => out.fill(0.0),
-                };
-                // SAFETY: the ranges of `split` are disjoint, and a part holds one sequence at a time.
-                let (g, flow, da) =
-                    unsafe { (dxs.part(part.clone()), dcarries.part(state.clone()), das.part(state.clone())) };
-                upstream(u_re, g.re);
-                upstream(u_im, g.im);
-                backward(a, carry.part(state), c.part(part.clone()), scan.segment.unwrap_or(0), g, flow, da);
-            }
-        });
-        let (da_re, da_im) = (self.over_sequences(da.re, lanes)?, self.over_sequences(da.im, lanes)?);
-        Ok(ScanGradient {
-            decay: (da_re, da_im),
-            input: dx.wrap(self, &scan.input_re.shape),
-            carry: dcarry.wrap(self, &scan.carry_re.shape),
-        })
-    }
-
-    /// The sum over rows of `lanes`, in order.
-    fn over_sequences(&self, shares: Vec<f32>, lanes: usize) -> Result<Array> {
-        let mut out = self.take(lanes)?;
-        out.fill(0.0);
-        shares.chunks_exact(lanes.max(1)).for_each(|row| add_assign(&mut out, row));
-        Ok(self.wrap(out, lanes))
+    fn tile(&self, index: usize) -> Tile {
+        let across = self.k.div_ceil(TILE);
+        let from = index % across * TILE;
+        Tile { b: index / across, from, n: TILE.min(self.k - from) }
     }
 }
 
 simd! {
-    /// One sequence: out_t = a out_{t-1} + x_t.
-    fn forward(a: Complex<'_>, carry: Complex<'_>, x_re: &[f32], x_im: Option<&[f32]>, out: ComplexMut<'_>) {
-        let lanes = a.re.len();
-        let mut done = 0;
-        while done < x_re.len() {
-            // The states before this step stand in the carry or just before it in the output.
-            let (before_re, re) = out.re.split_at_mut(done);
-            let (before_im, im) = out.im.split_at_mut(done);
-            let (p_re, p_im) = match done {
-                0 => (carry.re, carry.im),
-                _ => (&before_re[done - lanes..], &before_im[done - lanes..]),
-            };
-            let (re, im) = (&mut re[..lanes], &mut im[..lanes]);
-            let (a_re, a_im, x) = (&a.re[..lanes], &a.im[..lanes], &x_re[done..][..lanes]);
-            let (p_re, p_im) = (&p_re[..lanes], &p_im[..lanes]);
-            for k in 0..lanes {
-                re[k] = a_re[k].mul_add(p_re[k], a_im[k].mul_add(-p_im[k], x[k]));
-                im[k] = a_re[k].mul_add(p_im[k], a_im[k] * p_re[k]);
-            }
-            if let Some(x_im) = x_im {
-                im.iter_mut().zip(&x_im[done..]).for_each(|(im, &x)| *im += x);
-            }
-            done += lanes;
+    /// All steps of one tile.
+    fn forward_tile(
+        extent: Extent, tile: Tile, a: Complex<'_>, input: (Steps<'_>, Steps<'_>), carry: Complex<'_>,
+        states: &(Disjoint<'_, f32>, Disjoint<'_, f32>),
+    ) {
+        let (Extent { t: steps, k, .. }, Tile { b, from, n }) = (extent, tile);
+        let a = (&a.0[from..from + n], &a.1[from..from + n]);
+        let mut last = (&carry.0[b * k + from..][..n], &carry.1[b * k + from..][..n]);
+        for row in b * steps..(b + 1) * steps {
+            let (x, y) = (input.0.at(row, k, from, n), input.1.at(row, k, from, n));
+            let place = row * k + from;
+            // SAFETY: each tile is advanced by one thread, and each step of it is taken once.
+            let now = unsafe { (states.0.part(place..place + n), states.1.part(place..place + n)) };
+            advance(a, last, (x, y), (&mut *now.0, &mut *now.1));
+            last = (&*now.0, &*now.1);
         }
     }
 
-    /// One sequence: g holds u and becomes the adjoint g_t = u_t + conj(a) g_{t+1}; `flow` becomes conj(a) g_0 and
-    /// `da` sum_t g_t conj(c_{t-1}). A segment of 0 steps stands for none.
-    fn backward(
-        a: Complex<'_>, carry: Complex<'_>, c: Complex<'_>, segment: usize,
-        g: ComplexMut<'_>, flow: ComplexMut<'_>, da: ComplexMut<'_>,
+    /// All steps of one tile, the last first. What flows into the state before is kept in `flow`, [K] of the tile,
+    /// which is zero at first and the gradient of the carry in the end.
+    fn backward_tile(
+        extent: Extent, tile: Tile, segment: usize, a: Complex<'_>, carry: Complex<'_>, states: Complex<'_>,
+        grad: (Steps<'_>, Steps<'_>), input: &(Disjoint<'_, f32>, Disjoint<'_, f32>), sums: [&mut [f32]; 4],
     ) {
-        let lanes = a.re.len();
-        let (a_re, a_im) = (&a.re[..lanes], &a.im[..lanes]);
-        let (flow_re, flow_im) = (&mut flow.re[..lanes], &mut flow.im[..lanes]);
-        let (da_re, da_im) = (&mut da.re[..lanes], &mut da.im[..lanes]);
-        for part in [&mut *flow_re, &mut *flow_im, &mut *da_re, &mut *da_im] {
-            part.fill(0.0);
-        }
-        let steps = g.re.len().checked_div(lanes).unwrap_or(0);
-        for t in (0..steps).rev() {
-            if segment > 0 && (t + 1) % segment == 0 {
+        let (Extent { t: steps, k, .. }, Tile { b, from, n }) = (extent, tile);
+        let a = (&a.0[from..from + n], &a.1[from..from + n]);
+        let [decay_re, decay_im, flow_re, flow_im] = sums;
+        for step in (0..steps).rev() {
+            if (step + 1) % segment == 0 && step + 1 < steps {
                 flow_re.fill(0.0);
                 flow_im.fill(0.0);
             }
-            let (g_re, g_im) = (&mut g.re[t * lanes..][..lanes], &mut g.im[t * lanes..][..lanes]);
-            let before = if t == 0 { carry } else { Complex { re: &c.re[(t - 1) * lanes..], im: &c.im[(t - 1) * lanes..] } };
-            let (p_re, p_im) = (&before.re[..lanes], &before.im[..lanes]);
-            for k in 0..lanes {
-                let (re, im) = (g_re[k] + flow_re[k], g_im[k] + flow_im[k]);
-                (g_re[k], g_im[k]) = (re, im);
-                da_re[k] = re.mul_add(p_re[k], im.mul_add(p_im[k], da_re[k]));
-                da_im[k] = im.mul_add(p_re[k], re.mul_add(-p_im[k], da_im[k]));
-                flow_re[k] = a_re[k].mul_add(re, a_im[k] * im);
-                flow_im[k] = a_re[k].mul_add(im, a_im[k] * -re);
+            let row = b * steps + step;
+            let u = (grad.0.at(row, k, from, n), grad.1.at(row, k, from, n));
+            let before = match step {
+                0 => (&carry.0[b * k + from..][..n], &carry.1[b * k + from..][..n]),
+                _ => (&states.0[(row - 1) * k + from..][..n], &states.1[(row - 1) * k + from..][..n]),
+            };
+            let place = row * k + from;
+            // SAFETY: each tile is taken by one thread, and each step of it once.
+            let g = unsafe { (input.0.part(place..place + n), input.1.part(place..place + n)) };
+            retreat(a, u, before, g, (&mut *decay_re, &mut *decay_im), (&mut *flow_re, &mut *flow_im));
+        }
+    }
+}
+
+/// now = a last + input
+#[inline(always)]
+fn advance(a: Complex<'_>, last: Complex<'_>, input: Complex<'_>, now: (&mut [f32], &mut [f32])) {
+    let n = now.0.len();
+    let (ar, ai, lr, li) = (&a.0[..n], &a.1[..n], &last.0[..n], &last.1[..n]);
+    let (xr, xi, re, im) = (&input.0[..n], &input.1[..n], now.0, &mut now.1[..n]);
+    for i in 0..n {
+        re[i] = ar[i].mul_add(lr[i], (-ai[i]).mul_add(li[i], xr[i]));
+        im[i] = ar[i].mul_add(li[i], ai[i].mul_add(lr[i], xi[i]));
+    }
+}
+
+/// g = u + flow;  decay += g conj(before);  flow = conj(a) g
+#[inline(always)]
+fn retreat(
+    a: Complex<'_>,
+    u: Complex<'_>,
+    before: Complex<'_>,
+    g: (&mut [f32], &mut [f32]),
+    decay: (&mut [f32], &mut [f32]),
+    flow: (&mut [f32], &mut [f32]),
+) {
+    let n = g.0.len();
+    let (ar, ai, ur, ui) = (&a.0[..n], &a.1[..n], &u.0[..n], &u.1[..n]);
+    let (br, bi, gr, gi) = (&before.0[..n], &before.1[..n], g.0, &mut g.1[..n]);
+    let (dr, di, fr, fi) = (&mut decay.0[..n], &mut decay.1[..n], &mut flow.0[..n], &mut flow.1[..n]);
+    for i in 0..n {
+        let (re, im) = (ur[i] + fr[i], ui[i] + fi[i]);
+        (gr[i], gi[i]) = (re, im);
+        dr[i] = re.mul_add(br[i], im.mul_add(bi[i], dr[i]));
+        di[i] = im.mul_add(br[i], (-re).mul_add(bi[i], di[i]));
+        fr[i] = ar[i].mul_add(re, ai[i] * im);
+        fi[i] = ar[i].mul_add(im, -(ai[i] * re));
+    }
+}
+
+/// The arguments that both directions share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recurrence<'a> {
+    pub(crate) extent: Extent,
+    /// \[K\]
+    pub(crate) decay: Complex<'a>,
+    /// [B, K]
+    pub(crate) carry: Complex<'a>,
+}
+
+/// All states, [B, T, K] each.
+pub(crate) fn forward(
+    threads: &Threads,
+    scan: Recurrence<'_>,
+    input: (&[f32], Option<&[f32]>),
+    states: (&mut [f32], &mut [f32]),
+) {
+    let Recurrence { extent, decay, carry } = scan;
+    let zeros = vec![0.0; extent.k];
+    let input = (Steps::new(Some(input.0), &zeros), Steps::new(input.1, &zeros));
+    let states = (Disjoint::new(states.0), Disjoint::new(states.1));
+    let cost = 0.25 * (extent.t * extent.k.min(TILE)) as f64;
+    threads.split(extent.tiles(), 1, cost, |range| {
+        for tile in range {
+            forward_tile(extent, extent.tile(tile), decay, input, carry, &states);
+        }
+    });
+}
+
+/// What [`backward`] writes.
+#[derive(Debug)]
+pub(crate) struct Gradients<'a> {
+    /// dL/dbeta, [B, T, K] each.
+    pub(crate) input: (&'a mut [f32], &'a mut [f32]),
+    /// dL/da and dL/dcarry of each sequence: four parts [B, K], all zero at first.
+    pub(crate) sums: [&'a mut [f32]; 4],
+}
+
+/// The adjoint of [`forward`]. `segment` cuts the flow at each of its multiples.
+pub(crate) fn backward(
+    threads: &Threads,
+    scan: Recurrence<'_>,
+    segment: Option<usize>,
+    states: Complex<'_>,
+    grad: (Option<&[f32]>, Option<&[f32]>),
+    out: Gradients<'_>,
+) {
+    let Recurrence { extent, decay, carry } = scan;
+    let zeros = vec![0.0; extent.k];
+    let grad = (Steps::new(grad.0, &zeros), Steps::new(grad.1, &zeros));
+    let input = (Disjoint::new(out.input.0), Disjoint::new(out.input.1));
+    let sums = out.sums.map(Disjoint::new);
+    // A segment that the sequence does not reach the end of cuts nothing.
+    let segment = segment.unwrap_or(usize::MAX).max(1);
+    let cost = 0.5 * (extent.t * extent.k.min(TILE)) as f64;
+    threads.split(extent.tiles(), 1, cost, |range| {
+        for tile in range.map(|i| extent.tile(i)) {
+            let place = tile.b * extent.k + tile.from;
+            // SAFETY: each tile is taken by one thread, and tiles do not overlap.
+            let sums = sums.each_ref().map(|s| unsafe { s.part(place..place + tile.n) });
+            backward_tile(extent, tile, segment, decay, carry, states, grad, &input, sums);
+        }
+    });
+}
+
+simd! {
+    /// Adds [B, K] over B in order.
+    pub(crate) fn over_sequences(x: &[f32], y: &mut [f32]) {
+        y.fill(0.0);
+        if y.is_empty() {
+            return;
+        }
+        for x in x.chunks_exact(y.len()) {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y += *x;
             }
         }
     }

@@ -411,7 +411,9 @@ mod tests {
         assert_eq!(keys_at_fault(json!({"family": "transformer", "dim": 10, "layers": 1, "heads": 0})), ["heads"]);
         let odd = json!({"family": "transformer", "dim": 6, "layers": 1, "heads": 2, "positions": "rope"});
         assert_eq!(keys_at_fault(odd), ["positions"]);
-        let ten = json!({"family": "ten", "dim": 5, "layers": 0, "states": 9000, "max_phase": 7.0, "positions": "sinusoidal"});
+        let ten = json!({
+            "family": "ten", "dim": 5, "layers": 0, "states": 9000, "max_phase": 7.0, "positions": "sinusoidal",
+        });
         assert_eq!(keys_at_fault(ten), ["layers", "states", "max_phase", "positions"]);
     }
 

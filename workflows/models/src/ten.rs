@@ -4,7 +4,7 @@
 //! B sequences    T tokens    D width    K eigenstates a cell    C chunk (length of a backpropagation segment)
 //!
 //! cell    beta_t = gamma * (W_in x_t)                 W_in: D -> K real, or D -> 2K read as complex
-//!         c_t    = a * c_{t-1} + beta_t               a_k = m_k exp(i w_k); c before the first token is the carry, or 0
+//!         c_t    = a * c_{t-1} + beta_t               a_k = m_k exp(i w_k); c_{-1} is the carry, or 0
 //!         y_t    = W_out [Re c_t ; Im c_t] + d * x_t  `readout: real` takes Re c_t alone; `skip: false` has no d
 //!
 //! ring    m = exp(-exp(nu))                           gamma = exp(log_gamma), begins at sqrt(1 - m^2)

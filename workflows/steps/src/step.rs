@@ -55,7 +55,11 @@ impl JsonSchema for ArtifactSchema {
             "type": "object",
             "description": "An artifact, most often written `${{ needs.JOB.outputs.NAME }}`.",
             "properties": {
-                "$artifact": {"type": "string", "description": "BLAKE3 of the content, in hexadecimal.", "pattern": "^[0-9a-f]{64}$"},
+                "$artifact": {
+                    "type": "string",
+                    "description": "BLAKE3 of the content, in hexadecimal.",
+                    "pattern": "^[0-9a-f]{64}$",
+                },
                 "name": {"type": "string", "description": "The file's name, for people."},
                 "bytes": {"type": "integer", "minimum": 0, "description": "The size of the content."},
             },

@@ -123,7 +123,8 @@ fn at(track: &Track, step: u64) -> Option<f64> {
         Err(place) => {
             let (x0, x1) = (*track.steps.get(place - 1)?, *track.steps.get(place)?);
             let (y0, y1) = (*track.values.get(place - 1)?, *track.values.get(place)?);
-            Some(y0 + (y1 - y0) * ((step - x0) as f64 / (x1 - x0) as f64))
+            // In floats, which cannot overflow where steps do not rise as they should.
+            Some(y0 + (y1 - y0) * ((step as f64 - x0 as f64) / (x1 as f64 - x0 as f64)))
         }
     }
 }
@@ -168,6 +169,13 @@ mod tests {
         let drawn = curves(&[track(1, "a", &[(0, 0.0), (10, 10.0)]), track(2, "a", &[(0, 2.0), (5, 7.0)])], By::Cell);
         assert_eq!(drawn[0].steps, [0, 5, 10]);
         assert_eq!(drawn[0].values, [1.0, 6.0, 10.0]);
+    }
+
+    #[test]
+    fn steps_that_do_not_rise_do_no_harm() {
+        let drawn =
+            curves(&[track(1, "a", &[(9, 1.0), (3, 2.0), (3, 0.5), (7, 0.5)]), track(2, "a", &[(5, 1.0)])], By::Cell);
+        assert_eq!(drawn[0].steps, [3, 5, 7, 9]);
     }
 
     #[test]

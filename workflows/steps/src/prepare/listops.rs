@@ -372,7 +372,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_sample_obeys_the_grammar_and_its_label_is_its_value(
-            seed in 0_u64..1000, min in 1_usize..12, span in 20_usize..100, max_depth in 3_usize..9, max_args in 3_usize..11,
+            seed in 0_u64..1000, min in 1_usize..12, span in 20_usize..100,
+            max_depth in 3_usize..9, max_args in 3_usize..11,
         ) {
             let config = ListOps { seed, min_length: min, max_length: min + span, max_depth, max_args, ..config() };
             let Generated { samples, .. } = config.generate(|_| true).unwrap();

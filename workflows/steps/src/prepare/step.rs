@@ -162,7 +162,10 @@ mod tests {
     }
 
     fn config() -> Value {
-        json!({"dataset": "listops", "train": 300, "valid": 50, "test": 60, "max_length": 40, "max_depth": 4, "seed": 3})
+        json!({
+            "dataset": "listops", "train": 300, "valid": 50, "test": 60,
+            "max_length": 40, "max_depth": 4, "seed": 3,
+        })
     }
 
     fn made(config: Value) -> (Dataset, TestContext) {

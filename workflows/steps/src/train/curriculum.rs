@@ -40,7 +40,8 @@ impl Curriculum {
         if let Some((index, stage)) = stages.iter().enumerate().find(|(_, stage)| stage.max_length < shortest) {
             return Err(StepError::Failed {
                 message: format!(
-                    "curriculum stage {index} has no sample: its max_length is {}, the shortest sequence has {shortest} tokens",
+                    "curriculum stage {index} has no sample: its max_length is {}, \
+                     the shortest sequence has {shortest} tokens",
                     stage.max_length
                 ),
                 hint: Some("raise the stage's max_length, or lower min_length in the `prepare` job".into()),
