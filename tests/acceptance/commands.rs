@@ -12,7 +12,8 @@ fn text(bytes: &[u8]) -> String {
 fn a_bad_file_is_refused_with_every_problem_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("bad.yaml");
-    std::fs::write(&file, "name: bad\njobs:\n  a:\n    uses: trian\n  b:\n    needs: [c]\n    uses: prepare\n").expect("written");
+    std::fs::write(&file, "name: bad\njobs:\n  a:\n    uses: trian\n  b:\n    needs: [c]\n    uses: prepare\n")
+        .expect("written");
     let output = Home::new().output(&["run", &file.display().to_string()]);
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));

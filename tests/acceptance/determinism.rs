@@ -8,7 +8,10 @@ use crate::support::{Home, Ran, fixture};
 fn run(threads: u32) -> Ran {
     let home = Home::new();
     let text = std::fs::read_to_string(fixture("tiny.yaml")).expect("the fixture");
-    let text = text.replace("    uses: train\n", &format!("    resources: [{{backend: cpu, cpus: {threads}}}]\n    uses: train\n"));
+    let text = text.replace(
+        "    uses: train\n",
+        &format!("    resources: [{{backend: cpu, cpus: {threads}}}]\n    uses: train\n"),
+    );
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("threads.yaml");
     std::fs::write(&file, text).expect("the workflow is written");

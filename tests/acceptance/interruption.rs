@@ -43,9 +43,7 @@ fn a_killed_assay_leaves_a_store_to_go_on_with() {
     let executors = children(run.id(), "executor");
     signal(run.id(), "KILL");
     run.wait().expect("assay is gone");
-    wait_for("its executors to die with it", || {
-        executors.iter().all(|executor| !alive(*executor)).then_some(())
-    });
+    wait_for("its executors to die with it", || executors.iter().all(|executor| !alive(*executor)).then_some(()));
     let next = home.run("long.yaml", &["-P", "steps=5"]);
     assert_eq!(next.succeeded().worked(), ["train"]);
     let runs = home.output(&["runs", "--json"]);

@@ -96,7 +96,10 @@ fn the_protocol_and_the_core_stay_light() {
     let light = ["serde", "serde_json", "thiserror", "assay-protocol"];
     for name in ["assay-protocol", "assay-core"] {
         for (used, dev) in &packages[name].dependencies {
-            assert!(*dev || light.contains(&used.as_str()), "`{name}` uses `{used}`: it holds types and pure logic only");
+            assert!(
+                *dev || light.contains(&used.as_str()),
+                "`{name}` uses `{used}`: it holds types and pure logic only"
+            );
         }
     }
 }

@@ -65,7 +65,8 @@ fn functions(text: &str) -> Vec<(usize, String, usize)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let trimmed = line.trim_start();
-        let head = trimmed.trim_start_matches("pub ").trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+        let head =
+            trimmed.trim_start_matches("pub ").trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
         let head = head.trim_start_matches("const ").trim_start_matches("async ").trim_start_matches("unsafe ");
         if !head.starts_with("fn ") || line.ends_with(';') {
             continue;
@@ -95,7 +96,9 @@ fn unfinished_work_is_not_committed() {
 
 #[test]
 fn lines_end_where_their_text_ends() {
-    let wrong = sources(&["rs", "toml", "md", "js", "css", "html", "sh", "py", "yaml"]).into_iter().filter(|(path, _)| !is_input(path));
+    let wrong = sources(&["rs", "toml", "md", "js", "css", "html", "sh", "py", "yaml"])
+        .into_iter()
+        .filter(|(path, _)| !is_input(path));
     let wrong = wrong.flat_map(|(path, text)| {
         let hits = text.lines().enumerate().filter(|(_, line)| line.ends_with([' ', '\t']));
         hits.map(|(at, _)| format!("{}:{}", path.display(), at + 1)).collect::<Vec<_>>()
@@ -105,7 +108,8 @@ fn lines_end_where_their_text_ends() {
 
 #[test]
 fn the_measure_of_functions_measures() {
-    let text = "fn a() {\n    b\n}\n\nimpl X {\n    pub async fn c(\n        d: u8,\n    ) -> u8 {\n        d\n    }\n}\n";
+    let text =
+        "fn a() {\n    b\n}\n\nimpl X {\n    pub async fn c(\n        d: u8,\n    ) -> u8 {\n        d\n    }\n}\n";
     let lengths: Vec<(usize, usize)> = functions(text).into_iter().map(|(line, _, lines)| (line, lines)).collect();
     assert_eq!(lengths, [(1, 3), (6, 5)]);
 }

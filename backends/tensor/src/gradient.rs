@@ -89,15 +89,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
             like(k.permute(g, &back)?)
         }
         Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
-        Op::Concat { axis } => {
-            let mut start = 0;
-            let part = |input: &Input| {
-                let length = input.shape.dims()[*axis];
-                start += length;
-                input.is_tracked().then(|| k.slice(g, *axis, start - length, length)).transpose()
-            };
-            inputs.iter().map(part).collect()
-        }
+        Op::Concat { axis } => apart(k, g, inputs, *axis),
         Op::Rows { ids } => like(k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?),
         Op::Cast => like(k.cast(g, inputs[0].dtype)?),
 
@@ -134,6 +126,17 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
     }
+}
+
+/// The rule of concatenation: each tracked input takes back its own part of the gradient.
+fn apart(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -> Rules {
+    let mut start = 0;
+    let part = |input: &Input| {
+        let length = input.shape.dims()[axis];
+        start += length;
+        input.is_tracked().then(|| k.slice(g, axis, start - length, length)).transpose()
+    };
+    inputs.iter().map(part).collect()
 }
 
 /// The rule of maximum and minimum: `b` takes the gradient where `second` is 1, `a` where it is 0.

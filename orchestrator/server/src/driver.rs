@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use assay_core::{AttemptId, Effect, Event, Millis, Orchestrator, Resource, Resolution, RunId, TaskId, TaskIx, WorkerId};
+use assay_core::{
+    AttemptId, Effect, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
+};
 use assay_protocol::{Failure, FailureClass};
 use assay_spec::{ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
@@ -241,16 +243,10 @@ impl Driver {
         }
     }
 
-    async fn start(
-        &mut self,
-        attempt: AttemptId,
-        worker: WorkerId,
-        resource: &Resource,
-    ) -> Result<(), String> {
+    async fn start(&mut self, attempt: AttemptId, worker: WorkerId, resource: &Resource) -> Result<(), String> {
         let task = attempt.task.task;
         let (name, link) = self.workers.get(&worker).ok_or("the worker is gone")?.clone();
-        let workdir =
-            self.ledger.workdir(self.run, task, attempt.epoch).await.map_err(|error| error.to_string())?;
+        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await.map_err(|error| error.to_string())?;
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or("no such task")?;
         let memory = &mut self.tasks[task.0 as usize];
         let ResolvedStep { kind, config, artifacts, .. } = memory.step.clone().ok_or("not resolved")?;

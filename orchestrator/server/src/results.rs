@@ -210,13 +210,11 @@ mod tests {
     fn replicates_are_drawn_together_and_followed_along_their_line() {
         let cell = BTreeMap::from([("states".to_owned(), Value::from(16))]);
         let [first, second] = [0.5, 0.7].map(|v| BTreeMap::from([("test/accuracy".to_owned(), v)]));
-        let latency = BTreeMap::from([("latency/f32/median".to_owned(), 0.01), ("latency/int8/median".to_owned(), 0.02)]);
+        let latency =
+            BTreeMap::from([("latency/f32/median".to_owned(), 0.01), ("latency/int8/median".to_owned(), 0.02)]);
         let task = |kind, metrics, each| TaskResult { job: kind, kind, matrix: &cell, each, metrics };
-        let tasks = [
-            task("train", &first, None),
-            task("train", &second, None),
-            task("benchmark", &latency, Some(TaskIx(1))),
-        ];
+        let tasks =
+            [task("train", &first, None), task("train", &second, None), task("benchmark", &latency, Some(TaskIx(1)))];
         let addresses = ["train[states=16]#1", "train[states=16]#2", "benchmark[states=16]#2"];
         let table = results(&tasks, &addresses, &kinds());
         let titles: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();

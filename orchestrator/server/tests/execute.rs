@@ -194,7 +194,8 @@ async fn what_a_superseded_attempt_says_is_refused() {
 
     assert_eq!(states(&report), [("a", succeeded, 2), ("b[x=1]", succeeded, 1), ("b[x=2]", succeeded, 1)]);
     let records = ledger.records.lock().unwrap();
-    let ghosts = records.iter().filter(|record| matches!(record, Record::Metrics { points, .. } if points[0].name == "ghost"));
+    let ghosts =
+        records.iter().filter(|record| matches!(record, Record::Metrics { points, .. } if points[0].name == "ghost"));
     assert_eq!(ghosts.count(), 0);
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::AttemptId;
-use assay_host::{ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel};
+use assay_host::{
+    ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel,
+};
 use assay_protocol::RunRequest;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -16,13 +16,18 @@ pub type CommandError = Box<dyn Error + Send + Sync>;
 /// A workflow file says what to prepare, train, quantize, export and measure, and over which values to sweep; Assay runs
 /// what is not yet known, and shows every number with its uncertainty.
 #[derive(Parser)]
-#[command(name = "assay", version, max_term_width = 100, after_help = "\
+#[command(
+    name = "assay",
+    version,
+    max_term_width = 100,
+    after_help = "\
 Examples:
   assay run workflows/catalog/quickstart.yaml     run a workflow here
   assay plan workflows/catalog/quickstart.yaml    what would run, and what is known already
   assay server                                    look at the results in a browser
 
-Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 130 stopped by Ctrl-C.")]
+Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 130 stopped by Ctrl-C."
+)]
 struct Cli {
     /// The folder that holds the store
     #[arg(long, global = true, value_name = "DIR", env = "ASSAY_HOME", default_value = ".assay")]

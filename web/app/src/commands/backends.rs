@@ -26,7 +26,11 @@ pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
         }
         greetings
     });
-    if as_json { print_json(&greetings)? } else { print(&greetings)? }
+    if as_json {
+        print_json(&greetings)?
+    } else {
+        print(&greetings)?
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,9 +9,9 @@ use crate::cli::{CommandError, ServerArgs};
 pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .map_err(|error| format!("cannot listen on {address}: {error}; choose another port with --port, or 0 for any"))?;
+    let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| {
+        format!("cannot listen on {address}: {error}; choose another port with --port, or 0 for any")
+    })?;
     let bound = listener.local_addr()?;
     eprintln!("serving {} on http://{bound}  (Ctrl-C stops)", home.display());
     assay_ui::serve(store, super::kinds(), listener, async {
