@@ -1,1 +1,32 @@
 //! One suite that every backend runs: values, gradients, shapes and refusals.
+//!
+//! A [`Case`](cases::Case) is an operation on operands of given shapes. [`check`] runs each of them on a device and on
+//! the reference backend in f64, and compares values and gradients; the same cases serve [`check_gradients`] (central
+//! differences) and [`check_same_bits`] (two devices that must agree exactly). [`check_refusals`] sees that bad
+//! arguments are errors, and [`check_recurrences`] what holds of models' states: chunks do not change them, a
+//! segment cuts their gradient and nothing else, and the future does not change the past.
+//!
+//! # Invariants
+//!
+//! - Nothing here panics or stops at the first failure: each check ends in a line of a [`Report`].
+//! - No case is skipped: an operation of `assay-tensor`'s table that no case reaches is a failure of
+//!   [`check_gradients`].
+//! - Every case also checks that its operands are unchanged afterwards.
+//! - Operands are the same on every device and in every run.
+
+pub mod cases;
+mod compare;
+mod composed;
+mod gradients;
+mod operands;
+mod recurrences;
+mod refusals;
+mod report;
+mod suite;
+
+pub use composed::composed_device;
+pub use gradients::check_gradients;
+pub use recurrences::check_recurrences;
+pub use refusals::check_refusals;
+pub use report::Report;
+pub use suite::{Tolerance, check, check_adamw, check_same_bits};

@@ -23,7 +23,7 @@
 mod args;
 mod array;
 mod check;
-pub mod composed;
+mod composed;
 mod device;
 mod dtype;
 mod error;

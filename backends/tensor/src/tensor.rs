@@ -103,6 +103,12 @@ impl Tensor {
         self.edge.is_some()
     }
 
+    /// The name of the operation that made this value, as in [`crate::operation_names`]; `leaf` for a variable, and
+    /// none for a constant, of which nothing is recorded.
+    pub fn operation(&self) -> Option<&'static str> {
+        self.edge.as_ref().map(|edge| edge.node.op.name())
+    }
+
     pub(crate) fn edge(&self) -> Option<&Edge> {
         self.edge.as_ref()
     }

@@ -10,7 +10,7 @@ use crate::math::Math;
 use crate::shape::Shape;
 
 /// Attention and its log-sum-exp, with the scores materialised: the default of [`Kernels::attention`].
-pub fn attention<K: Kernels + ?Sized>(
+pub(crate) fn attention<K: Kernels + ?Sized>(
     k: &K,
     q: &Array,
     keys: &Array,
@@ -27,7 +27,7 @@ pub fn attention<K: Kernels + ?Sized>(
 
 /// The gradient of attention, with the scores materialised: the default of [`Kernels::attention_backward`].
 #[allow(clippy::too_many_arguments)]
-pub fn attention_backward<K: Kernels + ?Sized>(
+pub(crate) fn attention_backward<K: Kernels + ?Sized>(
     k: &K,
     q: &Array,
     keys: &Array,

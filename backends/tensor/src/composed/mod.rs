@@ -5,7 +5,7 @@ mod layers;
 mod loss;
 mod scan;
 
-pub use attention::{attention, attention_backward};
+pub(crate) use attention::{attention, attention_backward};
 pub use layers::LEAST_PEAK;
 pub(crate) use layers::{adamw, broadcast, layer_norm, layer_norm_backward, linear, linear_int8};
 pub(crate) use loss::{

@@ -1,0 +1,97 @@
+//! Cases of the fused operations.
+
+use assay_tensor::{AttentionKind, AttentionOptions, Result, ScanArgs, Tensor, diagonal_scan};
+
+use super::{Case, Operand, between, floats};
+use crate::operands::Numbers;
+
+pub(super) fn small() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for shape in [vec![1], vec![3, 5], vec![2, 3, 17], vec![0, 4], vec![2, 1]] {
+        cases.push(Case::one("softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].softmax()));
+        cases.push(Case::one("log_softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].log_softmax()));
+        cases.push(layer_norm(&shape));
+    }
+    cases.push(Case::one("softmax of large numbers", [between(9000.0, 9001.0, [2, 20])], |x| x[0].softmax()));
+    for (n, v, smoothing) in [(1, 1, 0.0), (4, 5, 0.0), (3, 33, 0.1), (5, 7, 1.0), (0, 3, 0.2)] {
+        cases.push(cross_entropy(n, v, smoothing));
+    }
+    for sizes in [[1, 1, 1, 1, 1], [2, 2, 3, 3, 4], [1, 2, 2, 5, 3], [1, 1, 0, 2, 3]] {
+        for kind in [AttentionKind::Full, AttentionKind::Flash] {
+            for causal in [false, true] {
+                cases.push(attention(sizes, causal, kind));
+            }
+        }
+    }
+    for sizes in [[1, 1, 1], [2, 5, 3], [1, 4, 17], [2, 0, 3], [0, 2, 2]] {
+        cases.extend([true, false].map(|complex| scan(sizes, complex)));
+    }
+    for (rows, n, k) in [(1, 1, 1), (3, 5, 7), (2, 9, 64), (4, 3, 130), (0, 2, 3), (2, 3, 0)] {
+        cases.push(int8(rows, n, k));
+    }
+    cases
+}
+
+pub(super) fn large() -> Vec<Case> {
+    let mut cases = vec![
+        Case::one("softmax", [floats([900, 300])], |x| x[0].softmax()),
+        Case::one("log_softmax", [floats([900, 300])], |x| x[0].log_softmax()),
+        layer_norm(&[4, 500, 65]),
+        cross_entropy(1500, 130, 0.1),
+        int8(700, 130, 257),
+    ];
+    cases.extend([[8, 200, 65], [3, 500, 16]].map(|sizes| scan(sizes, true)));
+    for kind in [AttentionKind::Full, AttentionKind::Flash] {
+        cases.push(attention([3, 2, 130, 150, 17], true, kind));
+    }
+    cases
+}
+
+fn layer_norm(shape: &[usize]) -> Case {
+    let width = shape[shape.len() - 1];
+    Case::one("layer_norm", [floats(shape), floats(width), floats(width)], |x| x[0].layer_norm(&x[1], &x[2], 1e-2))
+}
+
+fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
+    Case::one(format!("cross_entropy ({smoothing})"), [between(-4.0, 4.0, [n, v])], move |x| {
+        let targets = Numbers::new(5).ids(v as u32, n);
+        x[0].cross_entropy(&Tensor::from_u32(x[0].device(), targets, n)?, smoothing)
+    })
+}
+
+fn attention([b, h, tq, tk, width]: [usize; 5], causal: bool, kind: AttentionKind) -> Case {
+    let options = AttentionOptions { causal, scale: 0.6, kind };
+    let operands = [floats([b, h, tq, width]), floats([b, h, tk, width]), floats([b, h, tk, width])];
+    let name = format!("{kind:?} attention, causal {causal}");
+    Case::one(name, operands, move |x| x[0].attention(&x[1], &x[2], options))
+}
+
+/// The decay lies well inside the unit circle, so that long sequences stay comparable.
+fn scan([b, t, k]: [usize; 3], complex: bool) -> Case {
+    let mut operands = vec![between(-0.6, 0.6, k), between(-0.6, 0.6, k), floats([b, k]), floats([b, k])];
+    let inputs: [Operand; 2] = [floats([b, t, k]), floats([b, t, k])];
+    operands.extend(inputs.into_iter().take(if complex { 2 } else { 1 }));
+    Case::new("diagonal_scan", operands, |x| scan_of(x, None))
+}
+
+/// The scan of operands decay, carry, input, each real part first; a sixth operand makes the input complex.
+pub(crate) fn scan_of(x: &[Tensor], segment: Option<usize>) -> Result<Vec<Tensor>> {
+    let (re, im) = diagonal_scan(ScanArgs {
+        decay_re: &x[0],
+        decay_im: &x[1],
+        carry_re: &x[2],
+        carry_im: &x[3],
+        input_re: &x[4],
+        input_im: x.get(5),
+        segment,
+    })?;
+    Ok(vec![re, im])
+}
+
+fn int8(rows: usize, n: usize, k: usize) -> Case {
+    let case = Case::one("linear_int8", [floats([rows, k]), between(0.0, 0.02, n)], move |x| {
+        let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * k), [n, k])?;
+        x[0].linear_int8(&q, &x[1])
+    });
+    Case { f32_only: true, ..case.constant() }
+}

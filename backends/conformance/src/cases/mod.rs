@@ -1,0 +1,130 @@
+//! The cases: operations on operands of given shapes.
+
+pub(crate) mod fused;
+mod primitives;
+
+use assay_tensor::{DType, Device, Result, Shape, Tensor};
+
+use crate::operands::{Numbers, tensor};
+
+type Apply = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
+
+/// One operation on operands of given shapes and ranges.
+pub struct Case {
+    /// What it is, for reports.
+    pub name: String,
+    operands: Vec<Operand>,
+    apply: Apply,
+    /// Whether a gradient is wanted of every operand.
+    pub differentiable: bool,
+    /// Whether it is defined in f32 only, on the oracle too.
+    pub f32_only: bool,
+    /// The step of central differences in f64.
+    pub step: f64,
+    /// A factor on the tolerances.
+    pub slack: f64,
+}
+
+/// The shape of an operand and the range of its elements.
+#[derive(Debug, Clone)]
+struct Operand {
+    shape: Shape,
+    low: f64,
+    high: f64,
+}
+
+/// An operand between -2 and 2.
+fn floats(shape: impl Into<Shape>) -> Operand {
+    between(-2.0, 2.0, shape)
+}
+
+/// An operand between `low` and `high`.
+fn between(low: f64, high: f64, shape: impl Into<Shape>) -> Operand {
+    Operand { shape: shape.into(), low, high }
+}
+
+impl Case {
+    fn new(
+        name: impl Into<String>,
+        operands: impl Into<Vec<Operand>>,
+        apply: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'static,
+    ) -> Case {
+        let operands = operands.into();
+        let shapes: Vec<String> = operands.iter().map(|o| o.shape.to_string()).collect();
+        Case {
+            name: format!("{} of {}", name.into(), shapes.join(", ")),
+            operands,
+            apply: Box::new(apply),
+            differentiable: true,
+            f32_only: false,
+            step: 1e-5,
+            slack: 1.0,
+        }
+    }
+
+    /// The case of an operation with one value.
+    fn one(
+        name: impl Into<String>,
+        operands: impl Into<Vec<Operand>>,
+        apply: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+    ) -> Case {
+        Case::new(name, operands, move |x| Ok(vec![apply(x)?]))
+    }
+
+    fn constant(self) -> Case {
+        Case { differentiable: false, ..self }
+    }
+
+    /// The number of elements of all operands together.
+    pub fn size(&self) -> usize {
+        self.operands.iter().map(|operand| operand.shape.numel()).sum()
+    }
+
+    /// The operands' elements: the same in every run.
+    pub(crate) fn values(&self) -> Vec<Vec<f64>> {
+        let of = |(i, o): (usize, &Operand)| Numbers::new(i as u64 + 1).between(o.low, o.high, o.shape.numel());
+        self.operands.iter().enumerate().map(of).collect()
+    }
+
+    /// The operands on a device, as leaves where gradients are wanted.
+    pub(crate) fn place(&self, device: &Device, float: DType, values: &[Vec<f64>]) -> Result<Vec<Tensor>> {
+        let make = |(operand, values): (&Operand, &Vec<f64>)| {
+            let x = tensor(device, float, values, &operand.shape)?;
+            Ok(if self.differentiable { x.variable() } else { x })
+        };
+        self.operands.iter().zip(values).map(make).collect()
+    }
+
+    /// The operation itself.
+    pub(crate) fn apply(&self, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+        (self.apply)(operands)
+    }
+
+    /// A scalar that depends on every element of the values in its own way: their sum with fixed weights.
+    pub(crate) fn objective(&self, outputs: &[Tensor]) -> Result<Option<Tensor>> {
+        let mut total: Option<Tensor> = None;
+        for (i, y) in outputs.iter().enumerate() {
+            let weights = Numbers::new(1000 + i as u64).between(-1.0, 1.0, y.numel());
+            let part = y.mul(&tensor(y.device(), y.dtype(), &weights, y.shape())?)?.sum_all()?;
+            total = Some(match total {
+                Some(sum) => sum.add(&part)?,
+                None => part,
+            });
+        }
+        Ok(total)
+    }
+}
+
+/// The cases on small shapes: ragged, of extent 1, and empty where that is legal.
+pub fn small() -> Vec<Case> {
+    let mut cases = primitives::small();
+    cases.extend(fused::small());
+    cases
+}
+
+/// The cases on shapes that are worth several threads.
+pub fn large() -> Vec<Case> {
+    let mut cases = primitives::large();
+    cases.extend(fused::large());
+    cases
+}

@@ -1,0 +1,132 @@
+//! Values and gradients of every case, against the oracle and between devices.
+
+use assay_tensor::{AdamW, DType, Device, Shape, Tensor, adamw};
+
+use crate::cases::{self, Case};
+use crate::compare::{close, identical, values};
+use crate::operands::{Numbers, tensor};
+use crate::report::Report;
+
+/// How far a result may be from the oracle's, relative to the largest magnitude in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Tolerance {
+    /// For values.
+    pub value: f64,
+    /// For gradients.
+    pub gradient: f64,
+}
+
+impl Tolerance {
+    /// For devices that compute in f32.
+    pub const F32: Tolerance = Tolerance { value: 2e-5, gradient: 1e-4 };
+    /// For devices that compute in f64.
+    pub const F64: Tolerance = Tolerance { value: 1e-11, gradient: 1e-10 };
+}
+
+/// What came of a case: its values, and the gradient of each operand.
+struct Outcome {
+    values: Vec<Tensor>,
+    gradients: Vec<Tensor>,
+}
+
+fn text(error: assay_tensor::TensorError) -> String {
+    error.to_string()
+}
+
+/// Runs a case on a device, and sees that the operands are unchanged.
+fn run(case: &Case, device: &Device, float: DType) -> Result<Outcome, String> {
+    let float = if case.f32_only { DType::F32 } else { float };
+    let before = case.values();
+    let operands = case.place(device, float, &before).map_err(text)?;
+    let outputs = case.apply(&operands).map_err(text)?;
+    let mut gradients = Vec::new();
+    if case.differentiable {
+        let objective = case.objective(&outputs).map_err(text)?.ok_or("the case has no value")?;
+        let found = objective.backward().map_err(text)?;
+        for (i, operand) in operands.iter().enumerate() {
+            gradients.push(found.get(operand).cloned().ok_or_else(|| format!("operand {i} got no gradient"))?);
+        }
+    }
+    for (i, (operand, before)) in operands.iter().zip(&before).enumerate() {
+        if &values(operand)? != before {
+            return Err(format!("operand {i} was changed"));
+        }
+    }
+    Ok(Outcome { values: outputs, gradients })
+}
+
+/// Every case on `device`, computing in `float`, against the reference backend in f64.
+pub fn check(device: &Device, float: DType, tolerance: Tolerance) -> Report {
+    let oracle = assay_reference::device();
+    let mut report = Report::default();
+    for case in cases::small() {
+        report.run(&case.name, || {
+            let (found, expected) = (run(&case, device, float)?, run(&case, &oracle, DType::F64)?);
+            let tolerance = if case.f32_only { Tolerance::F32 } else { tolerance };
+            for (i, (a, b)) in found.values.iter().zip(&expected.values).enumerate() {
+                close(&format!("value {i}"), a, b, tolerance.value * case.slack)?;
+            }
+            for (i, (a, b)) in found.gradients.iter().zip(&expected.gradients).enumerate() {
+                close(&format!("gradient of operand {i}"), a, b, tolerance.gradient * case.slack)?;
+            }
+            Ok(())
+        });
+    }
+    report
+}
+
+/// Every case, on small shapes and on those that are worth several threads, gives the same bits on both devices.
+pub fn check_same_bits(one: &Device, other: &Device, float: DType) -> Report {
+    let mut report = Report::default();
+    for case in cases::small().into_iter().chain(cases::large()) {
+        report.run(&case.name, || {
+            let (a, b) = (run(&case, one, float)?, run(&case, other, float)?);
+            for (i, (a, b)) in a.values.iter().zip(&b.values).enumerate() {
+                identical(&format!("value {i}"), a, b)?;
+            }
+            for (i, (a, b)) in a.gradients.iter().zip(&b.gradients).enumerate() {
+                identical(&format!("gradient of operand {i}"), a, b)?;
+            }
+            Ok(())
+        });
+    }
+    report
+}
+
+/// Several updates of AdamW against the oracle; what other handles hold does not change.
+pub fn check_adamw(device: &Device, float: DType, tolerance: Tolerance) -> Report {
+    let mut report = Report::default();
+    for shape in [Shape::from([1]), Shape::from([3, 7]), Shape::from([40, 33]), Shape::from([0])] {
+        report.run(&format!("adamw of {shape}"), || {
+            let found = train(device, float, &shape)?;
+            let expected = train(&assay_reference::device(), DType::F64, &shape)?;
+            for (what, (a, b)) in ["parameter", "first moment", "second moment"].iter().zip(found.iter().zip(&expected))
+            {
+                close(what, a, b, tolerance.value)?;
+            }
+            Ok(())
+        });
+    }
+    report
+}
+
+fn train(device: &Device, float: DType, shape: &Shape) -> Result<[Tensor; 3], String> {
+    let numbers = |seed: u64| Numbers::new(seed).between(-1.0, 1.0, shape.numel());
+    let mut param = tensor(device, float, &numbers(1), shape).map_err(text)?.variable();
+    let mut m = Tensor::zeros(device, shape, float).map_err(text)?;
+    let mut v = m.clone();
+    let held = [param.clone(), m.clone()];
+    let before = [values(&held[0])?, values(&held[1])?];
+    for step in 1..=3 {
+        let grad = tensor(device, float, &numbers(10 + step), shape).map_err(text)?;
+        let args = AdamW { step, lr: 0.1, betas: (0.9, 0.99), eps: 1e-8, weight_decay: 0.1, grad_scale: 0.5 };
+        adamw(&mut param, &grad, &mut m, &mut v, args).map_err(text)?;
+    }
+    if before != [values(&held[0])?, values(&held[1])?] {
+        return Err("another handle on the state was changed".into());
+    }
+    if !param.is_tracked() {
+        return Err("the parameter is no leaf any more".into());
+    }
+    Ok([param, m, v])
+}

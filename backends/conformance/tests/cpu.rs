@@ -1,0 +1,55 @@
+//! The CPU backend against the reference, and against itself on other numbers of threads.
+
+use assay_conformance::{Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits};
+use assay_tensor::{DType, Device, Tensor};
+
+fn passes(report: &Report) {
+    assert!(report.is_good(), "{report}");
+}
+
+fn cpu(threads: usize) -> Device {
+    assay_cpu::device(threads).unwrap()
+}
+
+#[test]
+fn values_and_gradients() {
+    passes(&check(&cpu(1), DType::F32, Tolerance::F32));
+    passes(&check_adamw(&cpu(1), DType::F32, Tolerance::F32));
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    for threads in [2, 3] {
+        passes(&check_same_bits(&cpu(1), &cpu(threads), DType::F32));
+    }
+}
+
+#[test]
+fn recurrences() {
+    passes(&check_recurrences(&cpu(2), DType::F32));
+}
+
+#[test]
+fn refusals() {
+    passes(&check_refusals(&cpu(2), DType::F32));
+}
+
+#[test]
+fn f64_is_refused() {
+    let error = Tensor::from_f64(&cpu(1), vec![1.0], 1).unwrap_err().to_string();
+    assert!(error.contains("f64") && error.contains("reference"), "{error}");
+}
+
+/// A decaying state passes through the denormal numbers; on this backend it becomes zero instead.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn denormals_are_flushed_on_every_thread() {
+    for threads in [1, 2] {
+        let x = Tensor::full(&cpu(threads), 1 << 20, DType::F32, 1e-39).unwrap();
+        assert!(x.scale(1e3).unwrap().to_f32_vec().unwrap().iter().all(|&y| y == 0.0));
+        let small = Tensor::full(&cpu(threads), 1 << 20, DType::F32, 1e-30).unwrap();
+        assert!(small.scale(1e-9).unwrap().to_f32_vec().unwrap().iter().all(|&y| y == 0.0));
+        // The caller's own arithmetic is left as it was.
+        assert_ne!(std::hint::black_box(1e-39f32) * std::hint::black_box(1e3), 0.0);
+    }
+}

@@ -1,0 +1,48 @@
+//! The reference backend against itself in f32, against the composed forms, and against central differences.
+
+use assay_conformance::{
+    Report, Tolerance, check, check_adamw, check_gradients, check_recurrences, check_refusals, composed_device,
+};
+use assay_tensor::DType;
+
+fn passes(report: &Report) {
+    assert!(report.is_good(), "{report}");
+}
+
+#[test]
+fn gradients_are_the_slopes() {
+    passes(&check_gradients(&assay_reference::device()));
+}
+
+#[test]
+fn gradients_of_the_composed_forms_are_the_slopes() {
+    passes(&check_gradients(&composed_device()));
+}
+
+#[test]
+fn the_composed_forms_mean_what_the_loops_compute() {
+    passes(&check(&composed_device(), DType::F64, Tolerance::F64));
+    passes(&check_adamw(&composed_device(), DType::F64, Tolerance::F64));
+}
+
+#[test]
+fn f32_is_f64_rounded() {
+    passes(&check(&assay_reference::device(), DType::F32, Tolerance::F32));
+    passes(&check_adamw(&assay_reference::device(), DType::F32, Tolerance::F32));
+}
+
+#[test]
+fn recurrences() {
+    for float in [DType::F32, DType::F64] {
+        passes(&check_recurrences(&assay_reference::device(), float));
+        passes(&check_recurrences(&composed_device(), float));
+    }
+}
+
+#[test]
+fn refusals() {
+    for float in [DType::F32, DType::F64] {
+        passes(&check_refusals(&assay_reference::device(), float));
+        passes(&check_refusals(&composed_device(), float));
+    }
+}
