@@ -95,6 +95,22 @@ impl Gradients {
         self.0.remove(&leaf.edge()?.node.id)
     }
 
+    /// Adds the gradients of another scalar, variable by variable, in place where nothing else holds on to a sum.
+    pub fn add(&mut self, other: Gradients) -> Result<()> {
+        for (id, gradient) in other.0 {
+            let sum = match self.0.remove(&id) {
+                None => gradient,
+                Some(sum) => {
+                    let (device, array) = (sum.device().clone(), sum.array().clone());
+                    drop(sum);
+                    Tensor::untracked(&device, device.kernels().accumulate(array, gradient.array())?)
+                }
+            };
+            self.0.insert(id, sum);
+        }
+        Ok(())
+    }
+
     /// The number of variables that got a gradient.
     pub fn len(&self) -> usize {
         self.0.len()

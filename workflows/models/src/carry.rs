@@ -6,6 +6,7 @@ use assay_tensor::{DType, Device, Tensor};
 
 use crate::error::ModelError;
 use crate::file::{Array, ArrayFile, FileError};
+use crate::mode::Mode;
 
 /// A causal model over sequences of tokens.
 ///
@@ -19,12 +20,20 @@ pub trait SequenceModel {
     /// # Errors
     /// If an id is outside the vocabulary, a sequence grows beyond the longest that the positions know, or the carry
     /// belongs to another model or batch size.
-    fn forward(&self, tokens: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError>;
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError>;
+
+    /// [`SequenceModel::run`] for its result.
+    ///
+    /// # Errors
+    /// See [`SequenceModel::run`].
+    fn forward(&self, tokens: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError> {
+        self.run(tokens, carry, Mode::Evaluate)
+    }
 
     /// Reads one token a sequence (U32, `[B]`); returns the hidden vectors `[B, D]`.
     ///
     /// # Errors
-    /// See [`SequenceModel::forward`].
+    /// See [`SequenceModel::run`].
     fn step(&self, token: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError> {
         let batch = token.dims().first().copied().unwrap_or(1);
         let (hidden, carry) = self.forward(&token.reshape([batch, 1])?, carry)?;
@@ -33,12 +42,26 @@ pub trait SequenceModel {
     }
 }
 
+/// T of tokens `[B, T]`.
+///
+/// # Errors
+/// [`ModelError::Input`] if the shape is another, or there is no token.
+pub(crate) fn token_count(tokens: &Tensor) -> Result<usize, ModelError> {
+    match tokens.dims() {
+        &[batch, length] if batch * length > 0 => Ok(length),
+        other => Err(ModelError::Input(format!("tokens have shape {other:?}, not [B, T] with at least one token"))),
+    }
+}
+
+/// Parts of a memory by name.
+pub(crate) type State = BTreeMap<String, Tensor>;
+
 /// What a model remembers between two pieces of a sequence. The default is the beginning of a sequence.
 #[derive(Clone, Default)]
 pub struct Carry {
     /// How many tokens were read.
     pub position: usize,
-    /// The memory, by name, such as `blocks.0.cell.0.re`; empty at the beginning.
+    /// The memory, by name, such as `blocks.0.cells.re`; empty at the beginning.
     pub state: BTreeMap<String, Tensor>,
 }
 
@@ -59,6 +82,13 @@ impl Carry {
             return Err(ModelError::Input(format!("`{name}` in the carry has shape {found:?}, which does not fit")));
         }
         Ok(Some(tensor))
+    }
+
+    /// The parts whose names begin with `prefix`.
+    pub(crate) fn below(&self, prefix: &str) -> Carry {
+        let wanted = |(name, _): &(&String, &Tensor)| name.starts_with(prefix);
+        let state = self.state.iter().filter(wanted).map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+        Carry { position: self.position, state }
     }
 
     /// The same memory, cut off from the gradient tape.

@@ -75,7 +75,7 @@ pub fn from_file(device: &Device, file: &ArrayFile) -> Result<Model, ModelError>
     let (config, task) = (file.json("assay.model")?, file.json("assay.task")?);
     let mut parameters = Parameters::default();
     for (name, array) in &file.arrays {
-        if name.ends_with(".scale") && file.arrays.contains_key(&name.replace(".scale", ".q")) {
+        if name.strip_suffix(".scale").is_some_and(|stem| file.arrays.contains_key(&format!("{stem}.q"))) {
             continue;
         }
         let (name, value) = match name.strip_suffix(".q") {

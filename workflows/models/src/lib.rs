@@ -15,7 +15,11 @@
 //! - The same seed gives the same bits, with any number of threads; equal models are equal bytes on disk.
 //! - A config accepts only what is implemented; an option that does not exist yet is an unknown key.
 //!
-//! Adding a family is a file like [`ten`], a variant of [`ModelConfig`] and an arm in [`Network`].
+//! - Recomputation, pieces of a truncated pass and dropout's masks change no gradient: they follow from the config, the
+//!   batch and the key of the update.
+//!
+//! Adding a family is a module like [`ten`], a variant of [`ModelConfig`], an arm in [`Network`], and its options in the
+//! list of `tests/options/grid.rs`.
 
 mod batch;
 mod carry;
@@ -24,21 +28,30 @@ mod config;
 mod error;
 mod file;
 mod head;
+mod interim;
 pub mod layers;
+mod learn;
+mod loss;
+mod mode;
 mod model;
 mod parameters;
 mod positions;
+mod stack;
+mod telemetry;
 pub mod ten;
 pub mod transformer;
 
 pub use batch::Batch;
 pub use carry::{Carry, SequenceModel};
 pub use config::{
-    AttentionKind, FfnKind, Field, Finding, ModelConfig, NormPlace, Objective, Pool, Task, TenConfig, TenInit,
-    TenPositions, TransformerConfig, TransformerPositions,
+    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, ModelConfig, NormPlace, Objective, Pool, Resonance,
+    Task, TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
 };
 pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};
 pub use head::Head;
-pub use model::{Model, Network, Score};
+pub use learn::{Pass, Training};
+pub use loss::Score;
+pub use mode::{Dropout, Mode};
+pub use model::{Model, Network};
 pub use parameters::{Builder, Init, Parameter, Parameters, Role, Scope, Weight};

@@ -4,10 +4,11 @@ use assay_tensor::{DType, Device, Tensor};
 
 use crate::batch::Batch;
 use crate::carry::{Carry, SequenceModel};
-use crate::config::{ModelConfig, Objective, Task};
+use crate::config::{Common, ModelConfig, Objective, Task};
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::layers::Embedding;
+use crate::mode::Mode;
 use crate::parameters::{Builder, Parameters, Scope};
 use crate::ten::Ten;
 use crate::transformer::Transformer;
@@ -43,21 +44,18 @@ impl Network {
 }
 
 impl SequenceModel for Network {
-    fn forward(&self, tokens: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError> {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
         match self {
-            Network::Ten(network) => network.forward(tokens, carry),
-            Network::Transformer(network) => network.forward(tokens, carry),
+            Network::Ten(network) => network.run(tokens, carry, mode),
+            Network::Transformer(network) => network.run(tokens, carry, mode),
         }
     }
 }
 
 /// The deviation of a fresh embedding. A table that also reads out must give logits of about unit size.
 fn embedding_deviation(config: &ModelConfig, task: &Task) -> f64 {
-    let dim = match config {
-        ModelConfig::Ten(config) => config.dim,
-        ModelConfig::Transformer(config) => config.dim,
-    };
-    if config.tied() && task.objective == Objective::Predict { 1.0 / (dim as f64).sqrt() } else { 1.0 }
+    let common = config.common();
+    if common.tied && task.objective == Objective::Predict { 1.0 / (common.dim as f64).sqrt() } else { 1.0 }
 }
 
 /// A model, ready to run.
@@ -69,16 +67,6 @@ pub struct Model {
     parameters: Parameters,
     network: Network,
     head: Head,
-}
-
-/// How well a batch was predicted.
-pub struct Score {
-    /// The mean cross entropy in nats, a scalar on the tape.
-    pub loss: Tensor,
-    /// How many predictions were right.
-    pub correct: usize,
-    /// How many predictions were made: sequences of a classifier, tokens of a language model.
-    pub count: usize,
 }
 
 impl Model {
@@ -117,6 +105,21 @@ impl Model {
         Self::from_parameters(&self.device, &self.config, &self.task, parameters)
     }
 
+    /// The same model with parameters that `change` has worked on. The network lets go of them first, so that what
+    /// changes them in place, such as an optimizer, needs no copy where nothing else holds on to them.
+    ///
+    /// # Errors
+    /// What `change` returns, or as [`Model::from_parameters`].
+    pub fn updated<E: From<ModelError>>(
+        self,
+        change: impl FnOnce(&mut Parameters) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let Model { config, task, device, mut parameters, network, head } = self;
+        drop((network, head));
+        change(&mut parameters)?;
+        Ok(Self::from_parameters(&device, &config, &task, &parameters)?)
+    }
+
     /// The same model off the tape: running it records nothing.
     ///
     /// # Errors
@@ -131,7 +134,8 @@ impl Model {
         }
         let mut scope = builder.root();
         let network = Network::build(&mut scope, config, task)?;
-        let head = Head::build(&mut scope.child("head"), task, config.pool(), config.tied(), network.embedding())?;
+        let Common { pool, tied, .. } = config.common();
+        let head = Head::build(&mut scope.child("head"), task, pool, tied, network.embedding())?;
         let parameters = builder.finish()?;
         Ok(Model { config: config.clone(), task: task.clone(), device: device.clone(), parameters, network, head })
     }
@@ -176,73 +180,9 @@ impl Model {
     /// language model (those at padded places mean nothing).
     ///
     /// # Errors
-    /// See [`SequenceModel::forward`].
+    /// See [`SequenceModel::run`].
     pub fn outputs(&self, batch: &Batch) -> Result<Tensor, ModelError> {
         let (hidden, _) = self.network.forward(batch.tokens(), &Carry::default())?;
         self.head.forward(&hidden, batch)
     }
-
-    /// Scores a batch. `labels` has one class a sequence for a classifier and is empty for a language model, whose
-    /// targets are the batch's own tokens, one ahead.
-    ///
-    /// # Errors
-    /// [`ModelError::Input`] if the labels do not fit, or no token has a next one.
-    pub fn score(&self, batch: &Batch, labels: &[u32]) -> Result<Score, ModelError> {
-        let logits = self.outputs(batch)?;
-        let targets = match self.task.objective {
-            Objective::Classify(classes) => class_targets(batch, labels, classes)?,
-            Objective::Predict => next_tokens(batch)?,
-        };
-        let width = *logits.dims().last().unwrap_or(&1);
-        let rows = logits.reshape([targets.len(), width])?;
-        let count = targets.iter().flatten().count();
-        if count == 0 {
-            return Err(ModelError::Input("nothing to predict: no sequence has a second token".into()));
-        }
-        let ids: Vec<u32> = targets.iter().map(|target| target.unwrap_or(0)).collect();
-        let losses = rows.cross_entropy(&Tensor::from_u32(&self.device, ids, [targets.len()])?, 0.0)?;
-        let weight = |target: &Option<u32>| if target.is_some() { 1.0 / count as f64 } else { 0.0 };
-        let weights = targets.iter().map(weight).collect();
-        let weights = crate::parameters::constant(&self.device, rows.dtype(), weights, &[targets.len()])?;
-        let loss = losses.mul(&weights)?.sum(&[0], false)?;
-        Ok(Score { loss, correct: correct(&rows, &targets)?, count })
-    }
-}
-
-fn class_targets(batch: &Batch, labels: &[u32], classes: usize) -> Result<Vec<Option<u32>>, ModelError> {
-    if labels.len() != batch.lengths().len() {
-        let message = format!("{} labels for {} sequences", labels.len(), batch.lengths().len());
-        return Err(ModelError::Input(message));
-    }
-    if let Some(label) = labels.iter().find(|label| **label as usize >= classes) {
-        return Err(ModelError::Input(format!("label {label} is outside the {classes} classes")));
-    }
-    Ok(labels.iter().copied().map(Some).collect())
-}
-
-/// For each place of `[B, T]` the token that comes next; none at the last place and in the padding.
-fn next_tokens(batch: &Batch) -> Result<Vec<Option<u32>>, ModelError> {
-    let tokens = batch.tokens().to_u32_vec()?;
-    let padded = batch.tokens().dims()[1];
-    let next = |(place, _): (usize, &u32)| {
-        let (row, t) = (place / padded, place % padded);
-        (t + 1 < batch.lengths()[row]).then(|| tokens[place + 1])
-    };
-    Ok(tokens.iter().enumerate().map(next).collect())
-}
-
-/// How many rows of logits are largest at their target; a tie goes to the lower index.
-fn correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
-    let width = *rows.dims().last().unwrap_or(&1);
-    let values = rows.to_f64_vec()?;
-    let right = |(row, target): (&[f64], &Option<u32>)| {
-        let mut best = 0;
-        for (index, value) in row.iter().enumerate() {
-            if *value > row[best] {
-                best = index;
-            }
-        }
-        *target == Some(best as u32)
-    };
-    Ok(values.chunks_exact(width).zip(targets).filter(|pair| right(*pair)).count())
 }

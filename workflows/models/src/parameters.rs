@@ -131,6 +131,8 @@ pub enum Init {
     Ramp(f64),
     /// ln(-ln m) with m uniform in area on the ring `low <= m < high`: then m = exp(-exp(nu)).
     RingNu(f64, f64),
+    /// ln(m / (1 - m)) with m as in [`Init::RingNu`]: then m = sigmoid(alpha).
+    RingLogit(f64, f64),
 }
 
 impl Init {
@@ -144,6 +146,10 @@ impl Init {
             Init::RingNu(low, high) => {
                 let area = low * low + (high * high - low * low) * unit();
                 (-(area.sqrt().ln())).ln()
+            }
+            Init::RingLogit(low, high) => {
+                let m = (low * low + (high * high - low * low) * unit()).sqrt();
+                (m / (1.0 - m)).ln()
             }
         }
     }
@@ -303,6 +309,6 @@ pub(crate) fn constant(device: &Device, dtype: DType, values: Vec<f64>, shape: &
 }
 
 /// FNV-1a with 64 bits: small, and the same everywhere.
-fn hash(text: &str) -> u64 {
+pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -5,7 +5,7 @@
 //!
 //! attention   [q ; k ; v] = W_qkv x + b                 D -> 3D, each split into H heads
 //!             y = W_out softmax(q k^T / sqrt(P) + mask) v + b      a token sees itself and what came before
-//! block       x += attention(norm x);  x += FFN(norm x);  one norm after the last block
+//! block       x += drop(attention(norm x));  x += drop(FFN(norm x));  one norm after the last block
 //! positions   learned: a vector a position is added to the embedding; rope: q and k are turned by their position
 //! ```
 //!
@@ -16,12 +16,14 @@
 
 use assay_tensor::{AttentionOptions, Tensor};
 
-use crate::carry::{Carry, SequenceModel};
-use crate::config::{AttentionKind, FfnKind, Task, TransformerConfig, TransformerPositions};
+use crate::carry::{Carry, SequenceModel, State, token_count};
+use crate::config::{AttentionKind, Checkpoint, FfnKind, Task, TransformerConfig, TransformerPositions};
 use crate::error::ModelError;
 use crate::layers::{Embedding, FeedForward, LayerNorm, Linear};
+use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
 use crate::positions::{Rotation, learned};
+use crate::stack::{Layer, stack};
 
 /// The network below the head.
 #[derive(Clone)]
@@ -34,22 +36,21 @@ pub struct Transformer {
     pub blocks: Vec<Block>,
     /// The last norm.
     pub norm: LayerNorm,
+    dropout: Dropout,
+    checkpoint: Checkpoint,
 }
 
 impl SequenceModel for Transformer {
-    fn forward(&self, tokens: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError> {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+        let length = token_count(tokens)?;
         let mut x = self.embedding.forward(tokens)?;
-        let &[_, length, _] = x.dims() else {
-            return Err(ModelError::Input(format!("tokens have shape {:?}, not [B, T]", tokens.dims())));
-        };
         if let Some(table) = &self.positions {
             x = x.add(&learned(table, carry.position, length)?)?;
         }
-        let mut after = Carry { position: carry.position + length, ..Carry::default() };
-        for block in &self.blocks {
-            x = block.forward(&x, carry, &mut after)?;
-        }
-        Ok((self.norm.forward(&x)?, after))
+        x = self.dropout.forward(&x, carry.position, mode)?;
+        let mut after = State::new();
+        x = stack(&self.blocks, x, carry, &mut after, mode, self.checkpoint)?;
+        Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
     }
 }
 
@@ -64,12 +65,20 @@ pub struct Block {
     pub norm2: LayerNorm,
     /// Mixes over channels.
     pub ffn: FeedForward,
+    prefix: String,
+    /// Of the two branches.
+    dropout: [Dropout; 2],
 }
 
-impl Block {
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut Carry) -> Result<Tensor, ModelError> {
-        let x = x.add(&self.attention.forward(&self.norm1.forward(x)?, carry, after)?)?;
-        Ok(x.add(&self.ffn.forward(&self.norm2.forward(&x)?)?)?)
+impl Layer for Block {
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+        let drop = |index: usize, y: &Tensor| self.dropout[index].forward(y, carry.position, mode);
+        let x = x.add(&drop(0, &self.attention.forward(&self.norm1.forward(x)?, carry, after)?)?)?;
+        Ok(x.add(&drop(1, &self.ffn.forward(&self.norm2.forward(&x)?)?)?)?)
     }
 }
 
@@ -91,7 +100,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut Carry) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
         let qkv = self.qkv.forward(x)?;
@@ -118,8 +127,8 @@ impl Attention {
         // Causal from the end: the queries are the last T of all the tokens that have keys.
         let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind };
         let mixed = q.attention(&k, &v, options)?;
-        after.state.insert(name_k, k);
-        after.state.insert(name_v, v);
+        after.insert(name_k, k);
+        after.insert(name_v, v);
         self.out.forward(&mixed.permute(&[0, 2, 1, 3])?.reshape([batch, length, dim])?)
     }
 }
@@ -148,7 +157,8 @@ impl Transformer {
             .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config))
             .collect::<Result<_, _>>()?;
         let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
-        Ok(Transformer { embedding, positions, blocks, norm })
+        let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
+        Ok(Transformer { embedding, positions, blocks, norm, dropout, checkpoint: config.checkpoint })
     }
 }
 
@@ -169,6 +179,9 @@ impl Block {
         let norm2 = LayerNorm::build(&mut scope.child("norm2"), dim)?;
         let hidden = dim * config.ffn_multiplier;
         let ffn = FeedForward::build(&mut scope.child("ffn"), FfnKind::Gelu, dim, hidden, gain)?;
-        Ok(Block { norm1, attention, norm2, ffn })
+        let prefix = format!("blocks.{layer}.");
+        let dropout =
+            ["attention", "ffn"].map(|name| Dropout::new(config.dropout, config.chunk, &format!("{prefix}{name}")));
+        Ok(Block { norm1, attention, norm2, ffn, prefix, dropout })
     }
 }

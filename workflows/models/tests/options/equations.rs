@@ -38,10 +38,10 @@ impl Named<'_> {
         (0..x.len()).map(|i| (x[i] - mean) / (variance + 1e-5).sqrt() * gain[i] + bias[i]).collect()
     }
 
-    fn ffn(&self, x: &[f64]) -> Vec<f64> {
+    fn ffn(&self, path: &str, x: &[f64]) -> Vec<f64> {
         let gelu = |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh());
-        let hidden: Vec<f64> = self.biased("blocks.0.ffn.up", x).into_iter().map(gelu).collect();
-        self.biased("blocks.0.ffn.down", &hidden)
+        let hidden: Vec<f64> = self.biased(&format!("{path}.ffn.up"), x).into_iter().map(gelu).collect();
+        self.biased(&format!("{path}.ffn.down"), &hidden)
     }
 
     fn embedded(&self, ids: &[u32], dim: usize) -> Sequence {
@@ -60,61 +60,153 @@ fn hidden(model: &Model, ids: &[u32]) -> Vec<f64> {
     hidden.to_f64_vec().unwrap()
 }
 
-/// One pre-norm block around a mixer over the whole sequence, then the last norm.
-fn block(named: &Named, mut x: Sequence, mix: impl FnOnce(&Sequence) -> Sequence) -> Vec<f64> {
-    let normed = x.iter().map(|x| named.norm("blocks.0.norm1", x)).collect();
+/// One pre-norm block, named `path`, around a mixer over the whole sequence.
+fn block(named: &Named, path: &str, mut x: Sequence, mix: impl FnOnce(&Sequence) -> Sequence) -> Sequence {
+    let normed = x.iter().map(|x| named.norm(&format!("{path}.norm1"), x)).collect();
     for (x, mixed) in x.iter_mut().zip(mix(&normed)) {
         *x = add(x, &mixed);
-        *x = add(x, &named.ffn(&named.norm("blocks.0.norm2", x)));
+        *x = add(x, &named.ffn(path, &named.norm(&format!("{path}.norm2"), x)));
     }
+    x
+}
+
+/// The last norm.
+fn finish(named: &Named, x: Sequence) -> Vec<f64> {
     x.iter().flat_map(|x| named.norm("norm", x)).collect()
 }
 
-/// The recurrence of one cell, with complex numbers as pairs.
-fn cell(named: &Named, config: &Value, x: &Sequence) -> Sequence {
-    let at = |name: &str| named.get(&format!("blocks.0.cell.0.{name}"));
-    let ring = config["init"] == "ring";
-    let magnitude: Vec<f64> = match ring {
-        true => at("nu").iter().map(|nu| (-nu.exp()).exp()).collect(),
-        false => at("alpha").iter().map(|alpha| 0.1 + 0.89 / (1.0 + (-alpha).exp())).collect(),
+/// A complex number.
+type Complex = (f64, f64);
+
+fn times(a: Complex, b: Complex) -> Complex {
+    (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0)
+}
+
+/// R = I + eps M / |M|, applied to a complex vector.
+fn resonate(named: &Named, path: &str, strength: f64, c: &[Complex]) -> Vec<Complex> {
+    let (m, k) = (named.get(&format!("{path}.resonance")), c.len());
+    let norm = m.iter().map(|m| m * m).sum::<f64>().sqrt();
+    let row = |i: usize| {
+        let sum = |part: fn(&Complex) -> f64| (0..k).map(|j| m[i * k + j] / norm * part(&c[j])).sum::<f64>();
+        (c[i].0 + strength * sum(|c| c.0), c[i].1 + strength * sum(|c| c.1))
     };
-    let gamma = if ring { at("log_gamma").iter().map(|g| g.exp()).collect() } else { vec![1.0; magnitude.len()] };
-    let (phase, states) = (at("phase"), magnitude.len());
+    (0..k).map(row).collect()
+}
+
+/// a_t of a cell for the input `x`, which only a selective one looks at.
+fn eigenvalues(named: &Named, path: &str, config: &Value, x: &[f64]) -> Vec<Complex> {
+    let at = |name: &str| named.get(&format!("{path}.{name}"));
+    let (sigmoid, phase) = (|x: f64| 1.0 / (1.0 + (-x).exp()), at("phase"));
+    let polar = |(m, w): (f64, f64)| (m * w.cos(), m * w.sin());
+    let k = phase.len();
+    if config["selective"] == true {
+        let (alpha, moved) = (at("alpha"), named.linear(&format!("{path}.select"), x));
+        let by = |i: usize| 0.1 * moved[i].tanh();
+        return (0..k).map(|i| polar((sigmoid(alpha[i] + by(i)), phase[i] + by(k + i)))).collect();
+    }
+    let magnitude: Vec<f64> = match config["init"] == "seed" {
+        false => at("nu").iter().map(|nu| (-nu.exp()).exp()).collect(),
+        true => at("alpha").iter().map(|alpha| 0.1 + 0.89 * sigmoid(*alpha)).collect(),
+    };
+    magnitude.into_iter().zip(phase).map(polar).collect()
+}
+
+/// The recurrence of one cell.
+fn cell(named: &Named, path: &str, config: &Value, x: &Sequence) -> Sequence {
+    let at = |name: &str| named.get(&format!("{path}.{name}"));
+    let states = at("phase").len();
+    let gamma = match config["init"] == "seed" {
+        false => at("log_gamma").iter().map(|g| g.exp()).collect(),
+        true => vec![1.0; states],
+    };
+    let strength = config["resonance_strength"].as_f64().unwrap_or(0.1);
+    let resonates = |place: &str| config["resonance"] == place;
     let mut c = vec![(0.0, 0.0); states];
     let mut y = Vec::new();
-    for x in x {
-        let projected = named.linear("blocks.0.cell.0.in", x);
+    for (t, x) in x.iter().enumerate() {
+        if resonates("chunk_carry") && t > 0 && t as u64 % config["chunk"].as_u64().unwrap() == 0 {
+            c = resonate(named, path, strength, &c);
+        }
+        c = c.into_iter().zip(eigenvalues(named, path, config, x)).map(|(c, a)| times(a, c)).collect();
+        if resonates("recurrent") {
+            c = resonate(named, path, strength, &c);
+        }
+        let projected = named.linear(&format!("{path}.in"), x);
         for k in 0..states {
             let imaginary = if config["input"] == "complex" { projected[states + k] } else { 0.0 };
-            let beta = (gamma[k] * projected[k], gamma[k] * imaginary);
-            let a = (magnitude[k] * phase[k].cos(), magnitude[k] * phase[k].sin());
-            c[k] = (a.0 * c[k].0 - a.1 * c[k].1 + beta.0, a.0 * c[k].1 + a.1 * c[k].0 + beta.1);
+            c[k] = (c[k].0 + gamma[k] * projected[k], c[k].1 + gamma[k] * imaginary);
         }
-        let mut read: Vec<f64> = c.iter().map(|c| c.0).collect();
-        if config["readout"] == "complex" {
-            read.extend(c.iter().map(|c| c.1));
+        let seen = if resonates("readout") { resonate(named, path, strength, &c) } else { c.clone() };
+        let mut read: Vec<f64> = seen.iter().map(|c| c.0).collect();
+        if config["readout"] != "real" {
+            read.extend(seen.iter().map(|c| c.1));
         }
         let skipped: Vec<f64> = x.iter().zip(at("skip")).map(|(x, d)| x * d).collect();
-        y.push(add(&named.linear("blocks.0.cell.0.out", &read), &skipped));
+        y.push(add(&named.linear(&format!("{path}.out"), &read), &skipped));
     }
     y
 }
 
+/// The mean of the cells below `path`.
+fn cells(named: &Named, path: &str, config: &Value, x: &Sequence) -> Sequence {
+    let count = config["cells"].as_u64().unwrap_or(1);
+    let all: Vec<Sequence> = (0..count).map(|i| cell(named, &format!("{path}.cell.{i}"), config, x)).collect();
+    let mean = |t: usize, d: usize| all.iter().map(|y| y[t][d]).sum::<f64>() / count as f64;
+    (0..x.len()).map(|t| (0..x[0].len()).map(|d| mean(t, d)).collect()).collect()
+}
+
 #[test]
 fn a_ten_computes_its_equations() {
+    let mut changes = Vec::new();
     for init in ["ring", "seed"] {
         for (input, readout) in [("real", "real"), ("real", "complex"), ("complex", "real"), ("complex", "complex")] {
-            let config = json!({
-                "family": "ten", "dim": 6, "layers": 1, "states": 5, "chunk": 3,
-                "init": init, "input": input, "readout": readout,
-            });
-            let model = exact(&serde_json::from_value(config.clone()).unwrap(), &classify());
-            let (named, ids) = (Named(&model), ids(8));
-            let expected = block(&named, named.embedded(&ids, 6), |x| cell(&named, &config, x));
-            let difference = distance(&hidden(&model, &ids), &expected);
-            assert!(difference < 1e-10, "{difference}: {config}");
+            changes.push(json!({"init": init, "input": input, "readout": readout}));
         }
     }
+    for place in ["readout", "recurrent", "chunk_carry"] {
+        changes.push(json!({"resonance": place, "input": "complex"}));
+        changes.push(json!({"resonance": place, "resonance_strength": 0.7, "cells": 3}));
+    }
+    for change in changes {
+        let mut config = json!({"family": "ten", "dim": 6, "layers": 1, "states": 5, "chunk": 3});
+        config.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let model = exact(&serde_json::from_value(config.clone()).unwrap(), &classify());
+        let (named, ids) = (Named(&model), ids(8));
+        let x = named.embedded(&ids, 6);
+        let expected = finish(&named, block(&named, "blocks.0", x, |x| cells(&named, "blocks.0", &config, x)));
+        let difference = distance(&hidden(&model, &ids), &expected);
+        assert!(difference < 1e-10, "{difference}: {config}");
+    }
+}
+
+/// At scale s: what the block makes of the windows that are over, held until the next one is.
+#[test]
+fn a_ten_with_scales_computes_its_equations() {
+    let scales = [1, 2, 3, 5];
+    let config = json!({"family": "ten", "dim": 6, "layers": 1, "states": 5, "chunk": 4, "scales": scales});
+    let model = exact(&serde_json::from_value(config.clone()).unwrap(), &classify());
+    let weights = [0.3, -0.2, 0.5, 0.1];
+    let parameters = model.parameters().map(|name, value| match name {
+        "blocks.0.scale_weights" => Ok(Tensor::from_f64(value.device(), weights.to_vec(), [4])?),
+        _ => Ok(value.clone()),
+    });
+    let model = model.with_parameters(&parameters.unwrap()).unwrap();
+    let (named, ids) = (Named(&model), ids(13));
+    let x = named.embedded(&ids, 6);
+    let total: f64 = weights.iter().map(|w: &f64| w.exp()).sum();
+    let mut y = vec![vec![0.0; 6]; x.len()];
+    for (s, weight) in scales.into_iter().zip(weights) {
+        let mean = |window: &[Vec<f64>]| (0..6).map(|d| window.iter().map(|x| x[d]).sum::<f64>() / s as f64).collect();
+        let windows: Sequence = x.chunks_exact(s).map(mean).collect();
+        let path = format!("blocks.0.scale.{s}");
+        let seen = block(&named, &path, windows, |x| cells(&named, &path, &config, x));
+        for (t, y) in y.iter_mut().enumerate() {
+            if let Some(last) = ((t + 1) / s).checked_sub(1) {
+                y.iter_mut().zip(&seen[last]).for_each(|(y, seen)| *y += weight.exp() / total * seen);
+            }
+        }
+    }
+    assert!(distance(&hidden(&model, &ids), &finish(&named, y)) < 1e-10);
 }
 
 /// Causal attention with `heads` heads; with rope, pairs of channels are turned as complex numbers.
@@ -163,7 +255,8 @@ fn a_transformer_computes_its_equations() {
                 let table = named.get("positions.table");
                 x = x.iter().zip(table.chunks(8)).map(|(x, position)| add(x, position)).collect();
             }
-            let expected = block(&named, x, |x| attention(&named, x, 2, positions == "rope"));
+            let mixed = block(&named, "blocks.0", x, |x| attention(&named, x, 2, positions == "rope"));
+            let expected = finish(&named, mixed);
             let difference = distance(&hidden(&model, &ids), &expected);
             assert!(difference < 1e-10, "{difference}: {config}");
         }

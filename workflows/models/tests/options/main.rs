@@ -3,5 +3,8 @@
 mod common;
 mod equations;
 mod gradient;
+mod grid;
+mod learning;
 mod sequence;
+mod shapes;
 mod storage;

@@ -1,12 +1,13 @@
 //! Checkpoints: what is saved is loaded, f32 and int8; equal models are equal bytes; what does not fit is refused.
 
-use crate::common::{classify, cpu, distance, few, predict, ragged, with};
+use crate::common::{classify, cpu, distance, predict, ragged, with};
+use crate::grid::{base, grid};
 use assay_models::{Array, Model, ModelError, Parameter, Parameters, Role, Weight, checkpoint};
 use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
 
 fn fresh(device: &Device, seed: u64) -> Model {
-    Model::fresh(device, &few()[0].1, &classify(), seed, DType::F32).unwrap()
+    Model::fresh(device, &base(), &classify(), seed, DType::F32).unwrap()
 }
 
 /// Every matrix as int8, rounded to the nearest of 255 levels of its row.
@@ -42,7 +43,7 @@ fn outputs(model: &Model) -> Vec<f64> {
 #[test]
 fn what_is_saved_is_loaded_to_the_bit() {
     let device = cpu(1);
-    for (name, config) in few() {
+    for (name, config) in grid() {
         for task in [classify(), predict()] {
             let model = Model::fresh(&device, &config, &task, 3, DType::F32).unwrap();
             let file = checkpoint::to_file(&model).unwrap();
@@ -57,7 +58,7 @@ fn what_is_saved_is_loaded_to_the_bit() {
 #[test]
 fn an_int8_checkpoint_loads_and_runs_near_the_f32_one() {
     let device = cpu(1);
-    for (name, config) in few() {
+    for (name, config) in grid() {
         let wide = with(&config, json!({"dim": 32}));
         let model = Model::fresh(&device, &wide, &classify(), 3, DType::F32).unwrap();
         let small = quantized(&model);

@@ -1,9 +1,9 @@
 //! TEN as ONNX operators: the recurrence is a `Scan` along the sequence.
 
-use assay_models::layers::sinusoids;
-use assay_models::ten::{Block, Cell, Positions, Ten};
+use assay_models::layers::{Linear, sinusoids};
+use assay_models::ten::{Block, Joined, Level, Mixer, Positions, Recurrence, SELECTION, Ten};
 use assay_models::{Field, ModelError, NormPlace, Task};
-use assay_tensor::{DType, Device};
+use assay_tensor::{DType, Device, Tensor};
 use tract_onnx::pb::tensor_proto::DataType;
 
 use super::graph::{Dim, Graph, Value, integer, integers, subgraph, tensor};
@@ -17,6 +17,9 @@ pub fn ten(graph: &mut Graph, model: &Ten, task: &Task, tokens: &Value) -> Resul
         x = graph.op("Add", &[&x, &rows]);
     }
     for (index, layer) in model.blocks.iter().enumerate() {
+        let Level::One(layer) = layer else {
+            return Err(ModelError::Input("a model with several scales cannot be written as an ONNX graph yet".into()));
+        };
         x = graph.within(&format!("blocks.{index}"), |graph| block(graph, layer, &x))?;
     }
     match &model.norm {
@@ -44,14 +47,14 @@ fn block(graph: &mut Graph, layer: &Block, x: &Value) -> Result<Value, ModelErro
     match layer.place {
         NormPlace::Pre => {
             let normed = layer_norm(graph, "norm1", &layer.norm1, x)?;
-            let mixed = mix(graph, layer, &normed)?;
+            let mixed = mix(graph, &layer.mixer, &normed)?;
             let x = graph.op("Add", &[x, &mixed]);
             let normed = layer_norm(graph, "norm2", &layer.norm2, &x)?;
             let fed = feed_forward(graph, "ffn", &layer.ffn, &normed)?;
             Ok(graph.op("Add", &[&x, &fed]))
         }
         NormPlace::Post => {
-            let mixed = mix(graph, layer, x)?;
+            let mixed = mix(graph, &layer.mixer, x)?;
             let sum = graph.op("Add", &[x, &mixed]);
             let x = layer_norm(graph, "norm1", &layer.norm1, &sum)?;
             let fed = feed_forward(graph, "ffn", &layer.ffn, &x)?;
@@ -61,51 +64,38 @@ fn block(graph: &mut Graph, layer: &Block, x: &Value) -> Result<Value, ModelErro
     }
 }
 
-/// The mean of the cells.
-fn mix(graph: &mut Graph, layer: &Block, x: &Value) -> Result<Value, ModelError> {
-    let mut sum: Option<Value> = None;
-    for (index, one) in layer.cells.iter().enumerate() {
-        let y = graph.within(&format!("cell.{index}"), |graph| cell(graph, one, x))?;
-        sum = Some(match sum {
-            None => y,
-            Some(sum) => graph.op("Add", &[&sum, &y]),
-        });
+/// The cells of a block as one recurrence: projection in, all states, projection out, skip.
+fn mix(graph: &mut Graph, mixer: &Mixer, x: &Value) -> Result<Value, ModelError> {
+    if mixer.boundary.is_some() {
+        return Err(ModelError::Input("resonance `chunk_carry` has no form in an ONNX graph: it counts chunks".into()));
     }
-    let sum = sum.ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
-    if layer.cells.len() == 1 {
-        return Ok(sum);
-    }
-    let share = graph.float((1.0 / layer.cells.len() as f64) as f32);
-    Ok(graph.op("Mul", &[&sum, &share]))
-}
-
-/// beta = gamma * (W_in x), the recurrence, then the readout. gamma is folded into W_in.
-fn cell(graph: &mut Graph, cell: &Cell, x: &Value) -> Result<Value, ModelError> {
-    let (mut weight, out, inp) = matrix(&cell.input)?;
-    let (decay_re, decay_im) = cell.decay()?;
-    let (decay_re, decay_im) = (decay_re.to_f32_vec()?, decay_im.to_f32_vec()?);
-    let states = decay_re.len();
-    if let Some(log_gamma) = &cell.log_gamma {
-        let gamma = log_gamma.exp()?.to_f32_vec()?;
-        for (row, values) in weight.chunks_exact_mut(inp.max(1)).enumerate() {
-            values.iter_mut().for_each(|value| *value *= gamma[row % states]);
-        }
-    }
+    let (weight, out, inp) = matrix(one(&mixer.input)?)?;
     let beta = linear_of(graph, "in", &weight, (out, inp), None, x)?;
-    let betas = match cell.input_field {
+    let parts = if mixer.input_field == Field::Complex { 2 } else { 1 };
+    let (states, width) = (out / parts, (out / parts) as i64);
+    let betas = match mixer.input_field {
         Field::Real => vec![beta],
         Field::Complex => {
-            let k = states as i64;
-            vec![graph.slice_fixed(&beta, 2, 0, k), graph.slice_fixed(&beta, 2, k, 2 * k)]
+            vec![graph.slice_fixed(&beta, 2, 0, width), graph.slice_fixed(&beta, 2, width, 2 * width)]
         }
     };
-    let (re, im) = recurrence(graph, (&decay_re, &decay_im), &betas, x);
-    let read = match cell.readout {
+    let (re, im) = match &mixer.recurrence {
+        Recurrence::Diagonal { decay: (re, im) } => {
+            let decay = Decay::Constant(re.to_f32_vec()?, im.to_f32_vec()?);
+            recurrence(graph, states, &decay, &betas, x)
+        }
+        Recurrence::Selective { select, alpha, phase } => {
+            let decay = selected(graph, one(select)?, alpha, phase, states, x)?;
+            recurrence(graph, states, &decay, &betas, x)
+        }
+        Recurrence::Coupled { transition } => coupled(graph, transition, &betas, x)?,
+    };
+    let read = match mixer.readout {
         Field::Real => re,
         Field::Complex => graph.op_with("Concat", &[&re, &im], vec![integer("axis", 2)]),
     };
-    let y = linear(graph, "out", &cell.output, &read)?;
-    match &cell.skip {
+    let y = linear(graph, "out", one(&mixer.output)?, &read)?;
+    match &mixer.skip {
         None => Ok(y),
         Some(skip) => {
             let skip = parameter(graph, "skip", skip)?;
@@ -115,36 +105,134 @@ fn cell(graph: &mut Graph, cell: &Cell, x: &Value) -> Result<Value, ModelError> 
     }
 }
 
-/// c_t = a c_{t-1} + beta_t from zero, over axis 1 of `betas` (`[batch, length, K]`, the real part and perhaps the
-/// imaginary). Returns the real and the imaginary part of all states.
-fn recurrence(graph: &mut Graph, decay: (&[f32], &[f32]), betas: &[Value], x: &Value) -> (Value, Value) {
-    let states = decay.0.len();
-    // The first state has the batch of the input, which is known only when the graph runs.
-    let (batch, width) = (graph.size(x, 0), graph.integers(&[states as i64]));
+/// A joined matrix; int8 matrices stay apart, and have no exact form in a float graph anyway.
+fn one(joined: &Joined) -> Result<&Linear, ModelError> {
+    match joined {
+        Joined::One(linear) => Ok(linear),
+        Joined::Each(linears) => {
+            linears.first().ok_or_else(|| ModelError::Config("a block has no cell".into())).and_then(|linear| {
+                matrix(linear)?;
+                Err(ModelError::Input("the cells of a block are partly int8".into()))
+            })
+        }
+    }
+}
+
+/// What the states are multiplied with at each step.
+enum Decay {
+    /// Re a and Im a, `[N]`.
+    Constant(Vec<f32>, Vec<f32>),
+    /// Re a_t and Im a_t, `[batch, length, N]`.
+    Varying(Value, Value),
+}
+
+/// a_t = sigmoid(alpha + 0.1 tanh(u_t)) exp(i (w + 0.1 tanh(v_t))).
+fn selected(
+    graph: &mut Graph,
+    select: &Linear,
+    alpha: &Tensor,
+    phase: &Tensor,
+    states: usize,
+    x: &Value,
+) -> Result<Decay, ModelError> {
+    let both = linear(graph, "select", select, x)?;
+    let (both, width) = (graph.op("Tanh", &[&both]), states as i64);
+    let factor = graph.float(SELECTION as f32);
+    let both = graph.op("Mul", &[&both, &factor]);
+    let (u, v) = (graph.slice_fixed(&both, 2, 0, width), graph.slice_fixed(&both, 2, width, 2 * width));
+    let (alpha, phase) = (parameter(graph, "alpha", alpha)?, parameter(graph, "phase", phase)?);
+    let (u, v) = (graph.op("Add", &[&u, &alpha]), graph.op("Add", &[&v, &phase]));
+    let magnitude = graph.op("Sigmoid", &[&u]);
+    let (cos, sin) = (graph.op("Cos", &[&v]), graph.op("Sin", &[&v]));
+    Ok(Decay::Varying(graph.op("Mul", &[&magnitude, &cos]), graph.op("Mul", &[&magnitude, &sin])))
+}
+
+/// A state of zeros, `[batch, width]`; the batch is that of the input, which is known only when the graph runs.
+fn zeros(graph: &mut Graph, width: usize, x: &Value) -> Value {
+    let (batch, width) = (graph.size(x, 0), graph.integers(&[width as i64]));
     let shape = graph.op_with("Concat", &[&batch, &width], vec![integer("axis", 0)]);
-    let zero = graph.op_with("ConstantOfShape", &[&shape], vec![tensor("value", 0.0)]);
+    graph.op_with("ConstantOfShape", &[&shape], vec![tensor("value", 0.0)])
+}
+
+/// The recurrence with resonance: [Re c ; Im c] times one matrix at each step, in which the cells do not meet.
+fn coupled(graph: &mut Graph, transition: &Tensor, betas: &[Value], x: &Value) -> Result<(Value, Value), ModelError> {
+    let &[cells, both, _] = transition.dims() else {
+        return Err(ModelError::Input(format!("a transition has shape {:?}", transition.dims())));
+    };
+    let (own, states) = (both / 2, cells * both / 2);
+    let values = transition.to_f32_vec()?;
+    // Place (part, cell, k) of the state, from place (cell, part, k) of the cells; transposed, as MatMul takes it.
+    let place = |cell: usize, index: usize| index / own * states + cell * own + index % own;
+    let mut matrix = vec![0.0; 4 * states * states];
+    for cell in 0..cells {
+        for (row, column) in (0..both).flat_map(|row| (0..both).map(move |column| (row, column))) {
+            matrix[place(cell, column) * 2 * states + place(cell, row)] = values[(cell * both + row) * both + column];
+        }
+    }
+    let beta = match betas {
+        [re, im] => graph.op_with("Concat", &[re, im], vec![integer("axis", 2)]),
+        [re, ..] => {
+            let nothing = graph.float(0.0);
+            let nothing = graph.op("Mul", &[re, &nothing]);
+            graph.op_with("Concat", &[re, &nothing], vec![integer("axis", 2)])
+        }
+        [] => return Err(ModelError::Config("a block has no input".into())),
+    };
+    let dims = [Dim::Free, Dim::Fixed(2 * states)];
+    let mut body = Graph::new("step");
+    let state = body.input("state", DataType::Float, &dims);
+    let input = body.input("beta", DataType::Float, &dims);
+    let matrix = body.floats("transition", &matrix, &[2 * states, 2 * states]);
+    let product = body.op("MatMul", &[&state, &matrix]);
+    let next = body.op("Add", &[&product, &input]);
+    body.output("next", &next, DataType::Float, &dims);
+    body.output("kept", &next, DataType::Float, &dims);
+    let zero = zeros(graph, 2 * states, x);
     let attributes = vec![
-        subgraph("body", body(decay, betas.len())),
-        integer("num_scan_inputs", betas.len() as i64),
-        integers("scan_input_axes", &vec![1; betas.len()]),
+        subgraph("body", body),
+        integer("num_scan_inputs", 1),
+        integers("scan_input_axes", &[1]),
+        integers("scan_output_axes", &[1]),
+    ];
+    let outputs = graph.op_many("Scan", &[&zero, &beta], attributes, 2);
+    let width = states as i64;
+    Ok((graph.slice_fixed(&outputs[1], 2, 0, width), graph.slice_fixed(&outputs[1], 2, width, 2 * width)))
+}
+
+/// c_t = a c_{t-1} + beta_t from zero, over axis 1 of `betas` (`[batch, length, N]`, the real part and perhaps the
+/// imaginary). Returns the real and the imaginary part of all states.
+fn recurrence(graph: &mut Graph, states: usize, decay: &Decay, betas: &[Value], x: &Value) -> (Value, Value) {
+    let zero = zeros(graph, states, x);
+    let mut inputs: Vec<&Value> = betas.iter().collect();
+    if let Decay::Varying(re, im) = decay {
+        inputs.extend([re, im]);
+    }
+    let attributes = vec![
+        subgraph("body", body(states, decay, betas.len())),
+        integer("num_scan_inputs", inputs.len() as i64),
+        integers("scan_input_axes", &vec![1; inputs.len()]),
         integers("scan_output_axes", &[1, 1]),
     ];
-    let inputs: Vec<&Value> = [&zero, &zero].into_iter().chain(betas).collect();
+    let inputs: Vec<&Value> = [&zero, &zero].into_iter().chain(inputs).collect();
     let outputs = graph.op_many("Scan", &inputs, attributes, 4);
     (outputs[2].clone(), outputs[3].clone())
 }
 
 /// One step of the recurrence: the state and a slice of each input, to the next state twice, once to go on with and once
 /// to be collected.
-fn body((decay_re, decay_im): (&[f32], &[f32]), inputs: usize) -> Graph {
+fn body(states: usize, decay: &Decay, betas: usize) -> Graph {
     // tract holds a symbol of a body apart from the one of the graph, and then cannot give it a value.
-    let dims = [Dim::Free, Dim::Fixed(decay_re.len())];
+    let dims = [Dim::Free, Dim::Fixed(states)];
     let mut body = Graph::new("step");
     let (re, im) = (body.input("re", DataType::Float, &dims), body.input("im", DataType::Float, &dims));
     let beta_re = body.input("beta_re", DataType::Float, &dims);
-    let beta_im = (inputs > 1).then(|| body.input("beta_im", DataType::Float, &dims));
-    let a_re = body.floats("decay_re", decay_re, &[decay_re.len()]);
-    let a_im = body.floats("decay_im", decay_im, &[decay_im.len()]);
+    let beta_im = (betas > 1).then(|| body.input("beta_im", DataType::Float, &dims));
+    let (a_re, a_im) = match decay {
+        Decay::Constant(re, im) => (body.floats("decay_re", re, &[states]), body.floats("decay_im", im, &[states])),
+        Decay::Varying(..) => {
+            (body.input("decay_re", DataType::Float, &dims), body.input("decay_im", DataType::Float, &dims))
+        }
+    };
     let (re_re, im_im) = (body.op("Mul", &[&re, &a_re]), body.op("Mul", &[&im, &a_im]));
     let turned = body.op("Sub", &[&re_re, &im_im]);
     let next_re = body.op("Add", &[&turned, &beta_re]);

@@ -66,10 +66,23 @@ fn every_option_of_ten_is_exported_as_it_computes() {
         json!({"norm": "post"}),
         json!({"ffn": "swiglu", "ffn_multiplier": 2}),
         json!({"cells": 3, "input": "complex"}),
+        json!({"resonance": "readout", "resonance_strength": 1.0, "cells": 2}),
+        json!({"resonance": "recurrent", "resonance_strength": 0.5, "cells": 2}),
+        json!({"resonance": "recurrent", "input": "complex", "readout": "real"}),
         json!({"positions": "learned"}),
         json!({"positions": "sinusoidal"}),
     ] {
         agrees(&with(&ten(), change), Objective::Classify(4));
+    }
+}
+
+#[test]
+fn what_has_no_form_in_a_graph_is_refused() {
+    for (change, part) in
+        [(json!({"resonance": "chunk_carry"}), "chunk_carry"), (json!({"scales": [1, 2]}), "several scales")]
+    {
+        let model = model(&with(&ten(), change), Objective::Predict, 3);
+        assert!(to_bytes(&model).unwrap_err().to_string().contains(part));
     }
 }
 

@@ -1,0 +1,37 @@
+//! What is wrong with a config that its schema cannot say: [`Finding`], and the checks that families share.
+
+/// Something wrong with a model config beyond its schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The key at fault.
+    pub key: &'static str,
+    /// What is wrong, in a lower-case fragment that quotes the offending value.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Finding {
+    pub(super) fn new(key: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Finding { key, message: message.into(), hint: hint.into() }
+    }
+}
+
+pub(super) fn in_range(found: &mut Vec<Finding>, key: &'static str, value: usize, max: usize) {
+    if !(1..=max).contains(&value) {
+        let message = format!("{key} {value} is outside 1..={max}");
+        found.push(Finding::new(key, message, format!("give a whole number from 1 to {max}")));
+    }
+}
+
+/// A share that may be nothing, but not all.
+pub(super) fn fraction(found: &mut Vec<Finding>, key: &'static str, value: f64) {
+    if !(0.0..1.0).contains(&value) {
+        let message = format!("{key} {value} is outside [0, 1)");
+        found.push(Finding::new(key, message, "give a share such as 0.1, or 0 for none"));
+    }
+}
+
+pub(super) fn even(key: &'static str, message: &str, value: usize) -> Finding {
+    Finding::new(key, format!("{message}, not {value}"), "make it even, or choose other positions")
+}

@@ -1,0 +1,20 @@
+//! What a workflow file says of a model, and what the data says: [`ModelConfig`] and [`Task`].
+//!
+//! A config holds only choices; sizes that follow from the data (vocabulary, classes, longest sequence) are in
+//! [`Task`]. Both are stored in a checkpoint, which is thereby complete.
+
+mod finding;
+mod model;
+mod shared;
+mod task;
+mod ten;
+#[cfg(test)]
+mod tests;
+mod transformer;
+
+pub use finding::Finding;
+pub use model::{Common, ModelConfig};
+pub use shared::{Checkpoint, FfnKind, NormPlace, Pool};
+pub use task::{Objective, Task};
+pub use ten::{Field, Resonance, TenConfig, TenInit, TenPositions};
+pub use transformer::{AttentionKind, TransformerConfig, TransformerPositions};

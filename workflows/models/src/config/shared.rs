@@ -1,0 +1,66 @@
+//! Choices that several families have, and the defaults of their keys.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where a block normalises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NormPlace {
+    /// Before each branch, and once after the last block.
+    #[default]
+    Pre,
+    /// After each residual sum, as published.
+    Post,
+}
+
+/// The feed-forward network of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FfnKind {
+    /// Two matrices with GELU (tanh form) between them.
+    #[default]
+    Gelu,
+    /// SwiGLU: silu(gate) * up, then down; three matrices.
+    Swiglu,
+}
+
+/// How a classifier makes one vector of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pool {
+    /// The mean over the sequence.
+    #[default]
+    Mean,
+    /// The last token's vector.
+    Last,
+    /// The largest value of each channel.
+    Max,
+}
+
+/// What the backward pass computes a second time instead of keeping it: time against memory. The result is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Checkpoint {
+    /// Nothing: every activation is kept.
+    #[default]
+    None,
+    /// Each block: only what flows between blocks is kept.
+    Block,
+    /// Each chunk of the sequence, through all blocks and, of a language model, the head and the loss: only what one
+    /// chunk hands to the next is kept.
+    Chunk,
+}
+
+pub(super) fn yes() -> bool {
+    true
+}
+pub(super) fn one() -> usize {
+    1
+}
+pub(super) fn four() -> usize {
+    4
+}
+pub(super) fn sixty_four() -> usize {
+    64
+}

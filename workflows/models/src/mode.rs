@@ -1,0 +1,100 @@
+//! How a network is run, for its result or to learn from it: [`Mode`]; and the one thing that differs, [`Dropout`].
+
+use assay_tensor::Tensor;
+
+use crate::error::ModelError;
+use crate::interim::Interim;
+use crate::parameters::hash;
+
+/// How a network is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// For its result: nothing is dropped, nothing is recomputed.
+    #[default]
+    Evaluate,
+    /// For its gradients: `checkpoint` applies, and so does dropout where there is a key, from which all masks follow.
+    Learn {
+        /// The key of this update's masks.
+        dropout: Option<u64>,
+    },
+}
+
+/// One place of a network where values are dropped (Srivastava et al. 2014): each is kept with probability 1 - p and
+/// then scaled by 1 / (1 - p).
+///
+/// A mask follows from the key of the update, the place, and the chunk of the sequence, counted from its beginning. So
+/// a sequence that is run chunk by chunk, or a second time, drops what it drops in one run.
+#[derive(Debug, Clone, Copy)]
+pub struct Dropout {
+    rate: f64,
+    chunk: usize,
+    place: u64,
+}
+
+impl Dropout {
+    /// For the place named `path`, in chunks of `chunk` tokens.
+    #[must_use]
+    pub fn new(rate: f64, chunk: usize, path: &str) -> Self {
+        Dropout { rate, chunk: chunk.max(1), place: hash(path) }
+    }
+
+    /// `x` `[B, T, D]`, whose first token stands at `position`, after dropping.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn forward(&self, x: &Tensor, position: usize, mode: Mode) -> Result<Tensor, ModelError> {
+        let Mode::Learn { dropout: Some(key) } = mode else { return Ok(x.clone()) };
+        if self.rate == 0.0 {
+            return Ok(x.clone());
+        }
+        let key = |position: usize| mix(key ^ mix(self.place ^ mix((position / self.chunk) as u64)));
+        let lengths = pieces(position, x.dims()[1], self.chunk);
+        if lengths.len() == 1 {
+            return Ok(x.dropout(self.rate, key(position))?);
+        }
+        let (mut dropped, mut at) = (Vec::new(), position);
+        for piece in x.split(1, &lengths)? {
+            dropped.push(piece.dropout(self.rate, key(at))?);
+            at += piece.dims()[1];
+        }
+        Ok(Tensor::concat(&dropped.iter().collect::<Vec<_>>(), 1)?)
+    }
+}
+
+/// The lengths of the pieces into which `length` tokens from `position` on fall at each multiple of `chunk`.
+pub(crate) fn pieces(position: usize, length: usize, chunk: usize) -> Vec<usize> {
+    let (mut lengths, mut at, end) = (Vec::new(), position, position + length);
+    while at < end {
+        let next = (at / chunk + 1).saturating_mul(chunk).min(end);
+        lengths.push(next - at);
+        at = next;
+    }
+    lengths
+}
+
+/// The finalizer of SplitMix64 (Steele et al. 2014): neighbouring keys become unrelated ones.
+pub(crate) fn mix(key: u64) -> u64 {
+    let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ (key >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_at_multiples_of_the_chunk() {
+        for (position, length, chunk, expected) in [
+            (0, 8, 3, vec![3, 3, 2]),
+            (2, 5, 3, vec![1, 3, 1]),
+            (3, 3, 3, vec![3]),
+            (4, 1, 3, vec![1]),
+            (0, 5, 64, vec![5]),
+            (0, 0, 4, vec![]),
+        ] {
+            assert_eq!(pieces(position, length, chunk), expected);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What is worth watching inside a model while it learns: [`Model::telemetry`].
+
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::model::{Model, Network};
+
+impl Model {
+    /// Named numbers about the inside of the model, the same names each time:
+    ///
+    /// | family | name | meaning |
+    /// |---|---|---|
+    /// | `ten` | `ten/magnitude/{min, p25, p50, p75, max}` | the distribution of \|a\| over all eigenstates |
+    /// | `ten` | `ten/half_life/{min, p25, p50, p75, max}` | that of ln(1/2) / ln \|a\|, in tokens |
+    ///
+    /// What only a forward pass can tell is measured on `batch`, and left out without one.
+    ///
+    /// # Errors
+    /// If the device fails, or the model cannot read the batch.
+    pub fn telemetry(&self, batch: Option<&Batch>) -> Result<Vec<(String, f64)>, ModelError> {
+        // No family that needs the batch exists so far.
+        let _ = batch;
+        match self.network() {
+            Network::Ten(network) => network.telemetry(),
+            Network::Transformer(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The least, the quartiles and the largest of `values`, as `PREFIX/min` to `PREFIX/max`; nothing of no values.
+/// Quantiles between two values lie on the line between them.
+pub(crate) fn distribution(prefix: &str, mut values: Vec<f64>) -> Vec<(String, f64)> {
+    values.sort_by(f64::total_cmp);
+    let Some(last) = values.len().checked_sub(1) else { return Vec::new() };
+    let quantile = |share: f64| {
+        let at = share * last as f64;
+        let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
+        if low == high { low } else { low + (high - low) * at.fract() }
+    };
+    [("min", 0.0), ("p25", 0.25), ("p50", 0.5), ("p75", 0.75), ("max", 1.0)]
+        .map(|(name, share)| (format!("{prefix}/{name}"), quantile(share)))
+        .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_the_values() {
+        let found: Vec<f64> = distribution("x", vec![4.0, 1.0, 2.0, 3.0]).into_iter().map(|(_, v)| v).collect();
+        assert_eq!(found, [1.0, 1.75, 2.5, 3.25, 4.0]);
+        assert_eq!(distribution("x", vec![f64::INFINITY; 2])[1], ("x/p25".to_string(), f64::INFINITY));
+        assert!(distribution("x", Vec::new()).is_empty());
+    }
+}

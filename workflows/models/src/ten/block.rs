@@ -1,0 +1,81 @@
+//! One block of a TEN: mix over time, then over channels.
+
+use assay_tensor::Tensor;
+
+use super::cell::Cell;
+use super::mixer::Mixer;
+use crate::carry::{Carry, State};
+use crate::config::{NormPlace, TenConfig};
+use crate::error::ModelError;
+use crate::layers::{FeedForward, LayerNorm};
+use crate::mode::{Dropout, Mode};
+use crate::parameters::Scope;
+use crate::stack::Layer;
+
+/// One block: mix over time, then over channels.
+#[derive(Clone)]
+pub struct Block {
+    /// Where it normalises.
+    pub place: NormPlace,
+    /// Of the cells' branch.
+    pub norm1: LayerNorm,
+    /// Side by side; their outputs are averaged.
+    pub cells: Vec<Cell>,
+    /// All the cells as one recurrence: what is run.
+    pub mixer: Mixer,
+    /// Of the feed-forward branch.
+    pub norm2: LayerNorm,
+    /// The feed-forward network.
+    pub ffn: FeedForward,
+    prefix: String,
+    /// Of the two branches.
+    dropout: [Dropout; 2],
+}
+
+impl Layer for Block {
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+        let mix = |x: &Tensor, after: &mut State| {
+            self.dropout[0].forward(&self.mixer.forward(x, carry, after)?, carry.position, mode)
+        };
+        let feed = |x: &Tensor| self.dropout[1].forward(&self.ffn.forward(x)?, carry.position, mode);
+        match self.place {
+            NormPlace::Pre => {
+                let x = x.add(&mix(&self.norm1.forward(x)?, after)?)?;
+                Ok(x.add(&feed(&self.norm2.forward(&x)?)?)?)
+            }
+            NormPlace::Post => {
+                let x = self.norm1.forward(&x.add(&mix(x, after)?)?)?;
+                self.norm2.forward(&x.add(&feed(&x)?)?)
+            }
+        }
+    }
+}
+
+impl Block {
+    /// Registers everything below `scope`, which stands at `path`. `drop_chunk` is the length of a chunk in the steps
+    /// that this block sees, by which dropout counts.
+    pub(super) fn build(
+        scope: &mut Scope,
+        path: &str,
+        config: &TenConfig,
+        drop_chunk: usize,
+    ) -> Result<Self, ModelError> {
+        let dim = config.dim;
+        // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
+        let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
+        let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
+        let cells = (0..config.cells)
+            .map(|index| Cell::build(&mut scope.child(&format!("cell.{index}")), config, gain))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mixer = Mixer::new(format!("{path}.cells"), &cells, config)?;
+        let norm2 = LayerNorm::build(&mut scope.child("norm2"), dim)?;
+        let hidden = dim * config.ffn_multiplier;
+        let ffn = FeedForward::build(&mut scope.child("ffn"), config.ffn, dim, hidden, gain)?;
+        let dropout = ["mix", "ffn"].map(|name| Dropout::new(config.dropout, drop_chunk, &format!("{path}.{name}")));
+        Ok(Block { place: config.norm, norm1, cells, mixer, norm2, ffn, prefix: format!("{path}."), dropout })
+    }
+}

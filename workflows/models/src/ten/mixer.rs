@@ -1,0 +1,258 @@
+//! The cells of a block as one recurrence: [`Mixer`].
+
+use assay_tensor::Tensor;
+
+use super::cell::Cell;
+use super::recurrence::{Recurrence, States, coupled, stacked};
+use crate::carry::{Carry, State};
+use crate::config::{Field, Resonance, TenConfig};
+use crate::error::ModelError;
+use crate::interim::Interim;
+use crate::layers::Linear;
+use crate::parameters::{Weight, constant};
+
+/// The cells of a block as one recurrence over N = cells * K states, whose output is their mean.
+#[derive(Clone)]
+pub struct Mixer {
+    /// gamma W_in: D to N, or to 2N, all real parts first.
+    pub input: Joined,
+    /// How the states follow one another.
+    pub recurrence: Recurrence,
+    /// W_out over the number of cells: N or 2N to D.
+    pub output: Joined,
+    /// The mean of the skip factors, `[D]`.
+    pub skip: Option<Tensor>,
+    /// What the readout sees.
+    pub readout: Field,
+    /// Whether beta is complex.
+    pub input_field: Field,
+    /// R of each cell, `[cells, K, K]`, where it could not be folded into an int8 `output`.
+    turn: Option<Tensor>,
+    /// R of each cell, `[cells, K, K]`, with which the states are turned where a chunk begins; `chunk_carry` only.
+    pub boundary: Option<Tensor>,
+    name: String,
+    states: usize,
+    chunk: usize,
+    truncate: bool,
+}
+
+/// A projection of all cells: one matrix, or one a cell.
+#[derive(Clone)]
+pub enum Joined {
+    /// The matrices are put together.
+    One(Linear),
+    /// They stay apart: int8 matrices of several cells.
+    Each(Vec<Linear>),
+}
+
+impl Mixer {
+    /// Puts the cells together; they remember under `name`.
+    pub(super) fn new(name: String, cells: &[Cell], config: &TenConfig) -> Result<Self, ModelError> {
+        let share = 1.0 / cells.len() as f64;
+        let (output, turn) = outputs(cells, share)?;
+        let mut skip: Option<Tensor> = None;
+        for next in cells.iter().filter_map(|cell| cell.skip.as_ref()) {
+            let next = if cells.len() == 1 { next.clone() } else { next.scale(share)? };
+            skip = Some(skip.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
+        }
+        Ok(Mixer {
+            input: inputs(cells)?,
+            recurrence: Recurrence::new(cells)?,
+            output,
+            skip,
+            readout: config.readout,
+            input_field: config.input,
+            turn,
+            boundary: stacked(cells, Resonance::ChunkCarry)?,
+            name,
+            states: cells.len() * config.states,
+            chunk: config.chunk,
+            truncate: config.truncate,
+        })
+    }
+
+    /// The mean of the cells, `[B, T, D]` to the same shape.
+    ///
+    /// # Errors
+    /// If the carry belongs to another model or batch size.
+    pub fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+        let (batch, length) = (x.dims()[0], x.dims()[1]);
+        let (name_re, name_im) = (format!("{}.re", self.name), format!("{}.im", self.name));
+        let start = |name: &str| match carry.get(name, &[Some(batch), Some(self.states)])? {
+            Some(state) => Ok(state.clone()),
+            None => constant(x.device(), x.dtype(), vec![0.0; batch * self.states], &[batch, self.states]),
+        };
+        let states = States {
+            x,
+            beta: self.beta(x)?,
+            carry: (start(&name_re)?, start(&name_im)?),
+            position: carry.position,
+            chunk: self.chunk,
+            truncate: self.truncate,
+        };
+        let (re, im) = self.recurrence.run(states, self.boundary.as_ref())?;
+        let last = |c: &Tensor| c.slice(1, length - 1, 1)?.reshape([batch, self.states]);
+        after.insert(name_re, last(&re)?);
+        after.insert(name_im, last(&im)?);
+        let y = self.read(re, im)?;
+        Ok(match &self.skip {
+            None => y,
+            Some(skip) => y.add(&x.mul(skip)?)?,
+        })
+    }
+
+    /// beta as real part `[B, T, N]` and, for a complex input, imaginary part.
+    fn beta(&self, x: &Tensor) -> Result<(Tensor, Option<Tensor>), ModelError> {
+        let mut parts = self.input.parts(x, if self.input_field == Field::Complex { 2 } else { 1 })?.into_iter();
+        let re = parts.next().ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
+        Ok((re, parts.next()))
+    }
+
+    fn read(&self, mut re: Tensor, mut im: Tensor) -> Result<Tensor, ModelError> {
+        let complex = self.readout == Field::Complex;
+        if let Some(turn) = &self.turn {
+            re = coupled(turn, &re)?;
+            im = if complex { coupled(turn, &im)? } else { im };
+        }
+        match &self.output {
+            Joined::One(linear) if complex => linear.forward(&Tensor::concat(&[&re, &im], 2)?),
+            Joined::One(linear) => linear.forward(&re),
+            Joined::Each(linears) => {
+                let states = self.states / linears.len().max(1);
+                let mut sum: Option<Tensor> = None;
+                for (index, linear) in linears.iter().enumerate() {
+                    let mut read = re.slice(2, index * states, states)?;
+                    if complex {
+                        read = Tensor::concat(&[&read, &im.slice(2, index * states, states)?], 2)?;
+                    }
+                    let y = linear.forward(&read)?;
+                    sum = Some(sum.map_or(Ok(y.clone()), |sum| sum.add(&y))?);
+                }
+                sum.ok_or_else(|| ModelError::Config("a block has no cell".into()))
+            }
+        }
+    }
+}
+
+impl Joined {
+    /// Joins matrices that give `[parts, K]` each, so that the joined one gives `[parts, cells, K]`. `matrix` gives a
+    /// cell's as `[parts, K, D]` where it is floating point; else they stay apart as `linear` gives them.
+    fn rows(
+        cells: &[Cell],
+        linear: impl Fn(&Cell) -> Result<Linear, ModelError>,
+        matrix: impl Fn(&Cell) -> Result<Option<Tensor>, ModelError>,
+    ) -> Result<Joined, ModelError> {
+        let matrices = cells.iter().map(matrix).collect::<Result<Option<Vec<_>>, _>>()?;
+        match matrices {
+            Some(matrices) => {
+                let joined = concat(&matrices, 1)?;
+                let (rows, width) = (joined.dims()[0] * joined.dims()[1], joined.dims()[2]);
+                Ok(Joined::One(dense(joined.reshape([rows, width])?)))
+            }
+            None => Joined::apart(cells.iter().map(linear).collect::<Result<_, _>>()?),
+        }
+    }
+
+    fn apart(mut linears: Vec<Linear>) -> Result<Joined, ModelError> {
+        match linears.len() {
+            1 => Ok(Joined::One(linears.swap_remove(0))),
+            _ => Ok(Joined::Each(linears)),
+        }
+    }
+
+    /// What comes out for `x` `[B, T, D]`, cut into `count` parts `[B, T, N]`.
+    pub(super) fn parts(&self, x: &Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
+        let cut = |y: Tensor| match count {
+            1 => Ok(vec![y]),
+            _ => y.split(2, &vec![y.dims()[2] / count; count]),
+        };
+        match self {
+            Joined::One(linear) => Ok(cut(linear.forward(x)?)?),
+            Joined::Each(linears) => {
+                let mut parts = vec![Vec::new(); count];
+                for linear in linears {
+                    for (part, y) in parts.iter_mut().zip(cut(linear.forward(x)?)?) {
+                        part.push(y);
+                    }
+                }
+                parts.iter().map(|part| concat(part, 2)).collect()
+            }
+        }
+    }
+}
+
+/// gamma W_in of all cells.
+fn inputs(cells: &[Cell]) -> Result<Joined, ModelError> {
+    let matrix = |cell: &Cell| {
+        let Some(matrix) = by_state(cell, &cell.input)? else { return Ok(None) };
+        let states = matrix.dims()[1];
+        Ok(Some(match cell.gamma()? {
+            None => matrix,
+            Some(gamma) => matrix.mul(&gamma.reshape([states, 1])?)?,
+        }))
+    };
+    let linear = |cell: &Cell| match (&cell.input.weight, cell.gamma()?) {
+        (Weight::Int8 { q, scale }, Some(gamma)) => {
+            let tiled = concat(&vec![gamma.clone(); scale.dims()[0] / gamma.dims()[0].max(1)], 0)?;
+            Ok(Linear { weight: Weight::Int8 { q: q.clone(), scale: scale.mul(&tiled)? }, bias: None })
+        }
+        _ => Ok(cell.input.clone()),
+    };
+    Joined::rows(cells, linear, matrix)
+}
+
+/// W_sel of all cells, if they are selective.
+pub(super) fn selectors(cells: &[Cell]) -> Result<Option<Joined>, ModelError> {
+    if cells.iter().any(|cell| cell.select.is_none()) {
+        return Ok(None);
+    }
+    let missing = || ModelError::Config("a cell of a selective block is not selective".into());
+    let linear = |cell: &Cell| cell.select.clone().ok_or_else(missing);
+    Joined::rows(cells, linear, |cell| by_state(cell, &linear(cell)?)).map(Some)
+}
+
+/// A dense matrix `[parts K, D]` as `[parts, K, D]`.
+fn by_state(cell: &Cell, linear: &Linear) -> Result<Option<Tensor>, ModelError> {
+    let Weight::Dense(weight) = &linear.weight else { return Ok(None) };
+    let states = cell.phase.dims()[0];
+    Ok(Some(weight.reshape([weight.dims()[0] / states, states, weight.dims()[1]])?))
+}
+
+/// W_out of all cells times `share`, with the readout's resonance in it; and R itself where the matrices are int8.
+fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), ModelError> {
+    let matrix = |cell: &Cell| -> Result<Option<Tensor>, ModelError> {
+        let Weight::Dense(weight) = &cell.output.weight else { return Ok(None) };
+        let (dim, states) = (weight.dims()[0], cell.phase.dims()[0]);
+        let mut matrix = weight.reshape([dim, weight.dims()[1] / states, states])?;
+        if let Some(r) = cell.resonance(Resonance::Readout)? {
+            matrix = matrix.matmul(&r)?;
+        }
+        Ok(Some(matrix))
+    };
+    let Some(matrices) = cells.iter().map(matrix).collect::<Result<Option<Vec<_>>, _>>()? else {
+        let scaled = |cell: &Cell| match &cell.output.weight {
+            Weight::Int8 { q, scale } => {
+                Ok(Linear { weight: Weight::Int8 { q: q.clone(), scale: scale.scale(share)? }, bias: None })
+            }
+            Weight::Dense(weight) => Ok(dense(weight.scale(share)?)),
+        };
+        let linears = cells.iter().map(scaled).collect::<Result<_, ModelError>>()?;
+        return Ok((Joined::apart(linears)?, stacked(cells, Resonance::Readout)?));
+    };
+    let joined = concat(&matrices, 2)?;
+    let (dim, width) = (joined.dims()[0], joined.dims()[1] * joined.dims()[2]);
+    let joined = joined.reshape([dim, width])?;
+    Ok((Joined::One(dense(if cells.len() == 1 { joined } else { joined.scale(share)? })), None))
+}
+
+fn dense(weight: Tensor) -> Linear {
+    Linear { weight: Weight::Dense(weight), bias: None }
+}
+
+/// The tensors one after the other; a single one as it is.
+pub(super) fn concat(tensors: &[Tensor], axis: usize) -> Result<Tensor, ModelError> {
+    match tensors {
+        [one] => Ok(one.clone()),
+        _ => Ok(Tensor::concat(&tensors.iter().collect::<Vec<_>>(), axis)?),
+    }
+}
