@@ -102,6 +102,10 @@ impl Kernels for Cpu {
         }
     }
 
+    fn arithmetic_rate(&self) -> Option<f64> {
+        Some(crate::peak::fma_rate(&self.threads))
+    }
+
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
         if data.len() != shape.check_size("upload")? {
             return Err(TensorError::new("upload", format!("there are {} elements", data.len())).shapes([shape]));

@@ -20,7 +20,9 @@
 //! # In reading order
 //!
 //! `kernels.rs` is the surface; `storage.rs`, `parallel.rs`, `flush.rs`, `simd.rs`, `math.rs` and `strides.rs` are what
-//! all kernels stand on; the other modules are one kind of kernel each.
+//! all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no kernel can exceed.
+
+pub mod peak;
 
 mod kernels;
 

@@ -86,6 +86,12 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;
 
+    /// The f32 operations a second that the device can do at most, measured now, in a few milliseconds: a
+    /// multiplication and an addition count as two. None where there is no such measurement.
+    fn arithmetic_rate(&self) -> Option<f64> {
+        None
+    }
+
     // Memory.
 
     /// Copies elements in. Errors on a type that the backend does not hold, and when memory is exhausted.

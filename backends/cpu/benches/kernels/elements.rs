@@ -1,0 +1,89 @@
+//! What passes memory once or twice: activations, norms, losses, the update.
+
+use assay_tensor::{AdamW, Binary, HostData, Reduce, Shape, Unary};
+use divan::Bencher;
+
+use crate::measured::{Work, bench, kernels, numbers};
+
+/// Rows and columns of most arrays here: 16 MiB in f32, beyond the caches of a core.
+const SHAPE: [usize; 2] = [2048, 2048];
+
+fn passes(count: usize) -> Work {
+    Work::Bytes(4 * count * SHAPE[0] * SHAPE[1])
+}
+
+#[divan::bench(args = ["exp", "tanh", "sigmoid", "gelu", "silu"])]
+fn activation(bencher: Bencher<'_, '_>, name: &str) {
+    let all = [Unary::Exp, Unary::Tanh, Unary::Sigmoid, Unary::Gelu, Unary::Silu];
+    let op = all.into_iter().find(|op| op.name() == name).expect("an activation of this name");
+    let x = numbers(SHAPE);
+    bench(bencher, name.to_owned(), passes(2), || kernels().unary(op, &x));
+}
+
+#[divan::bench]
+fn gelu_gradient(bencher: Bencher<'_, '_>) {
+    let (x, g) = (numbers(SHAPE), numbers(SHAPE));
+    bench(bencher, "gelu, gradient".into(), passes(3), || kernels().unary_backward(Unary::Gelu, &x, &g));
+}
+
+#[divan::bench]
+fn add(bencher: Bencher<'_, '_>) {
+    let (x, y) = (numbers(SHAPE), numbers(SHAPE));
+    bench(bencher, "add".into(), passes(3), || kernels().binary(Binary::Add, &x, &y));
+}
+
+#[divan::bench]
+fn sum_over_rows(bencher: Bencher<'_, '_>) {
+    let x = numbers(SHAPE);
+    bench(bencher, "sum over rows".into(), passes(1), || kernels().reduce(Reduce::Sum, &x, &[0]));
+}
+
+#[divan::bench]
+fn softmax(bencher: Bencher<'_, '_>) {
+    let x = numbers(SHAPE);
+    bench(bencher, "softmax".into(), passes(2), || kernels().softmax(&x));
+}
+
+#[divan::bench]
+fn layer_norm(bencher: Bencher<'_, '_>) {
+    let (x, row) = (numbers(SHAPE), numbers(SHAPE[1]));
+    bench(bencher, "layer norm".into(), passes(2), || kernels().layer_norm(&x, &row, &row, 1e-5));
+}
+
+#[divan::bench]
+fn layer_norm_gradient(bencher: Bencher<'_, '_>) {
+    let (x, g, row) = (numbers(SHAPE), numbers(SHAPE), numbers(SHAPE[1]));
+    let norm = kernels().layer_norm(&x, &row, &row, 1e-5).expect("the shapes fit");
+    bench(bencher, "layer norm, gradient".into(), passes(3), || {
+        kernels().layer_norm_backward(&x, &row, &norm.mean, &norm.rstd, &g)
+    });
+}
+
+fn targets() -> assay_tensor::Array {
+    let ids = (0..SHAPE[0] as u32).map(|row| row * 7 % SHAPE[1] as u32).collect();
+    kernels().upload(HostData::U32(ids), &Shape::from(SHAPE[0])).expect("enough memory")
+}
+
+#[divan::bench]
+fn cross_entropy(bencher: Bencher<'_, '_>) {
+    let (x, targets) = (numbers(SHAPE), targets());
+    bench(bencher, "cross entropy".into(), passes(1), || kernels().cross_entropy(&x, &targets, 0.0));
+}
+
+#[divan::bench]
+fn cross_entropy_gradient(bencher: Bencher<'_, '_>) {
+    let (x, targets) = (numbers(SHAPE), targets());
+    let (_, lse) = kernels().cross_entropy(&x, &targets, 0.0).expect("the targets are classes");
+    bench(bencher, "cross entropy, gradient".into(), passes(2), || {
+        kernels().cross_entropy_backward(&x, &targets, &lse, &lse, 0.0)
+    });
+}
+
+/// 28 bytes a parameter: the gradient is read; the parameter and both moments are read and written.
+#[divan::bench]
+fn adamw(bencher: Bencher<'_, '_>) {
+    let (mut p, mut m, g) = (numbers(SHAPE), numbers(SHAPE), numbers(SHAPE));
+    let mut v = kernels().unary(Unary::Square, &numbers(SHAPE)).expect("enough memory");
+    let args = AdamW { step: 3, lr: 1e-3, betas: (0.9, 0.99), eps: 1e-8, weight_decay: 0.01, grad_scale: 1.0 };
+    bench(bencher, "adamw".into(), passes(7), || kernels().adamw(&mut p, &g, &mut m, &mut v, args));
+}
