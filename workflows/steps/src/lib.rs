@@ -22,6 +22,7 @@ mod benchmark;
 mod evaluate;
 mod export;
 mod quantize;
+mod throughput;
 
 mod dataset;
 mod load;
@@ -38,3 +39,5 @@ pub use machine::Machine;
 pub use registry::registry;
 pub use scoring::{SplitScore, gather, score_split};
 pub use step::{ArtifactSchema, Step, no_findings, parse, schema_of};
+pub use throughput::{Setup, Training, operations_per_token};
+pub use train::OptimizerConfig;

@@ -114,7 +114,7 @@ impl Step for Quantize {
 
 /// What quantization did to the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct WeightError {
+pub(crate) struct WeightError {
     matrices: usize,
     /// The largest difference of a weight.
     largest: f64,
@@ -132,7 +132,7 @@ impl WeightError {
 }
 
 /// The same parameters with every matrix of a linear layer in int8.
-fn quantize(parameters: &Parameters) -> Result<(Parameters, WeightError), StepError> {
+pub(crate) fn quantize(parameters: &Parameters) -> Result<(Parameters, WeightError), StepError> {
     let mut error = WeightError::default();
     let mut quantized = Parameters::default();
     for (name, parameter) in parameters.iter() {

@@ -6,6 +6,7 @@ use crate::export::Export;
 use crate::prepare::Prepare;
 use crate::quantize::Quantize;
 use crate::step::Step;
+use crate::throughput::Throughput;
 use crate::train::Train;
 
 /// All step kinds, in the order in which a person meets them.
@@ -18,5 +19,6 @@ pub fn registry() -> Vec<Box<dyn Step>> {
         Box::new(Quantize),
         Box::new(Export),
         Box::new(Benchmark),
+        Box::new(Throughput),
     ]
 }

@@ -12,4 +12,6 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use config::OptimizerConfig;
+pub(crate) use optimizer::AdamW;
 pub use step::Train;

@@ -1,0 +1,128 @@
+//! The rounds. Each measures everything once, in an order that the seed shuffles anew: what changes slowly, a neighbour
+//! on the machine or the temperature, then falls on all alike, and a ratio is that of two samples of one moment.
+
+use std::fs;
+use std::time::Instant;
+
+use assay_models::Model;
+use assay_statistics::Random;
+use serde::{Deserialize, Serialize};
+
+use super::decoding::decode;
+use super::operations::operations_per_token;
+use super::training::Training;
+use crate::context::{Context, StepError};
+
+/// A sample of training shall take at least so long, in seconds.
+const SHORTEST: f64 = 0.05;
+/// The most steps in a sample.
+const MOST_STEPS: u32 = 1000;
+
+/// How to measure.
+pub(super) struct Plan {
+    /// Rounds before the first that counts.
+    pub warmup: usize,
+    /// Rounds.
+    pub samples: usize,
+    /// Tokens of a sample of decoding.
+    pub decoded: usize,
+    /// Of the order within the rounds.
+    pub seed: u64,
+}
+
+/// What is measured.
+pub(super) struct Subject {
+    /// The training under way.
+    pub training: Training,
+    /// The model before it, in f32 and in int8.
+    pub decoders: [Model; 2],
+}
+
+/// Every sample, round by round.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Samples {
+    /// Tokens trained on in a second.
+    pub train: Vec<f64>,
+    /// Operations a second of the machine at its best; empty where the device cannot tell.
+    pub peak: Vec<f64>,
+    /// Tokens decoded in a second, with f32 weights.
+    pub f32: Vec<f64>,
+    /// Tokens decoded in a second, with int8 weights.
+    pub int8: Vec<f64>,
+    /// Steps in a sample of training.
+    pub steps: u32,
+    /// Operations that training needs for a token.
+    pub operations: f64,
+    /// The most memory that the process had while it trained, in bytes; none where the system does not tell.
+    pub peak_memory: Option<u64>,
+}
+
+/// Warms up, and measures.
+///
+/// # Errors
+/// If a model fails, or [`StepError::Cancelled`].
+pub(super) fn measure(mut subject: Subject, plan: &Plan, context: &mut dyn Context) -> Result<Samples, StepError> {
+    let length = subject.training.model().task().max_length;
+    let operations = operations_per_token(subject.training.model(), length);
+    let mut samples = Samples { operations, steps: warm_up(&mut subject, plan, context)?, ..Samples::default() };
+    // Before anything is decoded, so that it is training's alone.
+    samples.peak_memory = peak_memory();
+    for decoder in &subject.decoders {
+        decode(decoder, plan.decoded)?;
+    }
+    let mut random = Random::new(plan.seed);
+    for round in 0..plan.samples {
+        let mut order = [0, 1, 2, 3];
+        random.shuffle(&mut order);
+        for what in order {
+            if context.cancelled() {
+                return Err(StepError::Cancelled);
+            }
+            match what {
+                0 => samples.train.push(train(&mut subject.training, samples.steps)?),
+                1 => samples.peak.extend(context.device().kernels().arithmetic_rate()),
+                2 => samples.f32.push(plan.decoded as f64 / decode(&subject.decoders[0], plan.decoded)?.1),
+                _ => samples.int8.push(plan.decoded as f64 / decode(&subject.decoders[1], plan.decoded)?.1),
+            }
+        }
+        let rate = samples.train.last().copied().unwrap_or_default();
+        context.progress(round as u64 + 1, Some(plan.samples as u64), "rounds", &format!("{rate:.0} tokens/s"));
+    }
+    Ok(samples)
+}
+
+/// Trains until it is warm; returns how many steps make a sample.
+fn warm_up(subject: &mut Subject, plan: &Plan, context: &mut dyn Context) -> Result<u32, StepError> {
+    let mut quickest = f64::INFINITY;
+    for _ in 0..plan.warmup.max(1) {
+        if context.cancelled() {
+            return Err(StepError::Cancelled);
+        }
+        let tokens = subject.training.tokens() as f64;
+        quickest = quickest.min(tokens / train(&mut subject.training, 1)?);
+    }
+    Ok(((SHORTEST / quickest.max(1e-9)).ceil() as u32).clamp(1, MOST_STEPS))
+}
+
+/// Tokens a second of so many steps.
+fn train(training: &mut Training, steps: u32) -> Result<f64, StepError> {
+    let began = Instant::now();
+    for _ in 0..steps {
+        let loss = training.step()?;
+        if !loss.is_finite() {
+            return Err(StepError::Check {
+                message: format!("training diverged: the loss is {loss}"),
+                hint: Some("lower optimizer.lr".into()),
+            });
+        }
+    }
+    Ok(f64::from(steps) * training.tokens() as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The most memory that this process has had, in bytes (VmHWM).
+fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}

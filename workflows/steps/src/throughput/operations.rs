@@ -1,0 +1,74 @@
+//! The floating-point operations that training needs for a token: what a floor is computed from.
+//!
+//! A product with a matrix of n weights takes 2 n operations forward and twice that backward (one product for the
+//! gradient of the input, one for that of the weights): 6 n. What has no weights comes on top:
+//!
+//! | family | forward and backward, beyond 6 for each weight of a matrix |
+//! |---|---|
+//! | `ten` | 32 K c L: a complex multiplication and addition is 8, its adjoint and the gradient of a are 24 |
+//! | `transformer` | 6 D (T + 1) L: a token has (T + 1) / 2 keys on average, 2 D for its scores and 2 D for their sum |
+//!
+//! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. Norms,
+//! activations, embeddings and the update are left out: they take time, but hardly any arithmetic, and what
+//! is recomputed in the backward pass is a cost, and no work. A floor made of this is low, and its ratio honest.
+
+use assay_models::{Model, ModelConfig, Objective, Parameter, Role, Weight};
+
+/// Operations that forward and backward need for each token of sequences of `length` tokens.
+#[must_use]
+pub fn operations_per_token(model: &Model, length: usize) -> f64 {
+    let matrices: usize = model.parameters().iter().map(|(_, parameter)| weights(parameter)).sum();
+    let task = model.task();
+    // A tied language model's head is a product with the embedding table, which is no matrix by its role.
+    let table = match model.parameters().get("embedding.table") {
+        Some(table) if model.config().tied() && task.objective == Objective::Predict => elements(&table.value),
+        _ => 0,
+    };
+    6.0 * (matrices + table) as f64 + mixing(model.config(), length)
+}
+
+/// What mixing over time takes without weights.
+fn mixing(config: &ModelConfig, length: usize) -> f64 {
+    match config {
+        ModelConfig::Ten(config) => (32 * config.states * config.cells * config.layers) as f64,
+        ModelConfig::Transformer(config) => 6.0 * (config.dim * config.layers) as f64 * (length as f64 + 1.0),
+    }
+}
+
+fn weights(parameter: &Parameter) -> usize {
+    if parameter.role == Role::Linear { elements(&parameter.value) } else { 0 }
+}
+
+fn elements(weight: &Weight) -> usize {
+    match weight {
+        Weight::Dense(tensor) => tensor.dims().iter().product(),
+        Weight::Int8 { q, .. } => q.dims().iter().product(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_models::Task;
+    use assay_tensor::DType;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn operations(config: Value) -> f64 {
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let task = Task { vocabulary: 11, max_length: 7, objective: Objective::Predict };
+        let model = Model::fresh(&assay_cpu::device(1).unwrap(), &config, &task, 1, DType::F32).unwrap();
+        operations_per_token(&model, 7)
+    }
+
+    #[test]
+    fn the_count_is_that_of_the_formulas() {
+        let (d, k, l, c, v) = (8.0, 6.0, 3.0, 2.0, 11.0);
+        let ten = json!({"family": "ten", "dim": 8, "states": 6, "layers": 3, "cells": 2});
+        let expected = 6.0 * (l * (3.0 * c * d * k + 8.0 * d * d) + v * d) + 32.0 * k * c * l;
+        assert_eq!(operations(ten), expected);
+        let transformer = json!({"family": "transformer", "dim": 8, "layers": 3, "heads": 2, "tied": true});
+        let expected = 6.0 * (l * 12.0 * d * d + v * d) + 6.0 * d * l * 8.0;
+        assert_eq!(operations(transformer), expected);
+    }
+}

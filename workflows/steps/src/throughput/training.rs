@@ -1,0 +1,125 @@
+//! Training steps on random tokens: forward, backward, clipping, update.
+
+use assay_models::{Batch, Model, ModelConfig, Objective, Task};
+use assay_statistics::Random;
+use assay_tensor::{DType, Device};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::context::StepError;
+use crate::train::{AdamW, OptimizerConfig};
+
+/// What to train, and on what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// The model: a language model over the vocabulary.
+    pub model: ModelConfig,
+    /// How gradients change it.
+    pub optimizer: OptimizerConfig,
+    /// Number of token ids.
+    pub vocabulary: usize,
+    /// Sequences a step.
+    pub batch: usize,
+    /// Tokens of each sequence.
+    pub length: usize,
+    /// Of the parameters and of the tokens.
+    pub seed: u64,
+    /// Compute threads. The device is made by the caller, who reads it here.
+    pub threads: usize,
+}
+
+/// A language model that learns one batch of random tokens by heart.
+pub struct Training {
+    model: Model,
+    optimizer: AdamW,
+    rate: f64,
+    sequences: Vec<Vec<u32>>,
+    batch: Batch,
+}
+
+impl Training {
+    /// A fresh model on `device`.
+    ///
+    /// # Errors
+    /// [`StepError::Failed`] if the model's config is wrong, or the device is out of memory.
+    pub fn new(device: &Device, setup: &Setup) -> Result<Self, StepError> {
+        let mut random = Random::new(setup.seed);
+        let mut sequence = || (0..setup.length).map(|_| random.below(setup.vocabulary) as u32).collect();
+        let sequences: Vec<Vec<u32>> = (0..setup.batch).map(|_| sequence()).collect();
+        let rows: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
+        let batch = Batch::new(device, &rows)?;
+        let task = Task { vocabulary: setup.vocabulary, max_length: setup.length, objective: Objective::Predict };
+        let model = Model::fresh(device, &setup.model, &task, setup.seed, DType::F32)?;
+        let OptimizerConfig::AdamW(config) = &setup.optimizer;
+        let rate = config.lr;
+        let (optimizer, model) = AdamW::new(config.clone(), &model)?;
+        Ok(Training { model, optimizer, rate, sequences, batch })
+    }
+
+    /// The model as it is now.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What it is trained on.
+    #[must_use]
+    pub fn sequences(&self) -> &[Vec<u32>] {
+        &self.sequences
+    }
+
+    /// Tokens of a step.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.batch.token_count()
+    }
+
+    /// The loss and the norm of its gradient, as a step would begin from; nothing is changed.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn gradient_norm(&self) -> Result<(f64, f64), StepError> {
+        let score = self.model.score(&self.batch, &[])?;
+        let loss = score.loss.item().map_err(assay_models::ModelError::from)?;
+        let gradients = score.loss.backward().map_err(assay_models::ModelError::from)?;
+        Ok((loss, self.optimizer.norm(&self.model, &gradients)?))
+    }
+
+    /// One step; returns the loss before it.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn step(&mut self) -> Result<f64, StepError> {
+        let score = self.model.score(&self.batch, &[])?;
+        let loss = score.loss.item().map_err(assay_models::ModelError::from)?;
+        let gradients = score.loss.backward().map_err(assay_models::ModelError::from)?;
+        drop(score);
+        let norm = self.optimizer.norm(&self.model, &gradients)?;
+        self.model = self.optimizer.step(&self.model, &gradients, norm, self.rate)?;
+        Ok(loss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn random_tokens_are_learned_by_heart() {
+        let setup: Setup = serde_json::from_value(json!({
+            "model": {"family": "ten", "dim": 16, "layers": 1, "states": 8},
+            "optimizer": {"name": "adamw", "lr": 1e-2, "clip_norm": 1.0},
+            "vocabulary": 5, "batch": 2, "length": 6, "seed": 3, "threads": 1,
+        }))
+        .unwrap();
+        let mut training = Training::new(&assay_cpu::device(1).unwrap(), &setup).unwrap();
+        let (first, norm) = training.gradient_norm().unwrap();
+        assert!(norm > 0.0 && (first - 5_f64.ln()).abs() < 1.0, "{first}");
+        assert_eq!(training.step().unwrap(), first);
+        let losses: Vec<f64> = (0..60).map(|_| training.step().unwrap()).collect();
+        assert!(losses[59] < 0.5 * first, "{losses:?}");
+    }
+}
