@@ -68,6 +68,7 @@ fn the_backends_of_this_machine_are_greeted() {
         let backend = named(name).unwrap_or_else(|| panic!("no backend `{name}`"));
         assert!(backend["hello"]["kinds"].as_array().is_some_and(|kinds| !kinds.is_empty()), "{backend:#}");
     }
+    assert!(named("chaos").is_none(), "an executor that serves tests is no backend to choose");
 }
 
 #[test]

@@ -12,10 +12,12 @@ mod behaviours;
 use std::io::Write;
 use std::process::ExitCode;
 
-use assay_protocol::{DeviceInfo, Hello, PROTOCOL, Report, Request, RunRequest, StepKindInfo, read_frame, write_frame};
+use assay_protocol::{
+    DeviceInfo, FOR_TESTS, Hello, PROTOCOL, Report, Request, RunRequest, StepKindInfo, read_frame, write_frame,
+};
 
 /// It claims every kind, so that any workflow can be sent through it.
-const KINDS: [&str; 7] = ["prepare", "train", "quantize", "export", "benchmark", "evaluate", "chaos"];
+const KINDS: [&str; 8] = ["prepare", "train", "quantize", "export", "benchmark", "throughput", "evaluate", "chaos"];
 
 fn main() -> ExitCode {
     let from_environment = std::env::var("ASSAY_CHAOS").unwrap_or_default();
@@ -47,7 +49,7 @@ fn hello() -> Hello {
         protocol: PROTOCOL,
         version: "0.0.0".into(),
         backend: "chaos".into(),
-        features: Vec::new(),
+        features: vec![FOR_TESTS.into()],
         kinds: KINDS.iter().map(|&name| StepKindInfo { name: name.into(), version: 1 }).collect(),
         device: DeviceInfo { name: "dice".into(), details: Vec::new() },
     }

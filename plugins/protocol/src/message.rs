@@ -9,6 +9,9 @@ use serde_json::Value;
 /// The version of this protocol. A worker refuses an executor that greets with another.
 pub const PROTOCOL: u32 = 1;
 
+/// The feature that marks an executor which serves tests, and is no backend to choose.
+pub const FOR_TESTS: &str = "for_tests";
+
 /// What an executor says first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {

@@ -106,7 +106,7 @@ async fn a_kind_that_the_executor_does_not_know() {
     let outcome = run_attempt(&chaos(), request, &limits(), stop, events).await;
     let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class.name(), "unavailable");
-    insta::assert_snapshot!(failure.message, @"the executor of `chaos` knows no step kind `alchemy`, only `prepare`, `train`, `quantize`, `export`, `benchmark`, `evaluate`, `chaos`");
+    insta::assert_snapshot!(failure.message, @"the executor of `chaos` knows no step kind `alchemy`, only `prepare`, `train`, `quantize`, `export`, `benchmark`, `throughput`, `evaluate`, `chaos`");
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
-//! `assay backends`: what this machine can run. Each executor is started and greeted, so that what is listed works.
+//! `assay backends`: what this machine can run. Each executor is started and greeted, so that what is listed works. One
+//! that says that it serves tests is left out.
 
 use std::process::ExitCode;
 
 use assay_host::{ExecutorCommand, Limits, greet};
-use assay_protocol::{Failure, Hello};
+use assay_protocol::{FOR_TESTS, Failure, Hello};
 use serde_json::json;
 
 use crate::cli::CommandError;
@@ -22,7 +23,9 @@ pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
         let mut greetings = Vec::new();
         for command in commands {
             let hello = greet(&command, &Limits::default()).await;
-            greetings.push((command, hello));
+            if !hello.as_ref().is_ok_and(|hello| hello.features.iter().any(|feature| feature == FOR_TESTS)) {
+                greetings.push((command, hello));
+            }
         }
         greetings
     });
