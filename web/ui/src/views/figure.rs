@@ -77,12 +77,14 @@ fn heat_map(sweep: &Sweep, x: &str, y: &str) -> Value {
         rows.iter().map(row).collect()
     };
     let text = |cell: &super::sweep::SweepCell| json!(format!("{}<br>{}", broken(&cell.measured.text), n(cell)));
+    let colours = colours(sweep);
     let height = (rows.len() * 92 + 110).clamp(300, 640);
     json!({
         "data": [{
             "type": "heatmap",
             "x": labels(&columns), "y": labels(&rows),
             "z": grid(&|cell| cell.measured.mean.map_or(Value::Null, Value::from)),
+            "zmin": colours.map(|ends| ends.0), "zmax": colours.map(|ends| ends.1),
             "text": grid(&text), "texttemplate": "%{text}",
             "hovertext": grid(&|cell| json!(hover(sweep, cell, &[x, y]))), "hoverinfo": "text",
             "customdata": grid(&|cell| json!(cell.tasks)),
@@ -97,6 +99,18 @@ fn heat_map(sweep: &Sweep, x: &str, y: &str) -> Value {
         },
         "height": height,
     })
+}
+
+/// The values at the ends of the colour scale: those of all intervals and observations. A scale over the means alone would
+/// paint their scatter in full contrast. None where nothing scatters, or no cell has a mean.
+fn colours(sweep: &Sweep) -> Option<(f64, f64)> {
+    let cells = sweep.cells.iter().filter_map(|cell| Some((cell.measured.mean?, &cell.measured)));
+    let ends = cells.flat_map(|(mean, measured)| {
+        let half = measured.half_width.unwrap_or(0.0);
+        measured.values.iter().copied().chain([mean - half, mean + half])
+    });
+    let (low, high) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), end| (low.min(end), high.max(end)));
+    (low < high && low.is_finite() && high.is_finite()).then_some((low, high))
 }
 
 /// Means with their intervals over one axis, and every observation beside them.
@@ -160,7 +174,11 @@ fn hover(sweep: &Sweep, cell: &super::sweep::SweepCell, axes: &[&str]) -> String
     };
     let place: Vec<String> = axes.iter().map(at).collect();
     let observations = cell.measured.listed.iter().enumerate().map(|(i, text)| format!("#{} {}", i + 1, plain(text)));
-    let kind = if cell.provisional { ", still running" } else { "" };
+    let kind = match (cell.provisional, cell.best) {
+        (true, _) => ", still running",
+        (false, true) => ", the best",
+        (false, false) => "",
+    };
     format!(
         "<b>{}</b><br>{}: {}<br>{}{kind}<br>{}",
         place.join(", "),

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use assay_spec::Better;
 use assay_store::TaskView;
 use serde::Serialize;
 
 use super::cells::{Measured, measured};
 use super::format::scalar;
+use super::ranking::{Ranking, rank};
+use super::results::direction;
 use super::states::is_final;
 
 /// What stands for an axis that a task does not have.
@@ -54,6 +57,8 @@ pub(crate) struct Sweep {
     pub fixed: BTreeMap<String, String>,
     /// The cells that have values, by row and then by column.
     pub cells: Vec<SweepCell>,
+    /// What may be said of these cells; empty while the job is not finished, or where no value is better.
+    pub verdict: String,
 }
 
 /// One axis of a matrix.
@@ -76,6 +81,8 @@ pub(crate) struct SweepCell {
     pub tasks: Vec<u32>,
     /// Whether some task of the cell is still under way, so that the values are not the last.
     pub provisional: bool,
+    /// Whether this cell may be called the best of those shown.
+    pub best: bool,
     /// The replicates together.
     #[serde(flatten)] // Written only, and never read back by this program.
     pub measured: Measured,
@@ -94,8 +101,8 @@ impl Sweep {
     }
 }
 
-/// What is known of a metric by name: its unit and direction, in words.
-pub(crate) type About<'a> = &'a dyn Fn(&str) -> (&'static str, &'static str);
+/// What is known of a metric by name: its unit and direction.
+pub(crate) type About<'a> = &'a dyn Fn(&str) -> (&'static str, Better);
 
 /// Draws the grid from the tasks of one run. `preferred` names the metric to begin with.
 pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], about: About<'_>) -> Sweep {
@@ -119,9 +126,23 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
     let axes = axes(&members);
     let (x, y) = choose_axes(&axes, choice);
     let fixed = fix(&axes, [&x, &y], &members, &choice.at);
-    let cells = cells(&members, &metric, about(&metric).0, (&x, &y), &fixed, &axes);
-    let (unit, direction) = about(&metric);
-    Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells }
+    let (unit, better) = about(&metric);
+    let mut cells = cells(&members, &metric, unit, (&x, &y), &fixed, &axes);
+    let finished = tasks.iter().filter(|task| task.job == job).all(|task| is_final(task.state));
+    let verdict = if finished { mark_best(&mut cells, better) } else { String::new() };
+    let direction = direction(better);
+    Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells, verdict }
+}
+
+/// Marks the cell that may be called the best, if there is one; returns what may be said of all.
+fn mark_best(cells: &mut [SweepCell], better: Better) -> String {
+    let values: Vec<&[f64]> = cells.iter().map(|cell| cell.measured.values.as_slice()).collect();
+    let Ranking { best, verdict } = rank(&values, better);
+    if let Some(cell) = best.and_then(|best| cells.get_mut(best)) {
+        cell.best = true;
+        return format!("the marked cell is {verdict}");
+    }
+    verdict
 }
 
 /// The job with the most axes: the one that a sweep is about.
@@ -223,6 +244,7 @@ fn cells(
             y: value(first, y),
             tasks: tasks.iter().map(|task| task.ix.0).collect(),
             provisional: tasks.iter().any(|task| !is_final(task.state)),
+            best: false,
             measured: measured(&values, unit)?,
         })
     };

@@ -52,7 +52,7 @@ fn tasks() -> Vec<TaskView> {
 }
 
 fn draw(choice: &Choice) -> Sweep {
-    sweep(&tasks(), choice, &["loss".into()], &|_| ("s", "lower is better"))
+    sweep(&tasks(), choice, &["loss".into()], &|_| ("s", Better::Lower))
 }
 
 fn chosen(pairs: &[(&str, &str)]) -> Choice {
@@ -100,7 +100,7 @@ fn what_does_not_exist_gives_an_empty_sweep() {
     // What cannot be had of the other choices is chosen for the reader.
     let other = draw(&chosen(&[("job", "nope"), ("x", "nope"), ("y", "ü"), ("at.width", "9")]));
     assert_eq!((other.job.as_str(), other.x.as_deref(), other.cells.len()), ("train", Some("states"), 6));
-    assert!(sweep(&[], &Choice::default(), &[], &|_| ("", "")).cells.is_empty());
+    assert!(sweep(&[], &Choice::default(), &[], &|_| ("", Better::Neither)).cells.is_empty());
 }
 
 #[test]
@@ -112,6 +112,32 @@ fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_its_hover()
     assert_eq!(trace["text"][0][0], "<b>16.1</b><br>± 0.6 s<br>n = 2");
     let hover = trace["hovertext"][1][2].as_str().unwrap();
     assert!(hover.contains("states = 64, chunk = long") && hover.contains("#1 64.1 s<br>#2 64.2 s"), "{hover}");
+}
+
+#[test]
+fn colours_span_the_scatter_and_the_verdict_says_what_can_be_told_apart() {
+    let sweep = draw(&Choice::default());
+    assert_eq!(sweep.verdict, "not ranked: 2 of 6 cells cannot be told apart");
+    let figure = figure::sweep(&sweep).unwrap();
+    let (low, high) = (figure["data"][0]["zmin"].as_f64().unwrap(), figure["data"][0]["zmax"].as_f64().unwrap());
+    let half = sweep.cell("16", "16").unwrap().measured.half_width.unwrap();
+    assert!((low - (16.15 - half)).abs() < 1e-9 && (high - (64.15 + half)).abs() < 1e-9, "{low} to {high}");
+
+    let line = draw(&chosen(&[("y", NO_AXIS)]));
+    assert_eq!(line.verdict, "the marked cell is best; told apart from every other cell");
+    assert_eq!(line.cells.iter().filter(|cell| cell.best).map(|cell| cell.x.as_str()).collect::<Vec<_>>(), ["16"]);
+
+    let mut unfinished = tasks();
+    unfinished[1].state = TaskStateName::Running;
+    let unfinished = super::sweep(&unfinished, &Choice::default(), &["loss".into()], &|_| ("s", Better::Lower));
+    assert_eq!(unfinished.verdict, "");
+}
+
+#[test]
+fn exact_values_leave_the_scale_to_the_chart() {
+    let sweep = draw(&chosen(&[("metric", "accuracy")]));
+    assert_eq!(sweep.verdict, "the same in every cell");
+    assert_eq!(figure::sweep(&sweep).unwrap()["data"][0]["zmin"], Value::Null);
 }
 
 #[test]

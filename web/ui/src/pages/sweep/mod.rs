@@ -14,7 +14,6 @@ use crate::pages::run::{RunHead, head, in_order};
 use crate::query::{Choices, RunAt, encode};
 use crate::server::{Inner, Site, now};
 use crate::templates::render;
-use crate::views::results::direction;
 use crate::views::sweep::{Axis, Choice, NO_AXIS, Sweep, SweepCell, sweep};
 
 #[derive(Debug, Serialize)]
@@ -90,7 +89,7 @@ pub(crate) async fn drawn(site: &Inner, id: RunId, choices: &Choices) -> Result<
     };
     let about = |name: &str| {
         let kind = metric_kind(&site.kinds, name);
-        (kind.map_or("", |kind| kind.unit), direction(kind.map_or(Better::Neither, |kind| kind.better)))
+        (kind.map_or("", |kind| kind.unit), kind.map_or(Better::Neither, |kind| kind.better))
     };
     let headlines = site.kinds.iter().flat_map(|kind| kind.metrics).filter(|metric| metric.headline.is_some());
     let preferred: Vec<String> = headlines.map(|metric| metric.name.to_owned()).collect();
