@@ -6,37 +6,51 @@
 //! | family | forward and backward, beyond 6 for each weight of a matrix |
 //! |---|---|
 //! | `ten` | 32 K c L: a complex multiplication and addition is 8, its adjoint and the gradient of a are 24 |
+//! | `ten`, `resonance: recurrent` | 24 K^2 c L more, for a complex product with a real matrix and its two adjoints |
 //! | `transformer` | 6 D (T + 1) L: a token has (T + 1) / 2 keys on average, 2 D for its scores and 2 D for their sum |
 //!
-//! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. Norms,
-//! activations, embeddings and the update are left out: they take time, but hardly any arithmetic, and what
-//! is recomputed in the backward pass is a cost, and no work. A floor made of this is low, and its ratio honest.
+//! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
+//! works once in s tokens. Norms, activations, embeddings and the update are left out: they take time, but hardly any
+//! arithmetic; and what is recomputed in the backward pass is a cost, and no work. So a ratio to a floor that is made of
+//! this flatters nobody.
 
-use assay_models::{Model, ModelConfig, Objective, Parameter, Role, Weight};
+use assay_models::{Model, ModelConfig, Objective, Parameter, Resonance, Role, TenConfig, Weight};
 
 /// Operations that forward and backward need for each token of sequences of `length` tokens.
 #[must_use]
 pub fn operations_per_token(model: &Model, length: usize) -> f64 {
-    let matrices: usize = model.parameters().iter().map(|(_, parameter)| weights(parameter)).sum();
-    let task = model.task();
+    let matrices: f64 = model.parameters().iter().map(|(name, parameter)| weights(name, parameter)).sum();
+    let predicts = model.task().objective == Objective::Predict;
     // A tied language model's head is a product with the embedding table, which is no matrix by its role.
     let table = match model.parameters().get("embedding.table") {
-        Some(table) if model.config().tied() && task.objective == Objective::Predict => elements(&table.value),
+        Some(table) if model.config().common().tied && predicts => elements(&table.value),
         _ => 0,
     };
-    6.0 * (matrices + table) as f64 + mixing(model.config(), length)
+    6.0 * (matrices + table as f64) + mixing(model.config(), length)
+}
+
+/// The weights of a matrix, as often as a token meets them.
+fn weights(name: &str, parameter: &Parameter) -> f64 {
+    if parameter.role != Role::Linear {
+        return 0.0;
+    }
+    let scale = name.split('.').skip_while(|part| *part != "scale").nth(1).and_then(|scale| scale.parse().ok());
+    elements(&parameter.value) as f64 / scale.unwrap_or(1.0)
 }
 
 /// What mixing over time takes without weights.
 fn mixing(config: &ModelConfig, length: usize) -> f64 {
     match config {
-        ModelConfig::Ten(config) => (32 * config.states * config.cells * config.layers) as f64,
+        ModelConfig::Ten(config) => recurrence(config),
         ModelConfig::Transformer(config) => 6.0 * (config.dim * config.layers) as f64 * (length as f64 + 1.0),
     }
 }
 
-fn weights(parameter: &Parameter) -> usize {
-    if parameter.role == Role::Linear { elements(&parameter.value) } else { 0 }
+fn recurrence(config: &TenConfig) -> f64 {
+    let states = config.states as f64;
+    let state = if config.resonance == Resonance::Recurrent { 32.0 + 24.0 * states } else { 32.0 };
+    let blocks: f64 = config.scales.iter().map(|scale| config.layers as f64 / *scale as f64).sum();
+    state * states * config.cells as f64 * blocks
 }
 
 fn elements(weight: &Weight) -> usize {
@@ -67,6 +81,9 @@ mod tests {
         let ten = json!({"family": "ten", "dim": 8, "states": 6, "layers": 3, "cells": 2});
         let expected = 6.0 * (l * (3.0 * c * d * k + 8.0 * d * d) + v * d) + 32.0 * k * c * l;
         assert_eq!(operations(ten), expected);
+        let slow = json!({"family": "ten", "dim": 8, "states": 6, "layers": 3, "cells": 2, "scales": [1, 2]});
+        let expected = 6.0 * (1.5 * l * (3.0 * c * d * k + 8.0 * d * d) + v * d) + 1.5 * 32.0 * k * c * l;
+        assert_eq!(operations(slow), expected);
         let transformer = json!({"family": "transformer", "dim": 8, "layers": 3, "heads": 2, "tied": true});
         let expected = 6.0 * (l * 12.0 * d * d + v * d) + 6.0 * d * l * 8.0;
         assert_eq!(operations(transformer), expected);
