@@ -36,14 +36,9 @@ pub struct Mixer {
     truncate: bool,
 }
 
-/// A projection of all cells: one matrix, or one a cell.
+/// A projection of all cells: their matrices put together as one, or one a cell where these are int8.
 #[derive(Clone)]
-pub enum Joined {
-    /// The matrices are put together.
-    One(Linear),
-    /// They stay apart: int8 matrices of several cells.
-    Each(Vec<Linear>),
-}
+pub struct Joined(pub Vec<Linear>);
 
 impl Mixer {
     /// Puts the cells together; they remember under `name`.
@@ -114,10 +109,10 @@ impl Mixer {
             re = coupled(turn, &re)?;
             im = if complex { coupled(turn, &im)? } else { im };
         }
-        match &self.output {
-            Joined::One(linear) if complex => linear.forward(&Tensor::concat(&[&re, &im], 2)?),
-            Joined::One(linear) => linear.forward(&re),
-            Joined::Each(linears) => {
+        match self.output.0.as_slice() {
+            [linear] if complex => linear.forward(&Tensor::concat(&[&re, &im], 2)?),
+            [linear] => linear.forward(&re),
+            linears => {
                 let states = self.states / linears.len().max(1);
                 let mut sum: Option<Tensor> = None;
                 for (index, linear) in linears.iter().enumerate() {
@@ -147,16 +142,9 @@ impl Joined {
             Some(matrices) => {
                 let joined = concat(&matrices, 1)?;
                 let (rows, width) = (joined.dims()[0] * joined.dims()[1], joined.dims()[2]);
-                Ok(Joined::One(dense(joined.reshape([rows, width])?)))
+                Ok(Joined(vec![dense(joined.reshape([rows, width])?)]))
             }
-            None => Joined::apart(cells.iter().map(linear).collect::<Result<_, _>>()?),
-        }
-    }
-
-    fn apart(mut linears: Vec<Linear>) -> Result<Joined, ModelError> {
-        match linears.len() {
-            1 => Ok(Joined::One(linears.swap_remove(0))),
-            _ => Ok(Joined::Each(linears)),
+            None => Ok(Joined(cells.iter().map(linear).collect::<Result<_, _>>()?)),
         }
     }
 
@@ -166,9 +154,9 @@ impl Joined {
             1 => Ok(vec![y]),
             _ => y.split(2, &vec![y.dims()[2] / count; count]),
         };
-        match self {
-            Joined::One(linear) => Ok(cut(linear.forward(x)?)?),
-            Joined::Each(linears) => {
+        match self.0.as_slice() {
+            [linear] => Ok(cut(linear.forward(x)?)?),
+            linears => {
                 let mut parts = vec![Vec::new(); count];
                 for linear in linears {
                     for (part, y) in parts.iter_mut().zip(cut(linear.forward(x)?)?) {
@@ -237,12 +225,12 @@ fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), Model
             Weight::Dense(weight) => Ok(dense(weight.scale(share)?)),
         };
         let linears = cells.iter().map(scaled).collect::<Result<_, ModelError>>()?;
-        return Ok((Joined::apart(linears)?, stacked(cells, Resonance::Readout)?));
+        return Ok((Joined(linears), stacked(cells, Resonance::Readout)?));
     };
     let joined = concat(&matrices, 2)?;
     let (dim, width) = (joined.dims()[0], joined.dims()[1] * joined.dims()[2]);
     let joined = joined.reshape([dim, width])?;
-    Ok((Joined::One(dense(if cells.len() == 1 { joined } else { joined.scale(share)? })), None))
+    Ok((Joined(vec![dense(if cells.len() == 1 { joined } else { joined.scale(share)? })]), None))
 }
 
 fn dense(weight: Tensor) -> Linear {

@@ -19,7 +19,7 @@ use crate::stack::Layer;
 #[derive(Clone)]
 pub enum Level {
     /// One block that sees every token.
-    One(Block),
+    One(Box<Block>),
     /// Several blocks, each at a scale of its own.
     Many(Scales),
 }
@@ -52,7 +52,7 @@ impl Level {
 
     pub(super) fn build(scope: &mut Scope, path: &str, config: &TenConfig) -> Result<Self, ModelError> {
         if config.scales == [1] {
-            return Ok(Level::One(Block::build(&mut scope.child(path), path, config, config.chunk)?));
+            return Ok(Level::One(Box::new(Block::build(&mut scope.child(path), path, config, config.chunk)?)));
         }
         let mut blocks = Vec::new();
         for &scale in &config.scales {

@@ -159,11 +159,11 @@ fn dropout_follows_its_key_and_smoothing_its_share() {
 #[test]
 fn pieces_of_a_truncated_pass_add_up_to_the_whole() {
     for (name, config) in few().into_iter().filter(|(_, config)| config.common().truncate) {
-        let config = with(&config, json!({"chunk": 1100, "layers": 1}));
-        let task = Task { max_length: 2500, ..predict() };
+        let config = with(&config, json!({"chunk": 600, "layers": 1}));
+        let task = Task { max_length: 1300, ..predict() };
         let model = tracked(&exact(&config, &task));
-        let ids = ids(4100);
-        let batch = Batch::new(model.device(), &[&ids[..2250], &ids[2300..]]).unwrap();
+        let ids = ids(2650);
+        let batch = Batch::new(model.device(), &[&ids[..1300], &ids[1400..2650]]).unwrap();
         let pass = model.learn(&batch, &[], &Training::default()).unwrap();
         let score = model.score(&batch, &[]).unwrap();
         let gradients = score.loss.backward().unwrap();

@@ -8,3 +8,4 @@ mod learning;
 mod sequence;
 mod shapes;
 mod storage;
+mod telemetry;

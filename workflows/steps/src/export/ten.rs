@@ -107,14 +107,9 @@ fn mix(graph: &mut Graph, mixer: &Mixer, x: &Value) -> Result<Value, ModelError>
 
 /// A joined matrix; int8 matrices stay apart, and have no exact form in a float graph anyway.
 fn one(joined: &Joined) -> Result<&Linear, ModelError> {
-    match joined {
-        Joined::One(linear) => Ok(linear),
-        Joined::Each(linears) => {
-            linears.first().ok_or_else(|| ModelError::Config("a block has no cell".into())).and_then(|linear| {
-                matrix(linear)?;
-                Err(ModelError::Input("the cells of a block are partly int8".into()))
-            })
-        }
+    match joined.0.as_slice() {
+        [linear] => Ok(linear),
+        _ => Err(ModelError::Input("int8 weights have no exact form in a float graph".into())),
     }
 }
 
