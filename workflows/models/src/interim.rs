@@ -1,4 +1,4 @@
-//! Forms of three tensor operations that are on their way into the tensor crate: the same results, at more memory.
+//! Forms of four tensor operations that are on their way into the tensor crate: the same results, at more memory.
 
 use assay_tensor::{Result, Tensor, TensorError};
 
@@ -13,6 +13,7 @@ pub(crate) fn checkpoint(inputs: &[&Tensor], f: impl Fn(&[Tensor]) -> Result<Vec
 pub(crate) trait Interim {
     fn split(&self, axis: usize, lengths: &[usize]) -> Result<Vec<Tensor>>;
     fn dropout(&self, p: f64, key: u64) -> Result<Tensor>;
+    fn top_k_mask(&self, k: usize) -> Result<Tensor>;
 }
 
 impl Interim for Tensor {
@@ -31,5 +32,16 @@ impl Interim for Tensor {
         let mask = (0..self.numel() as u64).map(value).collect();
         let mask = constant(self.device(), self.dtype(), mask, self.dims());
         self.mul(&mask.map_err(|error| TensorError::new("dropout", error.to_string()))?)
+    }
+
+    fn top_k_mask(&self, k: usize) -> Result<Tensor> {
+        let mut mask = Vec::with_capacity(self.numel());
+        for row in self.to_f64_vec()?.chunks(self.shape().last()) {
+            let mut order: Vec<usize> = (0..row.len()).collect();
+            order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+            mask.extend((0..row.len()).map(|at| if order[..k.min(row.len())].contains(&at) { 1.0 } else { 0.0 }));
+        }
+        let mask = constant(self.device(), self.dtype(), mask, self.dims());
+        mask.map_err(|error| TensorError::new("top_k_mask", error.to_string()))
     }
 }

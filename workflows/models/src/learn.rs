@@ -139,7 +139,7 @@ impl Learner<'_> {
     }
 
     fn at_once(&self) -> Result<Sums, ModelError> {
-        let (hidden, _) = self.model.network().run(self.batch.tokens(), &Carry::default(), self.mode)?;
+        let hidden = self.model.hidden(self.batch, self.mode)?;
         let (loss, hits) = self.measure(&self.model.head().forward(&hidden, self.batch)?, &self.targets)?;
         let mut sums = Sums::default();
         sums.add(&loss, &hits)?;

@@ -1,9 +1,15 @@
-//! The models under test, `ten` and `transformer`, and the small layers that they share.
+//! The models under test, `ten`, `pulse` and `transformer`, and the small layers that they share.
 //!
 //! A model is a pure function of three things: a [`ModelConfig`] (choices, from the workflow file), a [`Task`] (sizes,
 //! from the data) and [`Parameters`] (values, by name). [`Model`] holds them with the network that they describe;
 //! [`checkpoint`] stores them in one safetensors file. To change a model (an optimizer step, quantization) is to make
 //! other parameters and to build again, which costs a few pointer copies.
+//!
+//! | family | what carries the past | grows with the sequence |
+//! |---|---|---|
+//! | [`ten`] | the eigenstates of a diagonal complex recurrence | no |
+//! | [`pulse`] | state slots, written chunk by chunk and read by the next ones | only with `attention_every` |
+//! | [`transformer`] | keys and values of all tokens, of which each sees all, or a few blocks | yes |
 //!
 //! Invariants, each checked over the grid of all options by the tests:
 //!
@@ -21,6 +27,7 @@
 //! Adding a family is a module like [`ten`], a variant of [`ModelConfig`], an arm in [`Network`], and its options in the
 //! list of `tests/options/grid.rs`.
 
+mod attention;
 mod batch;
 mod carry;
 pub mod checkpoint;
@@ -28,6 +35,7 @@ mod config;
 mod error;
 mod file;
 mod head;
+mod heads;
 mod interim;
 pub mod layers;
 mod learn;
@@ -35,17 +43,23 @@ mod loss;
 mod mode;
 mod model;
 mod parameters;
+mod pieces;
 mod positions;
+pub mod pulse;
+mod sparse;
 mod stack;
 mod telemetry;
 pub mod ten;
 pub mod transformer;
+mod whole;
 
+pub use attention::{Attention, AttentionShape, Lookup};
 pub use batch::Batch;
 pub use carry::{Carry, SequenceModel};
 pub use config::{
-    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, ModelConfig, NormPlace, Objective, Pool, Resonance,
-    Task, TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
+    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelConfig,
+    NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SparsityConfig, SparsityKind, Task,
+    TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
 };
 pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};

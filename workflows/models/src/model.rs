@@ -10,6 +10,7 @@ use crate::head::Head;
 use crate::layers::Embedding;
 use crate::mode::Mode;
 use crate::parameters::{Builder, Parameters, Scope};
+use crate::pulse::Pulse;
 use crate::ten::Ten;
 use crate::transformer::Transformer;
 
@@ -18,6 +19,8 @@ use crate::transformer::Transformer;
 pub enum Network {
     /// See [`Ten`].
     Ten(Ten),
+    /// See [`Pulse`].
+    Pulse(Pulse),
     /// See [`Transformer`].
     Transformer(Transformer),
 }
@@ -27,6 +30,7 @@ impl Network {
         let deviation = embedding_deviation(config, task);
         Ok(match config {
             ModelConfig::Ten(config) => Network::Ten(Ten::build(scope, config, task, deviation)?),
+            ModelConfig::Pulse(config) => Network::Pulse(Pulse::build(scope, config, task, deviation)?),
             ModelConfig::Transformer(config) => {
                 Network::Transformer(Transformer::build(scope, config, task, deviation)?)
             }
@@ -38,6 +42,7 @@ impl Network {
     pub fn embedding(&self) -> &Embedding {
         match self {
             Network::Ten(network) => &network.embedding,
+            Network::Pulse(network) => &network.embedding,
             Network::Transformer(network) => &network.embedding,
         }
     }
@@ -47,6 +52,7 @@ impl SequenceModel for Network {
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
         match self {
             Network::Ten(network) => network.run(tokens, carry, mode),
+            Network::Pulse(network) => network.run(tokens, carry, mode),
             Network::Transformer(network) => network.run(tokens, carry, mode),
         }
     }
@@ -132,6 +138,11 @@ impl Model {
         if let Some(finding) = config.validate().into_iter().next() {
             return Err(ModelError::Config(format!("{}: {}", finding.message, finding.hint)));
         }
+        if task.objective == Objective::Predict && !config.causal() {
+            return Err(ModelError::Config(
+                "with `causal: false` a language model would see the tokens that it is to predict: leave it out".into(),
+            ));
+        }
         let mut scope = builder.root();
         let network = Network::build(&mut scope, config, task)?;
         let Common { pool, tied, .. } = config.common();
@@ -182,7 +193,6 @@ impl Model {
     /// # Errors
     /// See [`SequenceModel::run`].
     pub fn outputs(&self, batch: &Batch) -> Result<Tensor, ModelError> {
-        let (hidden, _) = self.network.forward(batch.tokens(), &Carry::default())?;
-        self.head.forward(&hidden, batch)
+        self.head.forward(&self.hidden(batch, Mode::Evaluate)?, batch)
     }
 }

@@ -3,6 +3,7 @@
 use assay_tensor::{DType, Device, Tensor};
 
 use crate::error::ModelError;
+use crate::interim::Interim;
 use crate::layers::Embedding;
 use crate::parameters::constant;
 
@@ -24,7 +25,7 @@ pub fn learned(table: &Embedding, first: usize, length: usize) -> Result<Tensor,
     Ok(table.table.slice(0, first, length)?)
 }
 
-/// The cosines and sines that rotary embedding turns by, each `[length, width]`.
+/// The cosines and sines that rotary embedding turns by, each `[length, width / 2]`.
 pub struct Rotation {
     cos: Tensor,
     sin: Tensor,
@@ -38,23 +39,24 @@ impl Rotation {
     /// If the device is out of memory.
     pub fn new(device: &Device, dtype: DType, first: usize, length: usize, width: usize) -> Result<Self, ModelError> {
         let half = width / 2;
-        let angle = |t: usize, channel: usize| t as f64 / ROPE_BASE.powf((channel % half) as f64 / half as f64);
+        let frequencies: Vec<f64> = (0..half).map(|i| ROPE_BASE.powf(-(i as f64) / half as f64)).collect();
         let table = |f: fn(f64) -> f64| {
-            let values = (first..first + length).flat_map(|t| (0..width).map(move |c| f(angle(t, c)))).collect();
-            constant(device, dtype, values, &[length, width])
+            let of = |t: usize| frequencies.iter().map(move |frequency| f(t as f64 * frequency));
+            constant(device, dtype, (first..first + length).flat_map(of).collect(), &[length, half])
         };
         Ok(Rotation { cos: table(f64::cos)?, sin: table(f64::sin)? })
     }
 
-    /// Turns `[B, H, T, width]`: x cos + (-x_high, x_low) sin.
+    /// Turns `[B, H, T, width]`: (x_low cos - x_high sin, x_high cos + x_low sin).
     ///
     /// # Errors
     /// If the shape differs from the one that was prepared for.
     pub fn apply(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         let axis = x.dims().len() - 1;
-        let half = x.dims()[axis] / 2;
-        let (low, high) = (x.slice(axis, 0, half)?, x.slice(axis, half, half)?);
-        let turned = Tensor::concat(&[&high.neg()?, &low], axis)?;
-        Ok(x.mul(&self.cos)?.add(&turned.mul(&self.sin)?)?)
+        let halves = x.split(axis, &[x.dims()[axis] / 2; 2])?;
+        let (low, high) = (&halves[0], &halves[1]);
+        let (cos, sin) = (&self.cos, &self.sin);
+        let turned = [low.mul(cos)?.sub(&high.mul(sin)?)?, high.mul(cos)?.add(&low.mul(sin)?)?];
+        Ok(Tensor::concat(&[&turned[0], &turned[1]], axis)?)
     }
 }

@@ -1,6 +1,7 @@
 //! What is worth watching inside a model while it learns: [`Model::telemetry`].
 
 use crate::batch::Batch;
+use crate::config::{AttentionKind, ModelConfig};
 use crate::error::ModelError;
 use crate::model::{Model, Network};
 
@@ -11,18 +12,31 @@ impl Model {
     /// |---|---|---|
     /// | `ten` | `ten/magnitude/{min, p25, p50, p75, max}` | the distribution of \|a\| over all eigenstates |
     /// | `ten` | `ten/half_life/{min, p25, p50, p75, max}` | that of ln(1/2) / ln \|a\|, in tokens |
+    /// | `pulse` | `pulse/slot_utilisation/{min, p25, p50, p75, max, std}` | that of a slot's mean routing mass |
+    /// | `pulse` | `pulse/slot_utilisation/evenness` | the entropy of a block's shares over its largest value, 0 to 1 |
+    /// | `pulse` | `pulse/routing_entropy` | the mean entropy of a token's routing weights, in nats |
+    /// | `transformer` | `attention/density` | if sparse: the share of visible pairs of blocks that is computed |
     ///
     /// What only a forward pass can tell is measured on `batch`, and left out without one.
     ///
     /// # Errors
     /// If the device fails, or the model cannot read the batch.
     pub fn telemetry(&self, batch: Option<&Batch>) -> Result<Vec<(String, f64)>, ModelError> {
-        // No family that needs the batch exists so far.
-        let _ = batch;
         match self.network() {
             Network::Ten(network) => network.telemetry(),
-            Network::Transformer(_) => Ok(Vec::new()),
+            Network::Pulse(network) => network.telemetry(batch),
+            Network::Transformer(_) => Ok(density(self.config(), batch)),
         }
+    }
+}
+
+/// The realised density of sparse attention.
+fn density(config: &ModelConfig, batch: Option<&Batch>) -> Vec<(String, f64)> {
+    match (config, batch) {
+        (ModelConfig::Transformer(config), Some(batch)) if config.attention == AttentionKind::Sparse => {
+            vec![("attention/density".into(), config.sparsity.realised(batch.lengths()))]
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -1,28 +1,32 @@
-//! The transformer that the other families are compared with: causal, pre-norm, GELU.
+//! The transformer that the other families are compared with: pre-norm, GELU, causal unless it is told otherwise.
 //!
 //! ```text
 //! B sequences    T tokens    D width    H heads    P = D / H width of a head
 //!
 //! attention   [q ; k ; v] = W_qkv x + b                 D -> 3D, each split into H heads
-//!             y = W_out softmax(q k^T / sqrt(P) + mask) v + b      a token sees itself and what came before
+//!             y = W_out softmax(q k^T / sqrt(P) + mask) v + b      a token sees itself and what came before;
+//!                                                       `causal: false`: all tokens of its sequence
+//!             `attention: sparse` computes a few blocks of that alone, see `sparse`
 //! block       x += drop(attention(norm x));  x += drop(FFN(norm x));  one norm after the last block
 //! positions   learned: a vector a position is added to the embedding; rope: q and k are turned by their position
 //! ```
 //!
 //! The carry holds the keys (turned already) and values of everything read, `[B, H, T, P]`: it grows with the sequence.
+//! Sparse attention adds what it chooses by.
 //!
 //! Parameters: `embedding.table`, `positions.table`, `blocks.L.norm1`, `blocks.L.attention.{qkv, out}`,
-//! `blocks.L.norm2`, `blocks.L.ffn.{up, down}`, `norm`.
+//! `blocks.L.attention.select.{query, key}`, `blocks.L.norm2`, `blocks.L.ffn.{up, down}`, `norm`.
 
-use assay_tensor::{AttentionOptions, Tensor};
+use assay_tensor::Tensor;
 
+use crate::attention::{Attention, AttentionShape};
 use crate::carry::{Carry, SequenceModel, State, token_count};
-use crate::config::{AttentionKind, Checkpoint, FfnKind, Task, TransformerConfig, TransformerPositions};
+use crate::config::{Checkpoint, FfnKind, Task, TransformerConfig, TransformerPositions};
 use crate::error::ModelError;
-use crate::layers::{Embedding, FeedForward, LayerNorm, Linear};
+use crate::layers::{Embedding, FeedForward, LayerNorm};
 use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
-use crate::positions::{Rotation, learned};
+use crate::positions::learned;
 use crate::stack::{Layer, stack};
 
 /// The network below the head.
@@ -36,6 +40,7 @@ pub struct Transformer {
     pub blocks: Vec<Block>,
     /// The last norm.
     pub norm: LayerNorm,
+    causal: bool,
     dropout: Dropout,
     checkpoint: Checkpoint,
 }
@@ -43,6 +48,10 @@ pub struct Transformer {
 impl SequenceModel for Transformer {
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
         let length = token_count(tokens)?;
+        if !self.causal && carry.position > 0 {
+            let message = "a model with `causal: false` reads a sequence whole: it cannot go on after a part of it";
+            return Err(ModelError::Input(message.into()));
+        }
         let mut x = self.embedding.forward(tokens)?;
         if let Some(table) = &self.positions {
             x = x.add(&learned(table, carry.position, length)?)?;
@@ -82,57 +91,6 @@ impl Layer for Block {
     }
 }
 
-/// Causal self-attention with several heads.
-#[derive(Clone)]
-pub struct Attention {
-    /// Its place in the tree of names, and so in the carry.
-    pub path: String,
-    /// H.
-    pub heads: usize,
-    /// How it is computed.
-    pub kind: AttentionKind,
-    /// Whether queries and keys are turned by their position.
-    pub rope: bool,
-    /// D to 3D: all queries, then all keys, then all values.
-    pub qkv: Linear,
-    /// D to D.
-    pub out: Linear,
-}
-
-impl Attention {
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
-        let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
-        let width = dim / self.heads;
-        let qkv = self.qkv.forward(x)?;
-        // [B, T, 3D] is cut into three of [B, H, T, P].
-        let part = |index: usize| {
-            let part = qkv.slice(2, index * dim, dim)?;
-            part.reshape([batch, length, self.heads, width])?.permute(&[0, 2, 1, 3])
-        };
-        let (mut q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
-        if self.rope {
-            let rotation = Rotation::new(x.device(), x.dtype(), carry.position, length, width)?;
-            (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
-        }
-        let (name_k, name_v) = (format!("{}.keys", self.path), format!("{}.values", self.path));
-        let shape = [Some(batch), Some(self.heads), Some(carry.position), Some(width)];
-        if let (Some(past_k), Some(past_v)) = (carry.get(&name_k, &shape)?, carry.get(&name_v, &shape)?) {
-            k = Tensor::concat(&[past_k, &k], 2)?;
-            v = Tensor::concat(&[past_v, &v], 2)?;
-        }
-        let kind = match self.kind {
-            AttentionKind::Full => assay_tensor::AttentionKind::Full,
-            AttentionKind::Flash => assay_tensor::AttentionKind::Flash,
-        };
-        // Causal from the end: the queries are the last T of all the tokens that have keys.
-        let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind };
-        let mixed = q.attention(&k, &v, options)?;
-        after.insert(name_k, k);
-        after.insert(name_v, v);
-        self.out.forward(&mixed.permute(&[0, 2, 1, 3])?.reshape([batch, length, dim])?)
-    }
-}
-
 impl Transformer {
     /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.
     ///
@@ -158,7 +116,8 @@ impl Transformer {
             .collect::<Result<_, _>>()?;
         let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
-        Ok(Transformer { embedding, positions, blocks, norm, dropout, checkpoint: config.checkpoint })
+        let (causal, checkpoint) = (config.causal, config.checkpoint);
+        Ok(Transformer { embedding, positions, blocks, norm, causal, dropout, checkpoint })
     }
 }
 
@@ -169,12 +128,11 @@ impl Block {
         let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
         let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
         let attention = {
-            let mut scope = scope.child("attention");
-            let qkv = Linear::build(&mut scope.child("qkv"), 3 * dim, dim, 1.0)?;
-            let out = Linear::build(&mut scope.child("out"), dim, dim, gain)?;
-            let path = format!("blocks.{layer}.attention");
+            let TransformerConfig { heads, causal, sparsity, attention: kind, .. } = *config;
             let rope = config.positions == TransformerPositions::Rope;
-            Attention { path, heads: config.heads, kind: config.attention, rope, qkv, out }
+            let shape = AttentionShape { dim, heads, rope, causal, kind, sparsity };
+            let path = format!("blocks.{layer}.attention");
+            Attention::build(&mut scope.child("attention"), path, &shape, gain)?
         };
         let norm2 = LayerNorm::build(&mut scope.child("norm2"), dim)?;
         let hidden = dim * config.ffn_multiplier;

@@ -35,3 +35,8 @@ pub(super) fn fraction(found: &mut Vec<Finding>, key: &'static str, value: f64) 
 pub(super) fn even(key: &'static str, message: &str, value: usize) -> Finding {
     Finding::new(key, format!("{message}, not {value}"), "make it even, or choose other positions")
 }
+
+/// The largest divisor of `dim` that is at most `heads`.
+pub(super) fn divisor_near(dim: usize, heads: usize) -> usize {
+    (1..=heads.min(dim)).rev().find(|h| dim.is_multiple_of(*h)).unwrap_or(1)
+}

@@ -5,7 +5,9 @@
 
 mod finding;
 mod model;
+mod pulse;
 mod shared;
+mod sparsity;
 mod task;
 mod ten;
 #[cfg(test)]
@@ -14,7 +16,9 @@ mod transformer;
 
 pub use finding::Finding;
 pub use model::{Common, ModelConfig};
+pub use pulse::{GateKind, LocalKind, MemoryConfig, Mixing, PulseConfig, PulsePositions, Routing};
 pub use shared::{Checkpoint, FfnKind, NormPlace, Pool};
+pub use sparsity::{SparsityConfig, SparsityKind};
 pub use task::{Objective, Task};
 pub use ten::{Field, Resonance, TenConfig, TenInit, TenPositions};
 pub use transformer::{AttentionKind, TransformerConfig, TransformerPositions};

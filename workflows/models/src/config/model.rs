@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
+use super::pulse::PulseConfig;
 use super::shared::{Checkpoint, Pool};
 use super::ten::TenConfig;
 use super::transformer::TransformerConfig;
@@ -14,7 +15,9 @@ use super::transformer::TransformerConfig;
 pub enum ModelConfig {
     /// Temporal Eigenstate Network: a diagonal complex recurrence in place of attention.
     Ten(TenConfig),
-    /// A causal pre-norm transformer.
+    /// State slots that chunks of tokens are routed into and read from.
+    Pulse(PulseConfig),
+    /// A pre-norm transformer.
     Transformer(TransformerConfig),
 }
 
@@ -43,6 +46,7 @@ impl ModelConfig {
     pub fn family(&self) -> &'static str {
         match self {
             ModelConfig::Ten(_) => "ten",
+            ModelConfig::Pulse(_) => "pulse",
             ModelConfig::Transformer(_) => "transformer",
         }
     }
@@ -52,7 +56,17 @@ impl ModelConfig {
     pub fn common(&self) -> Common {
         match self {
             ModelConfig::Ten(config) => config.common(),
+            ModelConfig::Pulse(config) => config.common(),
             ModelConfig::Transformer(config) => config.common(),
+        }
+    }
+
+    /// Whether a token sees only what came before it.
+    #[must_use]
+    pub fn causal(&self) -> bool {
+        match self {
+            ModelConfig::Ten(_) | ModelConfig::Pulse(_) => true,
+            ModelConfig::Transformer(config) => config.causal,
         }
     }
 
@@ -63,6 +77,7 @@ impl ModelConfig {
         let mut found = Vec::new();
         match self {
             ModelConfig::Ten(config) => config.validate(&mut found),
+            ModelConfig::Pulse(config) => config.validate(&mut found),
             ModelConfig::Transformer(config) => config.validate(&mut found),
         }
         found

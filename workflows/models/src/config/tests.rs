@@ -38,7 +38,8 @@ fn unknown_keys_and_options_that_do_not_exist_yet_are_refused() {
         (json!({"family": "ten", "dim": 8, "layers": 2, "states": 4, "drop_out": 0.1}), "drop_out"),
         (json!({"family": "ten", "dim": 8, "layers": 2, "states": 4, "resonances": "off"}), "resonances"),
         (json!({"family": "transformer", "dim": 8, "layers": 2, "attention": "ring"}), "ring"),
-        (json!({"family": "pulse", "dim": 8}), "pulse"),
+        (json!({"family": "pulse", "dim": 8, "layers": 2, "states": 4, "mixing": "some"}), "some"),
+        (json!({"family": "pulsar", "dim": 8}), "pulsar"),
         (json!({"dim": 8}), "family"),
     ] {
         let error = read(value).unwrap_err();
@@ -74,7 +75,7 @@ fn what_no_single_key_can_say_is_found() {
 fn the_schema_names_every_key_with_a_description() {
     let schema = schemars::schema_for!(ModelConfig).to_value();
     let text = serde_json::to_string_pretty(&schema).unwrap();
-    for key in ["dim", "states", "chunk", "heads", "max_phase"] {
+    for key in ["dim", "states", "chunk", "heads", "max_phase", "top_k", "sparsity", "memory"] {
         assert!(text.contains(&format!("\"{key}\"")), "{key} is missing from {text}");
     }
 }

@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::finding::{Finding, even, fraction, in_range};
+use super::finding::{Finding, divisor_near, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, Pool, four, sixty_four};
+use super::shared::{Checkpoint, Pool, four, sixty_four, yes};
+use super::sparsity::SparsityConfig;
 
 /// The choices of the family `transformer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,9 +22,16 @@ pub struct TransformerConfig {
     #[serde(default = "four")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
-    /// How attention is computed; the result is the same.
+    /// How attention is computed. `full` and `flash` give the same result.
     #[serde(default)]
     pub attention: AttentionKind,
+    /// Which blocks of keys `attention: sparse` keeps.
+    #[serde(default)]
+    pub sparsity: SparsityConfig,
+    /// Whether a token sees only what came before it. A model that is not causal reads a sequence whole, and cannot
+    /// predict next tokens.
+    #[serde(default = "yes")]
+    pub causal: bool,
     /// Length C in tokens of what `checkpoint: chunk` recomputes at a time. Nothing else depends on it.
     #[serde(default = "sixty_four")]
     #[schemars(range(min = 1, max = 65536))]
@@ -70,6 +78,8 @@ pub enum AttentionKind {
     /// Online softmax over blocks: memory grows with the length.
     #[default]
     Flash,
+    /// As `flash`, over the blocks that `sparsity` keeps: work grows with what is kept.
+    Sparse,
 }
 
 impl TransformerConfig {
@@ -85,6 +95,23 @@ impl TransformerConfig {
         in_range(found, "chunk", self.chunk, 65536);
         in_range(found, "ffn_multiplier", self.ffn_multiplier, 16);
         fraction(found, "dropout", self.dropout);
+        if self.attention == AttentionKind::Sparse {
+            self.sparsity.validate(found);
+        }
+        if !self.causal && self.attention == AttentionKind::Sparse {
+            found.push(Finding::new(
+                "causal",
+                "`attention: sparse` is causal: which blocks it keeps follows from what was read before",
+                "leave out `causal: false`, or take `attention: flash`",
+            ));
+        }
+        if !self.causal && self.checkpoint == Checkpoint::Chunk {
+            found.push(Finding::new(
+                "checkpoint",
+                "`checkpoint: chunk` goes from chunk to chunk, and a model that is not causal reads a sequence whole",
+                "take `checkpoint: block`",
+            ));
+        }
         if self.heads == 0 {
             return;
         }
@@ -98,9 +125,4 @@ impl TransformerConfig {
             found.push(even("positions", "rope needs an even width of each head", self.dim / self.heads));
         }
     }
-}
-
-/// The largest divisor of `dim` that is at most `heads`.
-fn divisor_near(dim: usize, heads: usize) -> usize {
-    (1..=heads.min(dim)).rev().find(|h| dim.is_multiple_of(*h)).unwrap_or(1)
 }

@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 use crate::common::{classify, distance, exact, ids};
 
 /// Vectors over time.
-type Sequence = Vec<Vec<f64>>;
+pub type Sequence = Vec<Vec<f64>>;
 
 /// A model's parameters, to be asked for by name.
-struct Named<'a>(&'a Model);
+pub struct Named<'a>(pub &'a Model);
 
 impl Named<'_> {
-    fn get(&self, name: &str) -> Vec<f64> {
+    pub fn get(&self, name: &str) -> Vec<f64> {
         let parameter = self.0.parameters().get(name).unwrap_or_else(|| panic!("no parameter {name}"));
         let Weight::Dense(tensor) = &parameter.value else { panic!("{name} is int8") };
         tensor.to_f64_vec().unwrap()
     }
 
-    fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
+    pub fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let weight = self.get(&format!("{name}.weight"));
         let dot = |row: &[f64]| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
         weight.chunks(x.len()).map(dot).collect()
     }
 
-    fn biased(&self, name: &str, x: &[f64]) -> Vec<f64> {
+    pub fn biased(&self, name: &str, x: &[f64]) -> Vec<f64> {
         add(&self.linear(name, x), &self.get(&format!("{name}.bias")))
     }
 
-    fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
+    pub fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let count = x.len() as f64;
         let mean = x.iter().sum::<f64>() / count;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
@@ -44,24 +44,24 @@ impl Named<'_> {
         self.biased(&format!("{path}.ffn.down"), &hidden)
     }
 
-    fn embedded(&self, ids: &[u32], dim: usize) -> Sequence {
+    pub fn embedded(&self, ids: &[u32], dim: usize) -> Sequence {
         let table = self.get("embedding.table");
         ids.iter().map(|id| table[*id as usize * dim..][..dim].to_vec()).collect()
     }
 }
 
-fn add(left: &[f64], right: &[f64]) -> Vec<f64> {
+pub fn add(left: &[f64], right: &[f64]) -> Vec<f64> {
     left.iter().zip(right).map(|(l, r)| l + r).collect()
 }
 
-fn hidden(model: &Model, ids: &[u32]) -> Vec<f64> {
+pub fn hidden(model: &Model, ids: &[u32]) -> Vec<f64> {
     let tokens = Tensor::from_u32(model.device(), ids.to_vec(), [1, ids.len()]).unwrap();
     let (hidden, _) = model.network().forward(&tokens, &Carry::default()).unwrap();
     hidden.to_f64_vec().unwrap()
 }
 
 /// One pre-norm block, named `path`, around a mixer over the whole sequence.
-fn block(named: &Named, path: &str, mut x: Sequence, mix: impl FnOnce(&Sequence) -> Sequence) -> Sequence {
+pub fn block(named: &Named, path: &str, mut x: Sequence, mix: impl FnOnce(&Sequence) -> Sequence) -> Sequence {
     let normed = x.iter().map(|x| named.norm(&format!("{path}.norm1"), x)).collect();
     for (x, mixed) in x.iter_mut().zip(mix(&normed)) {
         *x = add(x, &mixed);
@@ -71,7 +71,7 @@ fn block(named: &Named, path: &str, mut x: Sequence, mix: impl FnOnce(&Sequence)
 }
 
 /// The last norm.
-fn finish(named: &Named, x: Sequence) -> Vec<f64> {
+pub fn finish(named: &Named, x: Sequence) -> Vec<f64> {
     x.iter().flat_map(|x| named.norm("norm", x)).collect()
 }
 

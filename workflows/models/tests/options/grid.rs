@@ -35,6 +35,40 @@ fn families() -> Vec<Family> {
             ],
         ),
         family(
+            json!({"family": "pulse", "dim": 4, "layers": 2, "states": 3, "chunk": 3, "heads": 2, "mixing_heads": 2,
+                   "ffn_multiplier": 2}),
+            &[
+                ("routing", json!(["dense", "top_k"])),
+                ("top_k", json!([2, 1])),
+                ("gate", json!(["gru", "lstm"])),
+                ("mixing", json!(["on", "off"])),
+                ("local", json!(["attention", "conv"])),
+                ("slot_width", json!([null, 6])),
+                ("attention_every", json!([null, 2])),
+                ("memory", json!([null, {"slots": 2, "width": 3}])),
+                ("positions", json!(["rope", "learned", "none"])),
+                ("ffn", json!(["gelu", "swiglu"])),
+                ("pool", json!(["mean", "last", "max"])),
+                ("tied", json!([false, true])),
+            ],
+        ),
+        family(
+            json!({"family": "transformer", "dim": 8, "layers": 2, "ffn_multiplier": 2, "chunk": 3, "heads": 2,
+                   "attention": "sparse", "sparsity": {"kind": "block", "block": 2}}),
+            &[
+                (
+                    "sparsity",
+                    json!([
+                        {"kind": "block", "block": 2},
+                        {"kind": "threshold", "block": 2, "density": 0.6},
+                        {"kind": "learned", "block": 3, "density": 0.7},
+                    ]),
+                ),
+                ("positions", json!(["learned", "rope"])),
+                ("pool", json!(["mean", "last"])),
+            ],
+        ),
+        family(
             json!({"family": "transformer", "dim": 8, "layers": 2, "ffn_multiplier": 2, "chunk": 3}),
             &[
                 ("attention", json!(["full", "flash"])),
@@ -80,6 +114,7 @@ pub fn base() -> ModelConfig {
 pub fn depends_on_chunk(config: &ModelConfig) -> bool {
     match config {
         ModelConfig::Ten(ten) => ten.resonance == assay_models::Resonance::ChunkCarry,
+        ModelConfig::Pulse(_) => true,
         ModelConfig::Transformer(_) => false,
     }
 }

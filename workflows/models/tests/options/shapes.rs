@@ -19,6 +19,7 @@ fn computed(device: &Device, config: &ModelConfig, task: &Task, lengths: [usize;
 #[test]
 fn bad_shapes_compute_right() {
     let ten = json!({"family": "ten", "dim": 5, "layers": 1, "states": 7, "chunk": 64});
+    let pulse = json!({"family": "pulse", "dim": 6, "layers": 1, "states": 5, "heads": 3, "mixing_heads": 1});
     let transformer = json!({"family": "transformer", "dim": 6, "layers": 1, "heads": 3});
     let (long, one) = ([19, 7], [1, 2]);
     for (base, change, vocabulary, lengths) in [
@@ -32,6 +33,13 @@ fn bad_shapes_compute_right() {
         (&ten, json!({"cells": 2}), 9, one),
         (&ten, json!({"resonance": "recurrent", "cells": 2}), 9, one),
         (&ten, json!({}), 1, long),
+        (&pulse, json!({}), 1, long),
+        (&pulse, json!({"states": 1, "top_k": 1, "routing": "top_k"}), 9, long),
+        (&pulse, json!({"states": 17, "routing": "top_k", "top_k": 3, "chunk": 4, "slot_width": 1}), 9, long),
+        (&pulse, json!({"dim": 33, "heads": 3, "positions": "none", "chunk": 1, "slot_width": 7}), 9, long),
+        (&pulse, json!({"dim": 1, "heads": 1, "local": "conv", "memory": {"slots": 1, "width": 1}}), 3, one),
+        (&transformer, json!({"attention": "sparse", "sparsity": {"kind": "learned", "block": 3}}), 9, long),
+        (&transformer, json!({"attention": "sparse", "sparsity": {"kind": "block", "block": 64}}), 1, one),
         (&transformer, json!({}), 1, long),
         (&transformer, json!({"dim": 1, "heads": 1}), 3, one),
         (&transformer, json!({"dim": 35, "heads": 5, "checkpoint": "chunk", "chunk": 5}), 9, long),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_models::{Model, Weight, checkpoint};
+use assay_models::{AttentionKind, Model, ModelConfig, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use safetensors::SafeTensors;
 use schemars::JsonSchema;
@@ -84,6 +84,7 @@ impl Step for Export {
         context.metric("size/parameters", 0, model.parameters().count() as f64);
         if config.formats.contains(&Format::Onnx) {
             refuse_int8(&model)?;
+            refuse_formless(&model)?;
         }
         if config.formats.contains(&Format::Safetensors) {
             safetensors(&model, context)?;
@@ -104,6 +105,22 @@ fn refuse_int8(model: &Model) -> Result<(), StepError> {
             message: format!("`{name}` is int8, and only float models are exported to ONNX"),
             hint: Some("export the model that `train` made, or give `formats: [safetensors]`".into()),
         })
+    })
+}
+
+/// What is not written as ONNX operators yet.
+fn refuse_formless(model: &Model) -> Result<(), StepError> {
+    let what = match model.config() {
+        ModelConfig::Pulse(_) => "a model of the family `pulse`",
+        ModelConfig::Transformer(config) if config.attention == AttentionKind::Sparse => {
+            "a transformer with `attention: sparse`"
+        }
+        ModelConfig::Transformer(config) if !config.causal => "a transformer with `causal: false`",
+        ModelConfig::Transformer(_) | ModelConfig::Ten(_) => return Ok(()),
+    };
+    Err(StepError::Failed {
+        message: format!("{what} cannot be exported to ONNX yet"),
+        hint: Some("give `formats: [safetensors]`".into()),
     })
 }
 

@@ -180,6 +180,21 @@ fn an_int8_model_is_refused_as_onnx_and_taken_as_safetensors() {
 }
 
 #[test]
+fn what_has_no_form_in_onnx_is_refused_and_taken_as_safetensors() {
+    for (config, part) in [
+        (json!({"family": "pulse", "dim": 8, "layers": 1, "states": 4}), "family `pulse`"),
+        (with(&transformer(), json!({"attention": "sparse"})), "attention: sparse"),
+        (with(&transformer(), json!({"causal": false})), "causal: false"),
+    ] {
+        let (mut context, artifact) = world(&config);
+        let error = context.run(&Export, json!({"model": artifact})).unwrap_err();
+        let StepError::Failed { message, hint } = error else { panic!("{error}") };
+        assert!(message.contains(part) && hint.unwrap().contains("safetensors"), "{message}");
+        context.run(&Export, json!({"model": artifact, "formats": ["safetensors"]})).unwrap();
+    }
+}
+
+#[test]
 fn a_step_that_shall_stop_stops() {
     let (mut context, artifact) = world(&ten());
     context.patience.set(Some(1));

@@ -1,7 +1,7 @@
 //! The transformer as ONNX operators: attention with its matrix of weights, whatever kind the model computes it by.
 
-use assay_models::transformer::{Attention, Block, Transformer};
-use assay_models::{ModelError, Task};
+use assay_models::transformer::{Block, Transformer};
+use assay_models::{Attention, ModelError, Task};
 
 use super::graph::{Graph, Value, integer, integers};
 use super::layers::{embedding, feed_forward, first_rows, layer_norm, linear, parameter};

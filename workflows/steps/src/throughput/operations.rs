@@ -8,18 +8,27 @@
 //! | `ten` | 32 K c L: a complex multiplication and addition is 8, its adjoint and the gradient of a are 24 |
 //! | `ten`, `resonance: recurrent` | 24 K^2 c L more, for a complex product with a real matrix and its two adjoints |
 //! | `transformer` | 6 D (T + 1) L: a token has (T + 1) / 2 keys on average, 2 D for its scores and 2 D for their sum |
+//! | `transformer`, `attention: sparse` | that by the realised density; `causal: false`: 12 D T L |
+//! | `pulse` | 18 P S for each block: scores, writing and reading are 2 P S each; 12 P S^2 / C where slots mix |
+//! | `pulse`, in a block | 6 D (C + 1) for local attention, 24 D for a convolution, 12 M W for a memory |
+//!
+//! The matrices that work on slots meet S of them once in C tokens; that which writes to a memory works once in C.
 //!
 //! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
 //! works once in s tokens. Norms, activations, embeddings and the update are left out: they take time, but hardly any
 //! arithmetic; and what is recomputed in the backward pass is a cost, and no work. So a ratio to a floor that is made of
 //! this flatters nobody.
 
-use assay_models::{Model, ModelConfig, Objective, Parameter, Resonance, Role, TenConfig, Weight};
+use assay_models::{
+    AttentionKind, LocalKind, Mixing, Model, ModelConfig, Objective, Parameter, PulseConfig, Resonance, Role,
+    TenConfig, TransformerConfig, Weight,
+};
 
 /// Operations that forward and backward need for each token of sequences of `length` tokens.
 #[must_use]
 pub fn operations_per_token(model: &Model, length: usize) -> f64 {
-    let matrices: f64 = model.parameters().iter().map(|(name, parameter)| weights(name, parameter)).sum();
+    let matrices: f64 =
+        model.parameters().iter().map(|(name, parameter)| weights(model.config(), name, parameter)).sum();
     let predicts = model.task().objective == Objective::Predict;
     // A tied language model's head is a product with the embedding table, which is no matrix by its role.
     let table = match model.parameters().get("embedding.table") {
@@ -30,20 +39,65 @@ pub fn operations_per_token(model: &Model, length: usize) -> f64 {
 }
 
 /// The weights of a matrix, as often as a token meets them.
-fn weights(name: &str, parameter: &Parameter) -> f64 {
+fn weights(config: &ModelConfig, name: &str, parameter: &Parameter) -> f64 {
     if parameter.role != Role::Linear {
         return 0.0;
     }
+    let once = elements(&parameter.value) as f64;
+    match config {
+        ModelConfig::Ten(_) => once / scale(name),
+        ModelConfig::Pulse(config) => once * per_token(config, name),
+        ModelConfig::Transformer(config) if name.contains(".select.") => once / config.sparsity.block as f64,
+        ModelConfig::Transformer(_) => once,
+    }
+}
+
+/// The scale at which a matrix of a TEN works: once in so many tokens.
+fn scale(name: &str) -> f64 {
     let scale = name.split('.').skip_while(|part| *part != "scale").nth(1).and_then(|scale| scale.parse().ok());
-    elements(&parameter.value) as f64 / scale.unwrap_or(1.0)
+    scale.unwrap_or(1.0)
+}
+
+/// How often a token meets a matrix of a PULSE.
+fn per_token(config: &PulseConfig, name: &str) -> f64 {
+    let parts: Vec<&str> = name.split('.').skip(2).collect();
+    match parts.as_slice() {
+        ["slots", "sides" | "gates" | "candidate" | "mix", ..] => config.states as f64 / config.chunk as f64,
+        ["memory", "write", ..] => 1.0 / config.chunk as f64,
+        _ => 1.0,
+    }
 }
 
 /// What mixing over time takes without weights.
 fn mixing(config: &ModelConfig, length: usize) -> f64 {
     match config {
         ModelConfig::Ten(config) => recurrence(config),
-        ModelConfig::Transformer(config) => 6.0 * (config.dim * config.layers) as f64 * (length as f64 + 1.0),
+        ModelConfig::Pulse(config) => (0..config.layers).map(|layer| slots(config, layer, length)).sum(),
+        ModelConfig::Transformer(config) => (config.dim * config.layers) as f64 * 6.0 * keys(config, length),
     }
+}
+
+/// Twice the keys that a token of a transformer has on average.
+fn keys(config: &TransformerConfig, length: usize) -> f64 {
+    match config.attention {
+        _ if !config.causal => 2.0 * length as f64,
+        AttentionKind::Sparse => config.sparsity.realised(&[length]) * (length as f64 + 1.0),
+        AttentionKind::Full | AttentionKind::Flash => length as f64 + 1.0,
+    }
+}
+
+fn slots(config: &PulseConfig, layer: usize, length: usize) -> f64 {
+    let (dim, states, width) = (config.dim as f64, config.states as f64, config.width() as f64);
+    if config.attends(layer) {
+        return 6.0 * dim * (length as f64 + 1.0);
+    }
+    let mixing = if config.mixing == Mixing::On { 12.0 * width * states * states / config.chunk as f64 } else { 0.0 };
+    let local = match config.local {
+        LocalKind::Attention => 6.0 * dim * (config.chunk.min(length) as f64 + 1.0),
+        LocalKind::Conv => 24.0 * dim,
+    };
+    let memory = config.memory.as_ref().map_or(0.0, |memory| 12.0 * (memory.slots * memory.width) as f64);
+    18.0 * width * states + mixing + local + memory
 }
 
 fn recurrence(config: &TenConfig) -> f64 {
@@ -84,6 +138,14 @@ mod tests {
         let slow = json!({"family": "ten", "dim": 8, "states": 6, "layers": 3, "cells": 2, "scales": [1, 2]});
         let expected = 6.0 * (1.5 * l * (3.0 * c * d * k + 8.0 * d * d) + v * d) + 1.5 * 32.0 * k * c * l;
         assert_eq!(operations(slow), expected);
+        let pulse = json!({
+            "family": "pulse", "dim": 8, "states": 6, "layers": 3, "slot_width": 4, "chunk": 5, "heads": 2,
+        });
+        // Queries, values and their way out; keys, reads, the gate and mixing for 6 slots in 5 tokens; local attention.
+        let matrices = 3.0 * 4.0 * d + (2.0 + 6.0 + 4.0) * 16.0 * 6.0 / 5.0 + 4.0 * d * d + 8.0 * d * d;
+        let rest = 18.0 * 4.0 * 6.0 + 12.0 * 4.0 * 36.0 / 5.0 + 6.0 * d * 6.0;
+        let expected = 6.0 * (l * matrices + v * d) + l * rest;
+        assert!((operations(pulse) - expected).abs() < 1e-9 * expected);
         let transformer = json!({"family": "transformer", "dim": 8, "layers": 3, "heads": 2, "tied": true});
         let expected = 6.0 * (l * 12.0 * d * d + v * d) + 6.0 * d * l * 8.0;
         assert_eq!(operations(transformer), expected);

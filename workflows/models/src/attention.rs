@@ -1,0 +1,110 @@
+//! Self-attention with several heads, dense or sparse: [`Attention`], for the transformer and for PULSE.
+
+use assay_tensor::{AttentionOptions, Tensor};
+
+use crate::carry::{Carry, State};
+use crate::config::{AttentionKind, SparsityConfig};
+use crate::error::ModelError;
+use crate::heads::{apart, together};
+use crate::interim::Interim;
+use crate::layers::Linear;
+use crate::parameters::Scope;
+use crate::positions::Rotation;
+use crate::sparse::Sparse;
+
+/// What a layer of attention is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// D, a multiple of the heads.
+    pub dim: usize,
+    /// H.
+    pub heads: usize,
+    /// Whether queries and keys are turned by their position.
+    pub rope: bool,
+    /// Whether a token sees only what came before it.
+    pub causal: bool,
+    /// How it is computed.
+    pub kind: AttentionKind,
+    /// Which blocks are kept, where the kind is sparse.
+    pub sparsity: SparsityConfig,
+}
+
+/// Self-attention with several heads.
+#[derive(Clone)]
+pub struct Attention {
+    /// Its place in the tree of names, and so in the carry.
+    pub path: String,
+    /// H.
+    pub heads: usize,
+    /// Whether queries and keys are turned by their position.
+    pub rope: bool,
+    /// Whether a token sees only what came before it.
+    pub causal: bool,
+    /// D to 3D: all queries, then all keys, then all values.
+    pub qkv: Linear,
+    /// How queries meet keys.
+    pub lookup: Lookup,
+    /// D to D.
+    pub out: Linear,
+}
+
+/// How queries meet keys.
+#[derive(Clone)]
+pub enum Lookup {
+    /// All of those that may be seen.
+    Dense(assay_tensor::AttentionKind),
+    /// Those of a few blocks.
+    Sparse(Box<Sparse>),
+}
+
+impl Attention {
+    /// `[B, T, D]` to the same shape; the keys and values of all that was read go into `after`.
+    ///
+    /// # Errors
+    /// If the carry does not fit, or a device fails.
+    pub(crate) fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+        let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+        let width = dim / self.heads;
+        let qkv = self.qkv.forward(x)?.split(2, &[dim; 3])?;
+        let [mut q, mut k, mut v] =
+            [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
+        if self.rope {
+            let rotation = Rotation::new(x.device(), x.dtype(), carry.position, length, width)?;
+            (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
+        }
+        let (name_k, name_v) = (format!("{}.keys", self.path), format!("{}.values", self.path));
+        let shape = [Some(batch), Some(self.heads), Some(carry.position), Some(width)];
+        if let (Some(past_k), Some(past_v)) = (carry.get(&name_k, &shape)?, carry.get(&name_v, &shape)?) {
+            k = Tensor::concat(&[past_k, &k], 2)?;
+            v = Tensor::concat(&[past_v, &v], 2)?;
+        }
+        let mixed = match &self.lookup {
+            Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), carry, after)?,
+            Lookup::Dense(kind) => {
+                // Causal from the end: the queries are the last T of all the tokens that have keys.
+                let scale = 1.0 / (width as f64).sqrt();
+                q.attention(&k, &v, AttentionOptions { causal: self.causal, scale, kind: *kind })?
+            }
+        };
+        after.insert(name_k, k);
+        after.insert(name_v, v);
+        self.out.forward(&together(&mixed)?)
+    }
+
+    /// Registers every parameter below `scope`, which has the path `path`. `gain` scales the initial weights of `out`,
+    /// which writes to the residual stream.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(scope: &mut Scope, path: String, shape: &AttentionShape, gain: f64) -> Result<Self, ModelError> {
+        let AttentionShape { dim, heads, rope, causal, kind, sparsity } = *shape;
+        let qkv = Linear::build(&mut scope.child("qkv"), 3 * dim, dim, 1.0)?;
+        let lookup = match kind {
+            AttentionKind::Full => Lookup::Dense(assay_tensor::AttentionKind::Full),
+            AttentionKind::Flash => Lookup::Dense(assay_tensor::AttentionKind::Flash),
+            AttentionKind::Sparse => Lookup::Sparse(Box::new(Sparse::build(scope, path.clone(), sparsity, dim)?)),
+        };
+        let out = Linear::build(&mut scope.child("out"), dim, dim, gain)?;
+        Ok(Attention { path, heads, rope, causal, qkv, lookup, out })
+    }
+}

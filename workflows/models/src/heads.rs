@@ -1,0 +1,27 @@
+//! Heads of attention as an axis: `[B, T, D]` apart into `[B, H, T, D / H]`, and together again.
+
+use assay_tensor::Tensor;
+
+use crate::error::ModelError;
+
+/// `[B, T, D]` to `[B, H, T, D / H]`.
+///
+/// # Errors
+/// If the shape is another, or D is no multiple of `heads`.
+pub(crate) fn apart(x: &Tensor, heads: usize) -> Result<Tensor, ModelError> {
+    let &[batch, length, dim] = x.dims() else {
+        return Err(ModelError::Input(format!("heads cannot be taken from the shape {:?}", x.dims())));
+    };
+    Ok(x.reshape([batch, length, heads, dim / heads.max(1)])?.permute(&[0, 2, 1, 3])?)
+}
+
+/// `[B, H, T, D / H]` to `[B, T, D]`.
+///
+/// # Errors
+/// If the shape is another.
+pub(crate) fn together(x: &Tensor) -> Result<Tensor, ModelError> {
+    let &[batch, heads, length, width] = x.dims() else {
+        return Err(ModelError::Input(format!("the shape {:?} has no heads", x.dims())));
+    };
+    Ok(x.permute(&[0, 2, 1, 3])?.reshape([batch, length, heads * width])?)
+}

@@ -1,0 +1,195 @@
+//! What mixes the tokens of one chunk: [`Local`]. Neither kind sees across a chunk's beginning.
+
+use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
+
+use crate::carry::{Carry, State};
+use crate::config::{LocalKind, PulseConfig, PulsePositions};
+use crate::error::ModelError;
+use crate::heads::{apart, together};
+use crate::interim::Interim;
+use crate::layers::Linear;
+use crate::parameters::{Init, Role, Scope, constant};
+use crate::pieces::Pieces;
+use crate::positions::Rotation;
+
+/// How many tokens a convolution sees: the token itself and three before it.
+pub const TAPS: usize = 4;
+
+/// The local mixer of a block.
+#[derive(Clone)]
+pub struct Local {
+    /// Its place in the tree of names, and so in the carry.
+    pub path: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// The kinds of local mixers.
+#[derive(Clone)]
+pub enum Kind {
+    /// Causal attention to the tokens of the chunk.
+    Attention {
+        /// A divisor of D.
+        heads: usize,
+        /// Whether queries and keys are turned by their place in the chunk.
+        rope: bool,
+        /// D to 3D: all queries, then all keys, then all values.
+        qkv: Linear,
+        /// D to D.
+        out: Linear,
+    },
+    /// y_t = sum_j w_j * x_{t-j}.
+    Conv {
+        /// w, `[4, D]`.
+        taps: Tensor,
+    },
+}
+
+/// A part of the tokens: B' rows of as many tokens each, all of them from the same place in a chunk on.
+struct Part {
+    /// `[B', T', ..]`
+    x: Tensor,
+    /// How many tokens of the chunk come before.
+    before: usize,
+}
+
+impl Local {
+    /// `[B, T, D]` to the same shape.
+    ///
+    /// # Errors
+    /// If the carry does not fit, or a device fails.
+    pub fn forward(&self, x: &Tensor, pieces: &Pieces, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+        match &self.kind {
+            Kind::Attention { heads, rope, qkv, out } => {
+                let mut window = Window { path: &self.path, heads: *heads, rope: *rope, carry, after };
+                out.forward(&by_part(&qkv.forward(x)?, pieces, |part, open| window.attend(&part, open))?)
+            }
+            Kind::Conv { taps } => {
+                let name = format!("{}.inputs", self.path);
+                by_part(x, pieces, |part, open| {
+                    let (y, last) = convolve(taps, &part, &name, carry)?;
+                    if open {
+                        after.insert(name.clone(), last);
+                    }
+                    Ok(y)
+                })
+            }
+        }
+    }
+
+    /// Registers every parameter below `scope`, which has the path `path`.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(scope: &mut Scope, path: String, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
+        let dim = config.dim;
+        let kind = match config.local {
+            LocalKind::Attention => Kind::Attention {
+                heads: config.heads,
+                rope: config.positions == PulsePositions::Rope,
+                qkv: Linear::build(&mut scope.child("qkv"), 3 * dim, dim, 1.0)?,
+                out: Linear::build(&mut scope.child("out"), dim, dim, gain)?,
+            },
+            LocalKind::Conv => {
+                let init = Init::Deviation(gain / (TAPS as f64).sqrt());
+                Kind::Conv { taps: scope.tensor("taps", &[TAPS, dim], init, Role::Plain)? }
+            }
+        };
+        Ok(Local { path, kind })
+    }
+}
+
+/// Runs `mix` on the head, on all whole chunks side by side, and on the tail of `x` `[B, T, E]`; joins what it returns,
+/// `[B', T', D]` for `[B', T', E]`, to `[B, T, D]`. `mix` is also told whether the part leaves its chunk open.
+fn by_part(
+    x: &Tensor,
+    pieces: &Pieces,
+    mut mix: impl FnMut(Part, bool) -> Result<Tensor, ModelError>,
+) -> Result<Tensor, ModelError> {
+    let (batch, width) = (x.dims()[0], x.dims()[2]);
+    let lengths = [pieces.head, pieces.whole * pieces.chunk, pieces.tail];
+    let present: Vec<usize> = (0..3).filter(|part| lengths[*part] > 0).collect();
+    let parts = x.split(1, &present.iter().map(|part| lengths[*part]).collect::<Vec<_>>())?;
+    let mut mixed = Vec::with_capacity(parts.len());
+    for (kind, part) in present.iter().zip(parts) {
+        let last = Some(kind) == present.last();
+        mixed.push(match kind {
+            0 => mix(Part { x: part, before: pieces.before }, last && pieces.open())?,
+            1 => {
+                let chunks = part.reshape([batch * pieces.whole, pieces.chunk, width])?;
+                let mixed = mix(Part { x: chunks, before: 0 }, false)?;
+                let width = mixed.dims()[2];
+                mixed.reshape([batch, pieces.whole * pieces.chunk, width])?
+            }
+            _ => mix(Part { x: part, before: 0 }, true)?,
+        });
+    }
+    match mixed.as_slice() {
+        [all] => Ok(all.clone()),
+        _ => Ok(Tensor::concat(&mixed.iter().collect::<Vec<_>>(), 1)?),
+    }
+}
+
+/// Attention within chunks.
+struct Window<'a> {
+    path: &'a str,
+    heads: usize,
+    rope: bool,
+    carry: &'a Carry,
+    after: &'a mut State,
+}
+
+impl Window<'_> {
+    /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`.
+    fn attend(&mut self, part: &Part, open: bool) -> Result<Tensor, ModelError> {
+        let (batch, length, dim) = (part.x.dims()[0], part.x.dims()[1], part.x.dims()[2] / 3);
+        let width = dim / self.heads;
+        let qkv = part.x.split(2, &[dim; 3])?;
+        let [mut q, mut k, mut v] =
+            [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
+        if self.rope {
+            let rotation = Rotation::new(q.device(), q.dtype(), part.before, length, width)?;
+            (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
+        }
+        let names = [format!("{}.keys", self.path), format!("{}.values", self.path)];
+        if part.before > 0 {
+            let shape = [Some(batch), Some(self.heads), Some(part.before), Some(width)];
+            if let (Some(keys), Some(values)) = (self.carry.get(&names[0], &shape)?, self.carry.get(&names[1], &shape)?)
+            {
+                k = Tensor::concat(&[keys, &k], 2)?;
+                v = Tensor::concat(&[values, &v], 2)?;
+            }
+        }
+        let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
+        let mixed = together(&q.attention(&k, &v, options)?)?;
+        if open {
+            let [name_k, name_v] = names;
+            self.after.insert(name_k, k);
+            self.after.insert(name_v, v);
+        }
+        Ok(mixed)
+    }
+}
+
+/// The convolution of a part, and its last inputs `[B', 3, D]`; inputs before the chunk's beginning are zeros.
+fn convolve(taps: &Tensor, part: &Part, name: &str, carry: &Carry) -> Result<(Tensor, Tensor), ModelError> {
+    let &[batch, length, dim] = part.x.dims() else {
+        return Err(ModelError::Input(format!("hidden vectors have shape {:?}, not [B, T, D]", part.x.dims())));
+    };
+    let past = TAPS - 1;
+    let kept = match part.before {
+        0 => None,
+        _ => carry.get(name, &[Some(batch), Some(past), Some(dim)])?.cloned(),
+    };
+    let before = match kept {
+        Some(inputs) => inputs,
+        None => constant(part.x.device(), part.x.dtype(), vec![0.0; batch * past * dim], &[batch, past, dim])?,
+    };
+    let padded = Tensor::concat(&[&before, &part.x], 1)?;
+    let mut y = part.x.mul(&taps.slice(0, 0, 1)?)?;
+    for back in 1..TAPS {
+        let shifted = padded.slice(1, past - back, length)?;
+        y = y.add(&shifted.mul(&taps.slice(0, back, 1)?)?)?;
+    }
+    Ok((y, padded.slice(1, length, past)?))
+}

@@ -1,0 +1,54 @@
+//! PULSE: state slots travel along the sequence; each chunk of tokens is routed into them, and reads what the past left
+//! there.
+//!
+//! ```text
+//! B sequences    T tokens    D width    S slots of width P    C chunk    M rows of memory of width W
+//!
+//! routing   r_ts = (W_q x_t) . (W_k s_s) / sqrt(P)       s_s: the slots before the chunk of t
+//!           p_t  = softmax of r_t over its top-k slots; `routing: dense` keeps all. The gradient flows through the
+//!                  kept ones; ties go to the lower index
+//! write     u_s  = sum_t p_ts (W_v x_t) / (sum_t p_ts + 1e-6), over the tokens t of the chunk
+//! update    gru:   z, f = sigmoid(W_z [s; u]), sigmoid(W_f [s; u]);  h = tanh(W_h [f * s; u]);  s' = (1 - z) s + z h
+//!           lstm:  i, f, o = sigmoid(W_g [s; u]);  c' = f c + i tanh(W_h [s; u]);  s' = o tanh(c')
+//! mix       s'' = norm(s' + MHA(s', s', s'))             `mixing: off` leaves it out
+//! read      y_t  = W_o sum_s p_ts (W_c s_s)              slots before the chunk: strictly causal
+//!
+//! local     attention: causal, over the tokens of the chunk up to t
+//!           conv:      sum_j w_j * x_{t-j}, j = 0..3, depthwise; x before the chunk's beginning counts as 0
+//! memory    read   sum_i a_ti m_i through W_r: W to D,  a_t = softmax_i((W_a x_t) . m_i / sqrt(W))
+//!           write  [k; e; v] = W_w mean_t x_t;  b = softmax_i(k . m_i / sqrt(W));
+//!                  m_i' = m_i (1 - b_i sigmoid(e)) + b_i tanh(v)               after each chunk (Graves et al. 2014)
+//!
+//! block     x += read + local + memory, all on norm x;  x += FFN(norm x);  one norm after the last block
+//!           every `attention_every`-th block is one of the transformer: x += attention(norm x) in place of the first
+//! ```
+//!
+//! Chunks lie at absolute positions, multiples of C, so that cutting a sequence anywhere changes nothing: within a
+//! chunk the slots stand still, and what is written to them is a running sum. Only the routing and the update go from
+//! chunk to chunk; projections, the local mixer and the feed-forward network see all chunks at once.
+//!
+//! With rope, the queries and keys of the local attention turn by their place in the chunk, those of an attention block
+//! by their position. The initial slots, LSTM cells and memory are learned.
+//!
+//! The carry holds `blocks.L.slots.{state, cell}` and `blocks.L.memory.state`; in the middle of a chunk also the running
+//! sums `blocks.L.slots.{sum, mass}` `[B, S, P]`, `[B, S, 1]` and `blocks.L.memory.sum` `[B, D]`, and
+//! `blocks.L.local.{keys, values}` or the last three inputs `blocks.L.local.inputs`.
+//!
+//! Parameters: `embedding.table`, `positions.table`, `blocks.L.norm1`, `blocks.L.slots.{initial, initial_cell, in}` (W_q
+//! above W_v), `blocks.L.slots.{sides}` (W_k above W_c), `blocks.L.slots.{gates, candidate}` (W_z above W_f, or W_g; W_h),
+//! `blocks.L.slots.{mix.qkv, mix.out, mix.norm, out}`, `blocks.L.local.{qkv, out}` or `blocks.L.local.taps`,
+//! `blocks.L.memory.{initial, query, out, write}`, `blocks.L.attention.{qkv, out}`, `blocks.L.norm2`,
+//! `blocks.L.ffn.{up, gate, down}`, `norm`.
+
+mod gate;
+mod local;
+mod memory;
+mod network;
+mod slots;
+mod telemetry;
+
+pub use gate::{Gate, SlotState};
+pub use local::Local;
+pub use memory::Memory;
+pub use network::{Block, Mixer, Pulse};
+pub use slots::{Mix, Slots};

@@ -1,0 +1,215 @@
+//! The network below the head: [`Pulse`], and its blocks.
+
+use assay_tensor::Tensor;
+
+use super::local::Local;
+use super::memory::Memory;
+use super::slots::{Observer, Slots};
+use crate::attention::{Attention, AttentionShape};
+use crate::carry::{Carry, SequenceModel, State, token_count};
+use crate::config::{AttentionKind, Checkpoint, PulseConfig, PulsePositions, SparsityConfig, Task};
+use crate::error::ModelError;
+use crate::layers::{Embedding, FeedForward, LayerNorm};
+use crate::mode::{Dropout, Mode};
+use crate::parameters::Scope;
+use crate::pieces::Pieces;
+use crate::positions::learned;
+use crate::stack::{Layer, stack};
+
+/// The network below the head.
+#[derive(Clone)]
+pub struct Pulse {
+    /// A vector for each token.
+    pub embedding: Embedding,
+    /// Learned positions, if they are.
+    pub positions: Option<Embedding>,
+    /// Of the embedding.
+    pub dropout: Dropout,
+    /// The blocks, first to last.
+    pub blocks: Vec<Block>,
+    /// The last norm.
+    pub norm: LayerNorm,
+    /// What the backward pass computes a second time.
+    pub checkpoint: Checkpoint,
+}
+
+/// One block: mix over time, then over channels.
+#[derive(Clone)]
+pub struct Block {
+    /// The beginning of the names of everything that it puts into the carry.
+    pub prefix: String,
+    /// Of the first branch.
+    pub norm1: LayerNorm,
+    /// Mixes over time.
+    pub mixer: Mixer,
+    /// Of the second branch.
+    pub norm2: LayerNorm,
+    /// Mixes over channels.
+    pub ffn: FeedForward,
+    /// Of the two branches.
+    pub dropout: [Dropout; 2],
+}
+
+/// What mixes over time in a block.
+#[derive(Clone)]
+pub enum Mixer {
+    /// Slots, a local mixer, and a memory if there is one.
+    Slots {
+        /// What the past left.
+        slots: Box<Slots>,
+        /// Within the chunk.
+        local: Local,
+        /// Addressed by content.
+        memory: Option<Box<Memory>>,
+    },
+    /// Full causal attention.
+    Attention(Box<Attention>),
+}
+
+impl SequenceModel for Pulse {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+        let (x, length) = self.embed(tokens, carry.position)?;
+        let x = self.dropout.forward(&x, carry.position, mode)?;
+        let mut after = State::new();
+        let x = stack(&self.blocks, x, carry, &mut after, mode, self.checkpoint)?;
+        Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
+    }
+}
+
+impl Pulse {
+    /// Tokens `[B, T]` from `position` on to vectors `[B, T, D]`, and T.
+    fn embed(&self, tokens: &Tensor, position: usize) -> Result<(Tensor, usize), ModelError> {
+        let length = token_count(tokens)?;
+        let x = self.embedding.forward(tokens)?;
+        Ok(match &self.positions {
+            None => (x, length),
+            Some(table) => (x.add(&learned(table, position, length)?)?, length),
+        })
+    }
+
+    /// Reads `tokens` `[B, T]` from the beginning and shows `observe` the routing weights `[B, T', S]` of each block and
+    /// piece of the sequence, in order.
+    ///
+    /// # Errors
+    /// As a run, or what `observe` returns.
+    pub fn watch(&self, tokens: &Tensor, observe: &mut Observer) -> Result<(), ModelError> {
+        let carry = Carry::default();
+        let (mut x, _) = self.embed(tokens, 0)?;
+        for block in &self.blocks {
+            x = block.run(&x, &carry, &mut State::new(), Mode::Evaluate, observe)?;
+        }
+        Ok(())
+    }
+
+    /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(
+        scope: &mut Scope,
+        config: &PulseConfig,
+        task: &Task,
+        embedding_deviation: f64,
+    ) -> Result<Self, ModelError> {
+        let dim = config.dim;
+        let embedding = Embedding::build(&mut scope.child("embedding"), task.vocabulary, dim, embedding_deviation)?;
+        let positions = match config.positions {
+            PulsePositions::Rope | PulsePositions::None => None,
+            PulsePositions::Learned => {
+                let mut scope = scope.child("positions");
+                Some(Embedding::build(&mut scope, task.max_length, dim, embedding_deviation)?)
+            }
+        };
+        let blocks = (0..config.layers)
+            .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config))
+            .collect::<Result<_, _>>()?;
+        let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
+        let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
+        Ok(Pulse { embedding, positions, dropout, blocks, norm, checkpoint: config.checkpoint })
+    }
+}
+
+impl Layer for Block {
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+        self.run(x, carry, after, mode, &mut |_| Ok(()))
+    }
+}
+
+impl Block {
+    fn run(
+        &self,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+        mode: Mode,
+        observe: &mut Observer,
+    ) -> Result<Tensor, ModelError> {
+        let mixed = self.mixer.forward(&self.norm1.forward(x)?, carry, after, observe)?;
+        let x = x.add(&self.dropout[0].forward(&mixed, carry.position, mode)?)?;
+        let y = self.ffn.forward(&self.norm2.forward(&x)?)?;
+        Ok(x.add(&self.dropout[1].forward(&y, carry.position, mode)?)?)
+    }
+
+    fn build(scope: &mut Scope, layer: usize, config: &PulseConfig) -> Result<Self, ModelError> {
+        let dim = config.dim;
+        // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
+        let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
+        let prefix = format!("blocks.{layer}.");
+        let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
+        let mixer = Mixer::build(scope, layer, config, gain)?;
+        let norm2 = LayerNorm::build(&mut scope.child("norm2"), dim)?;
+        let hidden = dim * config.ffn_multiplier;
+        let ffn = FeedForward::build(&mut scope.child("ffn"), config.ffn, dim, hidden, gain)?;
+        let dropout = |branch: &str| Dropout::new(config.dropout, config.chunk, &format!("{prefix}{branch}"));
+        let dropout = [dropout("mixer"), dropout("ffn")];
+        Ok(Block { prefix, norm1, mixer, norm2, ffn, dropout })
+    }
+}
+
+impl Mixer {
+    fn forward(
+        &self,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+        observe: &mut Observer,
+    ) -> Result<Tensor, ModelError> {
+        match self {
+            Mixer::Attention(attention) => attention.forward(x, carry, after),
+            Mixer::Slots { slots, local, memory } => {
+                let pieces = Pieces::new(carry.position, x.dims()[1], slots.chunk);
+                let read = slots.forward(x, &pieces, carry, after, observe)?;
+                let mixed = read.add(&local.forward(x, &pieces, carry, after)?)?;
+                match memory {
+                    None => Ok(mixed),
+                    Some(memory) => Ok(mixed.add(&memory.forward(x, &pieces, carry, after)?)?),
+                }
+            }
+        }
+    }
+
+    fn build(scope: &mut Scope, layer: usize, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
+        let path = |name: &str| format!("blocks.{layer}.{name}");
+        if config.attends(layer) {
+            let rope = config.positions == PulsePositions::Rope;
+            let sparsity = SparsityConfig::default();
+            let (dim, heads, kind) = (config.dim, config.heads, AttentionKind::Flash);
+            let shape = AttentionShape { dim, heads, rope, causal: true, kind, sparsity };
+            let attention = Attention::build(&mut scope.child("attention"), path("attention"), &shape, gain)?;
+            return Ok(Mixer::Attention(Box::new(attention)));
+        }
+        let slots = Box::new(Slots::build(&mut scope.child("slots"), path("slots"), config, gain)?);
+        let local = Local::build(&mut scope.child("local"), path("local"), config, gain)?;
+        let memory = match &config.memory {
+            None => None,
+            Some(memory) => {
+                Some(Box::new(Memory::build(&mut scope.child("memory"), path("memory"), memory, config.dim, gain)?))
+            }
+        };
+        Ok(Mixer::Slots { slots, local, memory })
+    }
+}

@@ -1,0 +1,259 @@
+//! The slots of one block: routing, writing, updating, mixing and reading. The equations are at the head of the module.
+
+use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
+
+use super::gate::{Gate, SlotState};
+use crate::carry::{Carry, State};
+use crate::config::{GateKind, Mixing, PulseConfig, Routing};
+use crate::error::ModelError;
+use crate::heads::{apart, together};
+use crate::interim::Interim;
+use crate::layers::{LayerNorm, Linear};
+use crate::parameters::{Init, Role, Scope};
+use crate::pieces::Pieces;
+
+/// Added to the routing mass of a slot, so that one to which nothing was routed takes up zeros.
+const MASS_EPSILON: f64 = 1e-6;
+/// Subtracted from the scores of slots that are not kept: their weight is exactly 0.
+const HIDDEN: f64 = 1e30;
+
+/// Scales the initial weights of what the slots take from each other. They mix once a chunk: were it 1, what a slot has
+/// learned would be lost among the others after a few chunks, before training could find that it is of use.
+const MIX_GAIN: f64 = 0.2;
+
+/// Sees the routing weights `[B, T', S]` of each piece, in order.
+pub type Observer<'a> = dyn FnMut(&Tensor) -> Result<(), ModelError> + 'a;
+
+/// The slots of a block.
+#[derive(Clone)]
+pub struct Slots {
+    /// Its place in the tree of names, and so in the carry.
+    pub path: String,
+    /// C.
+    pub chunk: usize,
+    /// How many slots a token keeps; none: all.
+    pub top_k: Option<usize>,
+    /// s at the beginning of a sequence, `[S, P]`.
+    pub initial: Tensor,
+    /// c at the beginning, `[S, P]`; LSTM only.
+    pub initial_cell: Option<Tensor>,
+    /// D to 2P: W_q above W_v.
+    pub input: Linear,
+    /// P to 2P: W_k above W_c.
+    pub sides: Linear,
+    /// The update.
+    pub gate: Gate,
+    /// Attention among the slots, if they mix.
+    pub mix: Option<Mix>,
+    /// W_o: P to D.
+    pub out: Linear,
+}
+
+/// s'' = norm(s' + MHA(s', s', s')).
+#[derive(Clone)]
+pub struct Mix {
+    /// A divisor of P.
+    pub heads: usize,
+    /// P to 3P: all queries, then all keys, then all values.
+    pub qkv: Linear,
+    /// P to P.
+    pub out: Linear,
+    /// Over P.
+    pub norm: LayerNorm,
+}
+
+/// The slots and what the chunk under way has written so far.
+struct Running {
+    state: SlotState,
+    /// sum p v `[B, S, P]` and sum p `[B, S, 1]`, once a token of the chunk was read.
+    written: Option<(Tensor, Tensor)>,
+}
+
+impl Slots {
+    /// What the tokens read, `[B, T, D]` to the same shape. `observe` sees how they are routed.
+    ///
+    /// # Errors
+    /// If the carry does not fit, or a device fails.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        pieces: &Pieces,
+        carry: &Carry,
+        after: &mut State,
+        observe: &mut Observer,
+    ) -> Result<Tensor, ModelError> {
+        let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
+        let lengths = pieces.lengths();
+        let projected = self.input.forward(x)?.split(2, &[width, width])?;
+        let queries = projected[0].scale(1.0 / (width as f64).sqrt())?.split(1, &lengths)?;
+        let values = projected[1].split(1, &lengths)?;
+        let mut running = self.start(carry, pieces, x.dims()[0])?;
+        let mut reads = Vec::with_capacity(lengths.len());
+        for (index, (query, value)) in queries.iter().zip(&values).enumerate() {
+            let sides = self.sides.forward(&running.state.slots)?.split(2, &[width, width])?;
+            let weights = self.route(&query.matmul_with(&sides[0], false, true)?)?;
+            observe(&weights)?;
+            reads.push(weights.matmul(&sides[1])?);
+            let mass = weights.sum(&[1], false)?.reshape([x.dims()[0], slots, 1])?;
+            running.write(weights.matmul_with(value, true, false)?, mass)?;
+            if pieces.closes(index) {
+                running = self.update(running)?;
+            }
+        }
+        self.save(running, after);
+        let read = Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?;
+        self.out.forward(&read)
+    }
+
+    /// Scores `[B, T', S]` to weights of the same shape, which sum to 1 over the kept slots of each token.
+    fn route(&self, scores: &Tensor) -> Result<Tensor, ModelError> {
+        let Some(kept) = self.top_k else { return Ok(scores.softmax()?) };
+        let hidden = scores.detach().top_k_mask(kept)?.offset(-1.0)?.scale(HIDDEN)?;
+        Ok(scores.add(&hidden)?.softmax()?)
+    }
+
+    /// The slots after the chunk: written, updated, mixed.
+    fn update(&self, running: Running) -> Result<Running, ModelError> {
+        let Some((sum, mass)) = running.written else { return Ok(running) };
+        let update = sum.div(&mass.offset(MASS_EPSILON)?)?;
+        let mut state = self.gate.forward(&running.state, &update)?;
+        if let Some(mix) = &self.mix {
+            state.slots = mix.forward(&state.slots)?;
+        }
+        Ok(Running { state, written: None })
+    }
+
+    /// From the carry, or the learned beginning.
+    fn start(&self, carry: &Carry, pieces: &Pieces, batch: usize) -> Result<Running, ModelError> {
+        let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
+        let get = |name: &str, last: usize| {
+            carry.get(&format!("{}.{name}", self.path), &[Some(batch), Some(slots), Some(last)])
+        };
+        let begin = |initial: &Tensor| initial.reshape([1, slots, width])?.broadcast_to([batch, slots, width]);
+        let from = |name: &str, initial: &Tensor| match get(name, width)? {
+            Some(kept) => Ok::<_, ModelError>(kept.clone()),
+            None => Ok(begin(initial)?),
+        };
+        let state = SlotState {
+            slots: from("state", &self.initial)?,
+            cell: self.initial_cell.as_ref().map(|initial| from("cell", initial)).transpose()?,
+        };
+        let written = match pieces.before {
+            0 => None,
+            _ => get("sum", width)?.cloned().zip(get("mass", 1)?.cloned()),
+        };
+        Ok(Running { state, written })
+    }
+
+    fn save(&self, running: Running, after: &mut State) {
+        let mut put = |name: &str, tensor: Tensor| after.insert(format!("{}.{name}", self.path), tensor);
+        put("state", running.state.slots);
+        if let Some(cell) = running.state.cell {
+            put("cell", cell);
+        }
+        if let Some((sum, mass)) = running.written {
+            put("sum", sum);
+            put("mass", mass);
+        }
+    }
+
+    /// Registers every parameter below `scope`, which has the path `path`.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn build(scope: &mut Scope, path: String, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
+        let (dim, slots, width) = (config.dim, config.states, config.width());
+        // Slots of unit size, as a norm leaves them: then scores begin at about unit size too.
+        let initial = scope.tensor("initial", &[slots, width], Init::Deviation(1.0), Role::Plain)?;
+        let initial_cell = match config.gate {
+            GateKind::Gru => None,
+            GateKind::Lstm => Some(scope.tensor("initial_cell", &[slots, width], Init::Deviation(1.0), Role::Plain)?),
+        };
+        let input = Linear::without_bias(&mut scope.child("in"), 2 * width, dim, 1.0)?;
+        let sides = Linear::without_bias(&mut scope.child("sides"), 2 * width, width, 1.0)?;
+        let gate = Gate::build(scope, config.gate, width)?;
+        let mix = match config.mixing {
+            Mixing::On => Some(Mix::build(&mut scope.child("mix"), width, config.mixing_heads)?),
+            Mixing::Off => None,
+        };
+        let out = Linear::without_bias(&mut scope.child("out"), dim, width, gain)?;
+        let top_k = (config.routing == Routing::TopK && config.top_k < slots).then_some(config.top_k);
+        Ok(Slots { path, chunk: config.chunk, top_k, initial, initial_cell, input, sides, gate, mix, out })
+    }
+}
+
+impl Running {
+    fn write(&mut self, sum: Tensor, mass: Tensor) -> Result<(), ModelError> {
+        self.written = Some(match self.written.take() {
+            None => (sum, mass),
+            Some((earlier, earlier_mass)) => (earlier.add(&sum)?, earlier_mass.add(&mass)?),
+        });
+        Ok(())
+    }
+}
+
+impl Mix {
+    /// `[B, S, P]` to the same shape.
+    ///
+    /// # Errors
+    /// If the shapes do not fit.
+    pub fn forward(&self, slots: &Tensor) -> Result<Tensor, ModelError> {
+        let width = slots.dims()[2];
+        let qkv = self.qkv.forward(slots)?.split(2, &[width; 3])?;
+        let [q, k, v] = [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
+        let scale = 1.0 / ((width / self.heads) as f64).sqrt();
+        let options = AttentionOptions { causal: false, scale, kind: AttentionKind::Flash };
+        let mixed = self.out.forward(&together(&q.attention(&k, &v, options)?)?)?;
+        self.norm.forward(&slots.add(&mixed)?)
+    }
+
+    fn build(scope: &mut Scope, width: usize, heads: usize) -> Result<Self, ModelError> {
+        let qkv = Linear::build(&mut scope.child("qkv"), 3 * width, width, 1.0)?;
+        let out = Linear::build(&mut scope.child("out"), width, width, MIX_GAIN)?;
+        let norm = LayerNorm::build(&mut scope.child("norm"), width)?;
+        Ok(Mix { heads, qkv, out, norm })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::{Builder, constant};
+    use assay_tensor::DType;
+
+    /// The weights of one token whose score for each slot is given, with `top_k` kept.
+    fn routed(scores: &[f64], top_k: usize) -> Vec<f64> {
+        let device = assay_reference::device();
+        let config = serde_json::json!({
+            "dim": 4, "layers": 1, "states": scores.len(), "chunk": 2, "routing": "top_k", "top_k": top_k,
+        });
+        let config: PulseConfig = serde_json::from_value(config).unwrap();
+        let mut builder = Builder::fresh(&device, 1, DType::F64);
+        let slots = Slots::build(&mut builder.root(), "slots".into(), &config, 1.0).unwrap();
+        let scores = constant(&device, DType::F64, scores.to_vec(), &[1, 1, scores.len()]).unwrap();
+        slots.route(&scores).unwrap().to_f64_vec().unwrap()
+    }
+
+    fn softmax(scores: &[f64]) -> Vec<f64> {
+        let total: f64 = scores.iter().map(|score| score.exp()).sum();
+        scores.iter().map(|score| score.exp() / total).collect()
+    }
+
+    #[test]
+    fn routing_is_a_softmax_over_the_highest_scores_alone() {
+        let check = |scores: &[f64], top_k: usize, kept: &[usize]| {
+            let found = routed(scores, top_k);
+            let among = softmax(&kept.iter().map(|slot| scores[*slot]).collect::<Vec<_>>());
+            for (slot, weight) in found.iter().enumerate() {
+                let place = kept.iter().position(|kept| *kept == slot);
+                let expected = place.map_or(0.0, |place| among[place]);
+                assert!((weight - expected).abs() < 1e-12, "slot {slot} of {scores:?}: {weight}, not {expected}");
+            }
+        };
+        check(&[0.1, 2.0, -1.0, 1.0], 2, &[1, 3]);
+        check(&[0.1, 2.0, -1.0, 1.0], 4, &[0, 1, 2, 3]);
+        check(&[1.0, 2.0, 2.0, 2.0], 2, &[1, 2]);
+        check(&[0.0, 0.0, 0.0], 1, &[0]);
+        check(&[-50.0, -60.0], 1, &[0]);
+    }
+}

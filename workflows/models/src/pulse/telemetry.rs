@@ -1,0 +1,114 @@
+//! How evenly a PULSE uses its slots: [`Usage`].
+
+use assay_tensor::Tensor;
+
+use super::network::Pulse;
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::telemetry::distribution;
+
+impl Pulse {
+    /// See [`Model::telemetry`](crate::Model::telemetry).
+    pub(crate) fn telemetry(&self, batch: Option<&Batch>) -> Result<Vec<(String, f64)>, ModelError> {
+        let Some(batch) = batch else { return Ok(Vec::new()) };
+        let mut usage = Usage::new(batch);
+        self.watch(batch.tokens(), &mut |weights| usage.add(weights))?;
+        Ok(usage.metrics())
+    }
+}
+
+/// Routing weights, added up over the tokens of a batch without its padding.
+struct Usage<'a> {
+    batch: &'a Batch,
+    /// Where the next piece begins.
+    position: usize,
+    /// For each block the routing mass of each slot.
+    mass: Vec<Vec<f64>>,
+    /// The entropies of all tokens in all blocks, added up, in nats.
+    entropy: f64,
+}
+
+impl<'a> Usage<'a> {
+    fn new(batch: &'a Batch) -> Self {
+        Usage { batch, position: 0, mass: Vec::new(), entropy: 0.0 }
+    }
+
+    /// Takes up `weights` `[B, T', S]`: block by block, and in a block piece by piece.
+    fn add(&mut self, weights: &Tensor) -> Result<(), ModelError> {
+        let &[_, length, slots] = weights.dims() else {
+            return Err(ModelError::Input(format!("routing weights have shape {:?}", weights.dims())));
+        };
+        if self.position == 0 {
+            self.mass.push(vec![0.0; slots]);
+        }
+        let values = weights.to_f64_vec()?;
+        let Some(mass) = self.mass.last_mut() else { return Ok(()) };
+        for (row, weights) in values.chunks_exact((length * slots).max(1)).enumerate() {
+            let present = self.batch.lengths()[row].saturating_sub(self.position).min(length);
+            for token in weights.chunks_exact(slots).take(present) {
+                mass.iter_mut().zip(token).for_each(|(mass, weight)| *mass += weight);
+                self.entropy += entropy(token);
+            }
+        }
+        self.position += length;
+        if self.position == self.batch.tokens().dims()[1] {
+            self.position = 0;
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> Vec<(String, f64)> {
+        let tokens = self.batch.token_count() as f64;
+        let shares: Vec<Vec<f64>> =
+            self.mass.iter().map(|mass| mass.iter().map(|mass| mass / tokens).collect()).collect();
+        let all: Vec<f64> = shares.iter().flatten().copied().collect();
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        let variance = all.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / all.len() as f64;
+        let evenness = shares.iter().map(|shares| evenness(shares)).sum::<f64>() / shares.len() as f64;
+        let mut metrics = distribution("pulse/slot_utilisation", all);
+        metrics.push(("pulse/slot_utilisation/std".into(), variance.sqrt()));
+        metrics.push(("pulse/slot_utilisation/evenness".into(), evenness));
+        metrics.push(("pulse/routing_entropy".into(), self.entropy / (tokens * self.mass.len() as f64)));
+        metrics
+    }
+}
+
+/// -sum p ln p, in nats.
+fn entropy(shares: &[f64]) -> f64 {
+    -shares.iter().filter(|share| **share > 0.0).map(|share| share * share.ln()).sum::<f64>()
+}
+
+/// The entropy as a share of its largest value: 1 where all slots are used alike, 0 where one is used alone.
+fn evenness(shares: &[f64]) -> f64 {
+    if shares.len() < 2 { 1.0 } else { entropy(shares) / (shares.len() as f64).ln() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::constant;
+    use assay_tensor::DType;
+
+    #[test]
+    fn padding_counts_for_nothing_and_blocks_are_told_apart() {
+        let device = assay_reference::device();
+        let batch = Batch::new(&device, &[&[1, 2, 3], &[1]]).unwrap();
+        let weights = |values: &[f64], length| constant(&device, DType::F64, values.to_vec(), &[2, length, 2]).unwrap();
+        let mut usage = Usage::new(&batch);
+        // Two pieces of the first block; the second sequence is padding after its first token.
+        usage.add(&weights(&[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 9.0, 9.0], 2)).unwrap();
+        usage.add(&weights(&[1.0, 0.0, 9.0, 9.0], 1)).unwrap();
+        // The second block routes evenly.
+        usage.add(&weights(&[0.5; 12], 3)).unwrap();
+        let metrics = usage.metrics();
+        let of = |name: &str| metrics.iter().find(|(key, _)| key == name).unwrap().1;
+        assert_eq!((of("pulse/slot_utilisation/min"), of("pulse/slot_utilisation/max")), (0.25, 0.75));
+        assert!((of("pulse/slot_utilisation/std") - 0.125_f64.sqrt() / 2.0).abs() < 1e-12);
+        assert!((of("pulse/routing_entropy") - 0.5 * 2_f64.ln()).abs() < 1e-12);
+        let uneven = (0.25 * 4_f64.ln() + 0.75 * (4.0 / 3.0_f64).ln()) / 2_f64.ln();
+        assert!((of("pulse/slot_utilisation/evenness") - (uneven + 1.0) / 2.0).abs() < 1e-12);
+    }
+}

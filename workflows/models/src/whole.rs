@@ -1,0 +1,59 @@
+//! Running a batch from the beginning of each sequence, also through a model that would see the padding.
+
+use std::collections::BTreeMap;
+
+use assay_tensor::Tensor;
+
+use crate::batch::Batch;
+use crate::carry::{Carry, SequenceModel};
+use crate::error::ModelError;
+use crate::mode::Mode;
+use crate::model::Model;
+use crate::parameters::constant;
+
+impl Model {
+    /// The hidden vectors `[B, T, D]` of a batch; those at padded places mean nothing.
+    ///
+    /// A model that is not causal would look at the padding. It reads the sequences of each length by themselves.
+    ///
+    /// # Errors
+    /// See [`SequenceModel::run`].
+    pub(crate) fn hidden(&self, batch: &Batch, mode: Mode) -> Result<Tensor, ModelError> {
+        let read = |tokens: &Tensor| Ok(self.network().run(tokens, &Carry::default(), mode)?.0);
+        let padded = batch.tokens().dims()[1];
+        if self.config().causal() || batch.lengths().iter().all(|length| *length == padded) {
+            return read(batch.tokens());
+        }
+        let ids = batch.tokens().to_u32_vec()?;
+        let mut lengths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (row, length) in batch.lengths().iter().enumerate() {
+            lengths.entry(*length).or_default().push(row);
+        }
+        let mut groups = Vec::with_capacity(lengths.len());
+        for (length, rows) in &lengths {
+            let tokens = rows.iter().flat_map(|row| &ids[row * padded..][..*length]).copied().collect();
+            let hidden = read(&Tensor::from_u32(self.device(), tokens, [rows.len(), *length])?)?;
+            groups.push(lengthened(hidden, padded)?);
+        }
+        // Where each row of the batch now stands among the groups.
+        let mut place = vec![0; batch.lengths().len()];
+        for (at, row) in lengths.values().flatten().enumerate() {
+            place[*row] = at as u32;
+        }
+        let all = Tensor::concat(&groups.iter().collect::<Vec<_>>(), 0)?;
+        let (count, dim) = (place.len(), all.dims()[2]);
+        let place = Tensor::from_u32(self.device(), place, [count])?;
+        Ok(all.reshape([count, padded * dim])?.rows(&place)?.reshape([count, padded, dim])?)
+    }
+}
+
+/// `[B, T, D]` with zeros behind, `[B, length, D]`.
+fn lengthened(hidden: Tensor, length: usize) -> Result<Tensor, ModelError> {
+    let (rows, known, dim) = (hidden.dims()[0], hidden.dims()[1], hidden.dims()[2]);
+    if known == length {
+        return Ok(hidden);
+    }
+    let missing = [rows, length - known, dim];
+    let zeros = constant(hidden.device(), hidden.dtype(), vec![0.0; missing.iter().product()], &missing)?;
+    Ok(Tensor::concat(&[&hidden, &zeros], 1)?)
+}
