@@ -1,6 +1,6 @@
 //! What a model should have said, and how far it was from it: targets, cross entropy, [`Score`].
 
-use assay_tensor::{DType, Tensor};
+use assay_tensor::{DType, HostData, Tensor};
 
 use crate::batch::Batch;
 use crate::config::Objective;
@@ -134,8 +134,14 @@ fn next_tokens(batch: &Batch) -> Result<Vec<Option<u32>>, ModelError> {
 /// How many rows of logits are largest at their target; a tie goes to the lower index.
 fn correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
     let width = *rows.dims().last().unwrap_or(&1);
-    let values = rows.to_f64_vec()?;
-    let right = |(row, target): (&[f64], &Option<u32>)| {
+    Ok(match rows.to_host()? {
+        HostData::F32(values) => right(&values, width, targets),
+        other => right(&other.to_f64(), width, targets),
+    })
+}
+
+fn right<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> usize {
+    let right = |(row, target): (&[T], &Option<u32>)| {
         let mut best = 0;
         for (index, value) in row.iter().enumerate() {
             if *value > row[best] {
@@ -144,5 +150,5 @@ fn correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> 
         }
         *target == Some(best as u32)
     };
-    Ok(values.chunks_exact(width).zip(targets).filter(|pair| right(*pair)).count())
+    values.chunks_exact(width).zip(targets).filter(|pair| right(*pair)).count()
 }

@@ -48,7 +48,7 @@ pub enum Checkpoint {
     /// Each block: only what flows between blocks is kept.
     Block,
     /// Each chunk of the sequence, through all blocks and, of a language model, the head and the loss: only what one
-    /// chunk hands to the next is kept.
+    /// chunk hands to the next is kept. A truncated language model needs it not: it keeps one chunk anyway.
     Chunk,
 }
 
