@@ -1,7 +1,8 @@
 //! Bad arguments: each is refused with an error that says what is wrong, and nothing panics.
 
 use assay_tensor::{
-    AdamW, AttentionKind, AttentionOptions, DType, Device, Result, ScanArgs, Tensor, TensorError, adamw, diagonal_scan,
+    AdamW, AttentionKind, AttentionOptions, DType, Device, Result, ScanArgs, Tensor, TensorError, adamw, checkpoint,
+    diagonal_scan,
 };
 
 use crate::report::Report;
@@ -94,6 +95,9 @@ const MOVEMENT: &[(&str, Call)] = &[
     ("broadcast to something smaller", |o| o.floats(&[2, 3])?.broadcast_to([3]).map(drop)),
     ("slice past the end", |o| o.floats(&[5])?.slice(0, 3, 3).map(drop)),
     ("slice from what overflows", |o| o.floats(&[5])?.slice(0, usize::MAX, 2).map(drop)),
+    ("split into pieces that do not add up", |o| o.floats(&[5])?.split(0, &[2, 2]).map(drop)),
+    ("split into what overflows", |o| o.floats(&[5])?.split(0, &[usize::MAX, 6]).map(drop)),
+    ("split into nothing", |o| o.floats(&[0])?.split(0, &[]).map(drop)),
     ("slice of a scalar", |o| o.floats(&[])?.slice(0, 0, 1).map(drop)),
     ("concat of nothing", |_| Tensor::concat(&[], 0).map(drop)),
     ("concat of shapes that differ", |o| Tensor::concat(&[&o.floats(&[2, 3])?, &o.floats(&[2, 4])?], 0).map(drop)),
@@ -167,6 +171,12 @@ const FUSED: &[(&str, Call)] = &[
     ("attention of other values", |o| attend(o, &[1, 2, 3, 4], &[1, 2, 3, 4], &[1, 2, 5, 4], false)),
     ("attention to no keys", |o| attend(o, &[1, 2, 3, 4], &[1, 2, 0, 4], &[1, 2, 0, 4], false)),
     ("causal attention to fewer keys", |o| attend(o, &[1, 1, 3, 2], &[1, 1, 2, 2], &[1, 1, 2, 2], true)),
+    ("dropout of everything", |o| o.floats(&[3])?.dropout(1.0, 0).map(drop)),
+    ("dropout with NaN", |o| o.floats(&[3])?.dropout(f64::NAN, 0).map(drop)),
+    ("top_k_mask of too many", |o| o.floats(&[2, 3])?.top_k_mask(4).map(drop)),
+    ("top_k_mask of none", |o| o.floats(&[2, 3])?.top_k_mask(0).map(drop)),
+    ("checkpoint of nothing", |_| checkpoint(&[], |_| Ok(Vec::new())).map(drop)),
+    ("diagonal_scan with a decay of other steps", |o| scan(o, &[2, 4, 3], &[2, 5, 3], &[2, 3], None)),
     ("diagonal_scan of two axes", |o| scan(o, &[3], &[2, 3], &[2, 3], None)),
     ("diagonal_scan of other states", |o| scan(o, &[4], &[2, 5, 3], &[2, 3], None)),
     ("diagonal_scan with another carry", |o| scan(o, &[3], &[2, 5, 3], &[1, 3], None)),

@@ -14,7 +14,7 @@ use crate::movement::{Rows, copy_rows, strided};
 use crate::parallel::Threads;
 use crate::scan::Recurrence;
 use crate::storage::{Allocator, f32s, f32s_mut, i8s, storage, u32s, zeros};
-use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, simd, softmax};
+use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, selection, simd, softmax};
 
 /// The CPU's kernels: threads, and memory that is used again.
 #[derive(Debug)]
@@ -332,6 +332,17 @@ impl Kernels for Cpu {
         Ok(LayerNorm { y: self.array(y, &x.shape), mean: self.array(mean, &count), rstd: self.array(rstd, &count) })
     }
 
+    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let mut y = self.take("dropout", &x.shape)?;
+        selection::dropout(&self.threads, f32s("dropout", x)?, p, key, &mut y);
+        Ok(self.array(y, &x.shape))
+    }
+
+    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
+        self.by_rows("top_k_mask", x, |threads, x, d, y| selection::top_k_mask(threads, x, k, d, y))
+    }
+
     fn layer_norm_backward(
         &self,
         x: &Array,
@@ -491,8 +502,17 @@ impl Kernels for Cpu {
         let grad_re = grad.0.map(|x| f32s(name, x)).transpose()?;
         let grad_im = grad.1.map(|x| f32s(name, x)).transpose()?;
         let states = (f32s(name, states.0)?, f32s(name, states.1)?);
-        let out = scan::Gradients { input: (&mut re, &mut im), sums: sums.each_mut().map(Vec::as_mut_slice) };
-        scan::backward(&self.threads, recurrence(&args)?, args.segment, states, (grad_re, grad_im), out);
+        let recurrence = recurrence(&args)?;
+        let mut over_time = match recurrence.over_time {
+            true => Some((self.take(name, decay)?, self.take(name, decay)?)),
+            false => None,
+        };
+        let out = scan::Gradients {
+            input: (&mut re, &mut im),
+            decay: over_time.as_mut().map(|(re, im)| (re.as_mut_slice(), im.as_mut_slice())),
+            sums: sums.each_mut().map(Vec::as_mut_slice),
+        };
+        scan::backward(&self.threads, recurrence, args.segment, states, (grad_re, grad_im), out);
         let [decay_re, decay_im, carry_re, carry_im] = sums;
         let over = |parts: &[f32]| {
             let mut total = vec![0.0; decay.numel()];
@@ -500,7 +520,10 @@ impl Kernels for Cpu {
             self.array(total, decay)
         };
         Ok(ScanGradient {
-            decay: (over(&decay_re), over(&decay_im)),
+            decay: match over_time {
+                Some((re, im)) => (self.array(re, decay), self.array(im, decay)),
+                None => (over(&decay_re), over(&decay_im)),
+            },
             input: (self.array(re, shape), self.array(im, shape)),
             carry: (self.array(carry_re, carry), self.array(carry_im, carry)),
         })
@@ -558,6 +581,7 @@ fn recurrence<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
     Ok(Recurrence {
         extent: scan::Extent { b, t, k },
         decay: (f32s(name, args.decay_re)?, f32s(name, args.decay_im)?),
+        over_time: args.decay_re.shape.rank() > 1,
         carry: (f32s(name, args.carry_re)?, f32s(name, args.carry_im)?),
     })
 }

@@ -44,6 +44,7 @@ mod norm;
 mod reduce;
 mod rows;
 mod scan;
+mod selection;
 mod softmax;
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
-//! The diagonal recurrence c_t = a c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
-//! the states, sequences shared between threads.
+//! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
+//! the states, tiles of states shared between threads.
 //!
-//! A step reads the states of the last one from where it wrote them, in the first cache. The states are cut into tiles
-//! of [`TILE`], so that few long sequences still occupy all threads.
+//! A tile's states, its factors and its sums stay in registers from the first step to the last, so that memory sees each
+//! input and each result once. A step's new state waits for the last one's, two fused multiply-adds long; tiles are wide
+//! enough that several vectors take turns.
 
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
 
-/// States that one thread advances together.
-const TILE: usize = 128;
+/// States that a tile of [`forward`] has: four vectors of the widest instruction set.
+const FORWARD: usize = 64;
+/// States that a tile of [`backward`] has, which keeps six numbers a state.
+const BACKWARD: usize = 32;
 
 /// The extents of a scan: B sequences of T steps of K states.
 #[derive(Debug, Clone, Copy)]
@@ -21,23 +24,27 @@ pub(crate) struct Extent {
 /// The real and the imaginary part of something.
 pub(crate) type Complex<'a> = (&'a [f32], &'a [f32]);
 
-/// An operand [B, T, K], or one row of K zeros in the place of one that is absent.
+/// Results that threads write different parts of.
+type Outputs<'a> = (Disjoint<'a, f32>, Disjoint<'a, f32>);
+
+/// An operand of which each step of each sequence reads a row of K: of its own, or one row for all.
 #[derive(Debug, Clone, Copy)]
 struct Steps<'a> {
     elements: &'a [f32],
-    absent: bool,
+    /// The distance between rows: K, or 0.
+    stride: usize,
 }
 
 impl<'a> Steps<'a> {
-    fn new(elements: Option<&'a [f32]>, zeros: &'a [f32]) -> Steps<'a> {
-        Steps { elements: elements.unwrap_or(zeros), absent: elements.is_none() }
+    /// [B, T, K], or zeros where there is none.
+    fn or_zeros(elements: Option<&'a [f32]>, zeros: &'a [f32], extent: Extent) -> Steps<'a> {
+        elements.map_or(Steps { elements: zeros, stride: 0 }, |elements| Steps { elements, stride: extent.k })
     }
 
-    /// The states `from..from + n` of row `row` (b T + t).
+    /// The states of `tile` in row `row` (b T + t).
     #[inline(always)]
-    fn at(&self, row: usize, k: usize, from: usize, n: usize) -> &'a [f32] {
-        let row = if self.absent { 0 } else { row };
-        &self.elements[row * k + from..][..n]
+    fn at<const L: usize>(&self, row: usize, tile: Tile) -> [f32; L] {
+        load(&self.elements[row * self.stride + tile.from..][..tile.n])
     }
 }
 
@@ -50,108 +57,191 @@ struct Tile {
 }
 
 impl Extent {
-    fn tiles(&self) -> usize {
-        self.b * self.k.div_ceil(TILE)
+    fn tiles(&self, width: usize) -> usize {
+        self.b * self.k.div_ceil(width)
     }
 
-    fn tile(&self, index: usize) -> Tile {
-        let across = self.k.div_ceil(TILE);
-        let from = index % across * TILE;
-        Tile { b: index / across, from, n: TILE.min(self.k - from) }
+    fn tile(&self, index: usize, width: usize) -> Tile {
+        let across = self.k.div_ceil(width);
+        let from = index % across * width;
+        Tile { b: index / across, from, n: width.min(self.k - from) }
     }
+
+    fn rows(&self) -> usize {
+        self.b * self.t
+    }
+}
+
+/// Up to L elements, and zeros for the rest.
+#[inline(always)]
+fn load<const L: usize>(x: &[f32]) -> [f32; L] {
+    match x.try_into() {
+        Ok(whole) => whole,
+        Err(_) => {
+            let mut part = [0.0; L];
+            part[..x.len()].copy_from_slice(x);
+            part
+        }
+    }
+}
+
+/// As many of the elements as there is room for.
+#[inline(always)]
+fn store<const L: usize>(x: [f32; L], y: &mut [f32]) {
+    match <&mut [f32; L]>::try_from(&mut *y) {
+        Ok(whole) => *whole = x,
+        Err(_) => y.copy_from_slice(&x[..y.len()]),
+    }
+}
+
+#[inline(always)]
+fn lanes<const L: usize>(f: impl Fn(usize) -> f32) -> [f32; L] {
+    let mut y = [0.0; L];
+    for (i, y) in y.iter_mut().enumerate() {
+        *y = f(i);
+    }
+    y
 }
 
 simd! {
-    /// All steps of one tile.
+    /// All steps of one tile of at most [`FORWARD`] states.
     fn forward_tile(
-        extent: Extent, tile: Tile, a: Complex<'_>, input: (Steps<'_>, Steps<'_>), carry: Complex<'_>,
-        states: &(Disjoint<'_, f32>, Disjoint<'_, f32>),
+        extent: Extent, tile: Tile, a: (Steps<'_>, Steps<'_>), input: (Steps<'_>, Option<Steps<'_>>),
+        carry: Complex<'_>, states: &Outputs<'_>,
     ) {
-        let (Extent { t: steps, k, .. }, Tile { b, from, n }) = (extent, tile);
-        let a = (&a.0[from..from + n], &a.1[from..from + n]);
-        let mut last = (&carry.0[b * k + from..][..n], &carry.1[b * k + from..][..n]);
-        for row in b * steps..(b + 1) * steps {
-            let (x, y) = (input.0.at(row, k, from, n), input.1.at(row, k, from, n));
-            let place = row * k + from;
-            // SAFETY: each tile is advanced by one thread, and each step of it is taken once.
-            let now = unsafe { (states.0.part(place..place + n), states.1.part(place..place + n)) };
-            advance(a, last, (x, y), (&mut *now.0, &mut *now.1));
-            last = (&*now.0, &*now.1);
+        match tile.n {
+            0..=16 => forward_lanes::<16>(extent, tile, a, input, carry, states),
+            17..=32 => forward_lanes::<32>(extent, tile, a, input, carry, states),
+            _ => forward_lanes::<FORWARD>(extent, tile, a, input, carry, states),
         }
     }
 
-    /// All steps of one tile, the last first. What flows into the state before is kept in `flow`, [K] of the tile,
-    /// which is zero at first and the gradient of the carry in the end.
+    /// All steps of one tile of at most [`BACKWARD`] states, the last first. `sums` get the gradients of the decay (where
+    /// it is one for all steps) and of the carry.
     fn backward_tile(
-        extent: Extent, tile: Tile, segment: usize, a: Complex<'_>, carry: Complex<'_>, states: Complex<'_>,
-        grad: (Steps<'_>, Steps<'_>), input: &(Disjoint<'_, f32>, Disjoint<'_, f32>), sums: [&mut [f32]; 4],
+        extent: Extent, tile: Tile, segment: usize, a: (Steps<'_>, Steps<'_>), before: (Complex<'_>, Complex<'_>),
+        grad: (Steps<'_>, Steps<'_>), input: &Outputs<'_>, over_time: Option<&Outputs<'_>>, sums: [&mut [f32]; 4],
     ) {
-        let (Extent { t: steps, k, .. }, Tile { b, from, n }) = (extent, tile);
-        let a = (&a.0[from..from + n], &a.1[from..from + n]);
-        let [decay_re, decay_im, flow_re, flow_im] = sums;
-        for step in (0..steps).rev() {
-            if (step + 1) % segment == 0 && step + 1 < steps {
-                flow_re.fill(0.0);
-                flow_im.fill(0.0);
-            }
-            let row = b * steps + step;
-            let u = (grad.0.at(row, k, from, n), grad.1.at(row, k, from, n));
-            let before = match step {
-                0 => (&carry.0[b * k + from..][..n], &carry.1[b * k + from..][..n]),
-                _ => (&states.0[(row - 1) * k + from..][..n], &states.1[(row - 1) * k + from..][..n]),
-            };
-            let place = row * k + from;
-            // SAFETY: each tile is taken by one thread, and each step of it once.
-            let g = unsafe { (input.0.part(place..place + n), input.1.part(place..place + n)) };
-            retreat(a, u, before, g, (&mut *decay_re, &mut *decay_im), (&mut *flow_re, &mut *flow_im));
+        match tile.n {
+            0..=16 => backward_lanes::<16>(extent, tile, segment, a, before, grad, input, over_time, sums),
+            _ => backward_lanes::<BACKWARD>(extent, tile, segment, a, before, grad, input, over_time, sums),
         }
     }
 }
 
-/// now = a last + input
 #[inline(always)]
-fn advance(a: Complex<'_>, last: Complex<'_>, input: Complex<'_>, now: (&mut [f32], &mut [f32])) {
-    let n = now.0.len();
-    let (ar, ai, lr, li) = (&a.0[..n], &a.1[..n], &last.0[..n], &last.1[..n]);
-    let (xr, xi, re, im) = (&input.0[..n], &input.1[..n], now.0, &mut now.1[..n]);
-    for i in 0..n {
-        re[i] = ar[i].mul_add(lr[i], (-ai[i]).mul_add(li[i], xr[i]));
-        im[i] = ar[i].mul_add(li[i], ai[i].mul_add(lr[i], xi[i]));
+fn forward_lanes<const L: usize>(
+    extent: Extent,
+    tile: Tile,
+    a: (Steps<'_>, Steps<'_>),
+    input: (Steps<'_>, Option<Steps<'_>>),
+    carry: Complex<'_>,
+    states: &Outputs<'_>,
+) {
+    let (Extent { t: steps, k, .. }, Tile { b, from, n }) = (extent, tile);
+    let first = b * k + from;
+    let mut re: [f32; L] = load(&carry.0[first..][..n]);
+    let mut im: [f32; L] = load(&carry.1[first..][..n]);
+    let fixed = a.0.stride == 0;
+    let (mut ar, mut ai): ([f32; L], [f32; L]) = (a.0.at(0, tile), a.1.at(0, tile));
+    for row in b * steps..(b + 1) * steps {
+        if !fixed {
+            (ar, ai) = (a.0.at(row, tile), a.1.at(row, tile));
+        }
+        let x: [f32; L] = input.0.at(row, tile);
+        let y: [f32; L] = match input.1 {
+            Some(input) => input.at(row, tile),
+            None => [0.0; L],
+        };
+        let next: [f32; L] = lanes(|i| ar[i].mul_add(re[i], (-ai[i]).mul_add(im[i], x[i])));
+        im = lanes(|i| ar[i].mul_add(im[i], ai[i].mul_add(re[i], y[i])));
+        re = next;
+        let place = row * k + from;
+        // SAFETY: each tile is advanced by one thread, and each step of it is taken once.
+        let now = unsafe { (states.0.part(place..place + n), states.1.part(place..place + n)) };
+        store(re, now.0);
+        store(im, now.1);
     }
 }
 
-/// g = u + flow;  decay += g conj(before);  flow = conj(a) g
 #[inline(always)]
-fn retreat(
-    a: Complex<'_>,
-    u: Complex<'_>,
-    before: Complex<'_>,
-    g: (&mut [f32], &mut [f32]),
-    decay: (&mut [f32], &mut [f32]),
-    flow: (&mut [f32], &mut [f32]),
+#[allow(clippy::too_many_arguments)]
+fn backward_lanes<const L: usize>(
+    extent: Extent,
+    tile: Tile,
+    segment: usize,
+    a: (Steps<'_>, Steps<'_>),
+    (carry, states): (Complex<'_>, Complex<'_>),
+    grad: (Steps<'_>, Steps<'_>),
+    input: &Outputs<'_>,
+    over_time: Option<&Outputs<'_>>,
+    sums: [&mut [f32]; 4],
 ) {
-    let n = g.0.len();
-    let (ar, ai, ur, ui) = (&a.0[..n], &a.1[..n], &u.0[..n], &u.1[..n]);
-    let (br, bi, gr, gi) = (&before.0[..n], &before.1[..n], g.0, &mut g.1[..n]);
-    let (dr, di, fr, fi) = (&mut decay.0[..n], &mut decay.1[..n], &mut flow.0[..n], &mut flow.1[..n]);
-    for i in 0..n {
-        let (re, im) = (ur[i] + fr[i], ui[i] + fi[i]);
-        (gr[i], gi[i]) = (re, im);
-        dr[i] = re.mul_add(br[i], im.mul_add(bi[i], dr[i]));
-        di[i] = im.mul_add(br[i], (-re).mul_add(bi[i], di[i]));
-        fr[i] = ar[i].mul_add(re, ai[i] * im);
-        fi[i] = ar[i].mul_add(im, -(ai[i] * re));
+    let (Extent { t: steps, k, .. }, Tile { b, from, n }) = (extent, tile);
+    let (mut ar, mut ai): ([f32; L], [f32; L]) = (a.0.at(0, tile), a.1.at(0, tile));
+    // What flows from step t + 1 into the state of step t; and the sum that becomes the gradient of the decay.
+    let (mut fr, mut fi) = ([0.0f32; L], [0.0f32; L]);
+    let (mut dr, mut di) = ([0.0f32; L], [0.0f32; L]);
+    // Steps since the last cut, counted down: a division at each step would cost more than its arithmetic.
+    let mut until_cut = steps % segment;
+    for step in (0..steps).rev() {
+        if until_cut == 0 {
+            (fr, fi) = ([0.0; L], [0.0; L]);
+            until_cut = segment;
+        }
+        until_cut -= 1;
+        let row = b * steps + step;
+        let place = row * k + from;
+        let (ur, ui): ([f32; L], [f32; L]) = (grad.0.at(row, tile), grad.1.at(row, tile));
+        let (br, bi): ([f32; L], [f32; L]) = match step {
+            0 => (load(&carry.0[b * k + from..][..n]), load(&carry.1[b * k + from..][..n])),
+            _ => (load(&states.0[place - k..][..n]), load(&states.1[place - k..][..n])),
+        };
+        let gr: [f32; L] = lanes(|i| ur[i] + fr[i]);
+        let gi: [f32; L] = lanes(|i| ui[i] + fi[i]);
+        if let Some(decay) = over_time {
+            (ar, ai) = (a.0.at(row, tile), a.1.at(row, tile));
+            let (re, im): ([f32; L], [f32; L]) =
+                (lanes(|i| gr[i].mul_add(br[i], gi[i] * bi[i])), lanes(|i| gi[i].mul_add(br[i], -(gr[i] * bi[i]))));
+            // SAFETY: each tile is taken by one thread, and each step of it once.
+            let now = unsafe { (decay.0.part(place..place + n), decay.1.part(place..place + n)) };
+            store(re, now.0);
+            store(im, now.1);
+        } else {
+            dr = lanes(|i| gr[i].mul_add(br[i], gi[i].mul_add(bi[i], dr[i])));
+            di = lanes(|i| gi[i].mul_add(br[i], (-gr[i]).mul_add(bi[i], di[i])));
+        }
+        fr = lanes(|i| ar[i].mul_add(gr[i], ai[i] * gi[i]));
+        fi = lanes(|i| ar[i].mul_add(gi[i], -(ai[i] * gr[i])));
+        // SAFETY: as above.
+        let now = unsafe { (input.0.part(place..place + n), input.1.part(place..place + n)) };
+        store(gr, now.0);
+        store(gi, now.1);
     }
+    let [decay_re, decay_im, carry_re, carry_im] = sums;
+    store(dr, decay_re);
+    store(di, decay_im);
+    store(fr, carry_re);
+    store(fi, carry_im);
 }
 
 /// The arguments that both directions share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recurrence<'a> {
     pub(crate) extent: Extent,
-    /// \[K\]
+    /// `[K]`, or [B, T, K] where it changes over time.
     pub(crate) decay: Complex<'a>,
+    /// Whether it does.
+    pub(crate) over_time: bool,
     /// [B, K]
     pub(crate) carry: Complex<'a>,
+}
+
+impl<'a> Recurrence<'a> {
+    fn steps(&self) -> (Steps<'a>, Steps<'a>) {
+        let stride = if self.over_time { self.extent.k } else { 0 };
+        (Steps { elements: self.decay.0, stride }, Steps { elements: self.decay.1, stride })
+    }
 }
 
 /// All states, [B, T, K] each.
@@ -161,14 +251,17 @@ pub(crate) fn forward(
     input: (&[f32], Option<&[f32]>),
     states: (&mut [f32], &mut [f32]),
 ) {
-    let Recurrence { extent, decay, carry } = scan;
-    let zeros = vec![0.0; extent.k];
-    let input = (Steps::new(Some(input.0), &zeros), Steps::new(input.1, &zeros));
+    let Recurrence { extent, carry, .. } = scan;
+    if extent.rows() * extent.k == 0 {
+        return;
+    }
+    let steps = |elements| Steps { elements, stride: extent.k };
+    let (decay, input) = (scan.steps(), (steps(input.0), input.1.map(steps)));
     let states = (Disjoint::new(states.0), Disjoint::new(states.1));
-    let cost = 0.25 * (extent.t * extent.k.min(TILE)) as f64;
-    threads.split(extent.tiles(), 1, cost, |range| {
+    let cost = 0.1 * (extent.t * extent.k.min(FORWARD)) as f64;
+    threads.split(extent.tiles(FORWARD), 1, cost, |range| {
         for tile in range {
-            forward_tile(extent, extent.tile(tile), decay, input, carry, &states);
+            forward_tile(extent, extent.tile(tile, FORWARD), decay, input, carry, &states);
         }
     });
 }
@@ -178,7 +271,10 @@ pub(crate) fn forward(
 pub(crate) struct Gradients<'a> {
     /// dL/dbeta, [B, T, K] each.
     pub(crate) input: (&'a mut [f32], &'a mut [f32]),
-    /// dL/da and dL/dcarry of each sequence: four parts [B, K], all zero at first.
+    /// dL/da of each step, [B, T, K] each, where the decay changes over time.
+    pub(crate) decay: Option<(&'a mut [f32], &'a mut [f32])>,
+    /// dL/da and dL/dcarry of each sequence: four parts [B, K], all zero at first. The first two stay so where the decay
+    /// changes over time.
     pub(crate) sums: [&'a mut [f32]; 4],
 }
 
@@ -191,20 +287,25 @@ pub(crate) fn backward(
     grad: (Option<&[f32]>, Option<&[f32]>),
     out: Gradients<'_>,
 ) {
-    let Recurrence { extent, decay, carry } = scan;
+    let Recurrence { extent, carry, .. } = scan;
+    if extent.rows() * extent.k == 0 {
+        return;
+    }
     let zeros = vec![0.0; extent.k];
-    let grad = (Steps::new(grad.0, &zeros), Steps::new(grad.1, &zeros));
+    let decay = scan.steps();
+    let grad = (Steps::or_zeros(grad.0, &zeros, extent), Steps::or_zeros(grad.1, &zeros, extent));
     let input = (Disjoint::new(out.input.0), Disjoint::new(out.input.1));
+    let over_time = out.decay.map(|(re, im)| (Disjoint::new(re), Disjoint::new(im)));
     let sums = out.sums.map(Disjoint::new);
     // A segment that the sequence does not reach the end of cuts nothing.
     let segment = segment.unwrap_or(usize::MAX).max(1);
-    let cost = 0.5 * (extent.t * extent.k.min(TILE)) as f64;
-    threads.split(extent.tiles(), 1, cost, |range| {
-        for tile in range.map(|i| extent.tile(i)) {
+    let cost = 0.25 * (extent.t * extent.k.min(BACKWARD)) as f64;
+    threads.split(extent.tiles(BACKWARD), 1, cost, |range| {
+        for tile in range.map(|i| extent.tile(i, BACKWARD)) {
             let place = tile.b * extent.k + tile.from;
             // SAFETY: each tile is taken by one thread, and tiles do not overlap.
             let sums = sums.each_ref().map(|s| unsafe { s.part(place..place + tile.n) });
-            backward_tile(extent, tile, segment, decay, carry, states, grad, &input, sums);
+            backward_tile(extent, tile, segment, decay, (carry, states), grad, &input, over_time.as_ref(), sums);
         }
     });
 }

@@ -1,4 +1,4 @@
-//! The diagonal recurrence c_t = a c_{t-1} + beta_t and its adjoint, one lane (sequence and state) at a time.
+//! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its adjoint, one lane (sequence and state) at a time.
 
 use assay_tensor::{Array, Result, Scan, ScanGradient};
 
@@ -9,15 +9,23 @@ struct Extents {
     batch: usize,
     steps: usize,
     lanes: usize,
+    /// Whether the decay is [B, T, K].
+    over_time: bool,
 }
 
 impl Extents {
-    fn of(input: &Array) -> Extents {
-        Extents { batch: input.dims()[0], steps: input.dims()[1], lanes: input.dims()[2] }
+    fn of(scan: &Scan<'_, Array>) -> Extents {
+        let dims = scan.input_re.dims();
+        Extents { batch: dims[0], steps: dims[1], lanes: dims[2], over_time: scan.decay_re.shape.rank() > 1 }
     }
 
     fn at(&self, b: usize, t: usize, k: usize) -> usize {
         (b * self.steps + t) * self.lanes + k
+    }
+
+    /// The place of a decay.
+    fn decay(&self, b: usize, t: usize, k: usize) -> usize {
+        if self.over_time { self.at(b, t, k) } else { k }
     }
 }
 
@@ -27,7 +35,7 @@ fn or_zeros(x: Option<&Array>, count: usize) -> Result<Vec<f64>> {
 }
 
 pub(crate) fn scan(scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-    let e = Extents::of(scan.input_re);
+    let e = Extents::of(&scan);
     let (a_re, a_im) = (values(scan.decay_re)?, values(scan.decay_im)?);
     let (carry_re, carry_im) = (values(scan.carry_re)?, values(scan.carry_im)?);
     let mut re = values(scan.input_re)?;
@@ -36,8 +44,8 @@ pub(crate) fn scan(scan: Scan<'_, Array>) -> Result<(Array, Array)> {
         for k in 0..e.lanes {
             let (mut c_re, mut c_im) = (carry_re[b * e.lanes + k], carry_im[b * e.lanes + k]);
             for t in 0..e.steps {
-                let i = e.at(b, t, k);
-                (c_re, c_im) = (a_re[k] * c_re - a_im[k] * c_im + re[i], a_re[k] * c_im + a_im[k] * c_re + im[i]);
+                let (i, a) = (e.at(b, t, k), e.decay(b, t, k));
+                (c_re, c_im) = (a_re[a] * c_re - a_im[a] * c_im + re[i], a_re[a] * c_im + a_im[a] * c_re + im[i]);
                 (re[i], im[i]) = (c_re, c_im);
             }
         }
@@ -51,13 +59,13 @@ pub(crate) fn scan_backward(
     states: (&Array, &Array),
     grad: (Option<&Array>, Option<&Array>),
 ) -> Result<ScanGradient> {
-    let e = Extents::of(scan.input_re);
+    let e = Extents::of(&scan);
     let count = scan.input_re.numel();
     let (a_re, a_im) = (values(scan.decay_re)?, values(scan.decay_im)?);
     let (mut carry_re, mut carry_im) = (values(scan.carry_re)?, values(scan.carry_im)?);
     let (c_re, c_im) = (values(states.0)?, values(states.1)?);
     let (mut g_re, mut g_im) = (or_zeros(grad.0, count)?, or_zeros(grad.1, count)?);
-    let (mut da_re, mut da_im) = (vec![0.0; e.lanes], vec![0.0; e.lanes]);
+    let (mut da_re, mut da_im) = (vec![0.0; a_re.len()], vec![0.0; a_re.len()]);
     for b in 0..e.batch {
         for k in 0..e.lanes {
             let lane = b * e.lanes + k;
@@ -67,17 +75,17 @@ pub(crate) fn scan_backward(
                 if scan.segment.is_some_and(|c| (t + 1) % c == 0) {
                     (flow_re, flow_im) = (0.0, 0.0);
                 }
-                let i = e.at(b, t, k);
+                let (i, a) = (e.at(b, t, k), e.decay(b, t, k));
                 g_re[i] += flow_re;
                 g_im[i] += flow_im;
                 let (p_re, p_im) = match t {
                     0 => (carry_re[lane], carry_im[lane]),
                     _ => (c_re[e.at(b, t - 1, k)], c_im[e.at(b, t - 1, k)]),
                 };
-                da_re[k] += g_re[i] * p_re + g_im[i] * p_im;
-                da_im[k] += g_im[i] * p_re - g_re[i] * p_im;
-                flow_re = a_re[k] * g_re[i] + a_im[k] * g_im[i];
-                flow_im = a_re[k] * g_im[i] - a_im[k] * g_re[i];
+                da_re[a] += g_re[i] * p_re + g_im[i] * p_im;
+                da_im[a] += g_im[i] * p_re - g_re[i] * p_im;
+                flow_re = a_re[a] * g_re[i] + a_im[a] * g_im[i];
+                flow_im = a_re[a] * g_im[i] - a_im[a] * g_re[i];
             }
             // The carry has been read; its place takes its gradient.
             (carry_re[lane], carry_im[lane]) = (flow_re, flow_im);

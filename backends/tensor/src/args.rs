@@ -194,9 +194,9 @@ pub struct AttentionOptions {
 /// `T` is [`crate::Tensor`] for callers and [`crate::Array`] for kernels.
 #[derive(Debug)]
 pub struct Scan<'a, T> {
-    /// Re a, \[K\].
+    /// Re a, \[K\]; or [B, T, K] where it changes over time: c_t = a_t c_{t-1} + beta_t.
     pub decay_re: &'a T,
-    /// Im a, \[K\].
+    /// Im a, in the shape of Re a.
     pub decay_im: &'a T,
     /// Re beta, \[B, T, K\].
     pub input_re: &'a T,

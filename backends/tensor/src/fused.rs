@@ -118,6 +118,34 @@ impl Tensor {
         Ok(Tensor::recorded(out.clone(), &[self, k, v], op))
     }
 
+    /// Keeps each element with probability 1 - `p` and divides it by that, and makes the others zero (Srivastava et al.,
+    /// 2014). Which are kept is a function of `key` and an element's index, see [`crate::dropout_keeps`]: the same on every
+    /// device, at any number of threads, and when the mask is made again for the gradient. Errors unless 0 <= p < 1.
+    pub fn dropout(&self, p: f64, key: u64) -> Result<Tensor> {
+        let name = "dropout";
+        check::float(name, &[self])?;
+        if !(0.0..1.0).contains(&p) {
+            return Err(TensorError::new(name, format!("a probability of {p} is not in [0, 1)")).shapes([self.shape()]));
+        }
+        if p == 0.0 {
+            return Ok(self.clone());
+        }
+        let y = self.kernels().dropout(self.array(), p, key)?;
+        Ok(Tensor::recorded(y, &[self], || Op::Dropout { p, key }))
+    }
+
+    /// 1 at the `k` largest elements of each row (of the last axis), 0 elsewhere; ties go to the lower index, and NaN
+    /// counts as the least. A constant: no gradient flows. Errors unless 1 <= k <= the extent of the row.
+    pub fn top_k_mask(&self, k: usize) -> Result<Tensor> {
+        let name = "top_k_mask";
+        self.check_rows(name)?;
+        if k == 0 || k > self.shape().last() {
+            let problem = format!("cannot take the {k} largest of {}", self.shape().last());
+            return Err(TensorError::new(name, problem).shapes([self.shape()]));
+        }
+        Ok(Tensor::untracked(self.device(), self.kernels().top_k_mask(self.array(), k)?))
+    }
+
     /// Floats with something in each row.
     fn check_rows(&self, operation: &'static str) -> Result<()> {
         check::float(operation, &[self])?;
@@ -146,8 +174,10 @@ pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
     inputs.extend(input_im);
     check::float(name, &inputs)?;
     let [b, _, k] = check::rank(name, "input", input_re, "[B, T, K]")?;
-    check::shape(name, "real decay", decay_re, &Shape::from(k))?;
-    check::shape(name, "imaginary decay", decay_im, &Shape::from(k))?;
+    let fixed = Shape::from(k);
+    let decay = if decay_re.rank() == 1 { &fixed } else { input_re.shape() };
+    check::shape(name, "real decay", decay_re, decay)?;
+    check::shape(name, "imaginary decay", decay_im, decay)?;
     check::shape(name, "real carry", carry_re, &Shape::from([b, k]))?;
     check::shape(name, "imaginary carry", carry_im, &Shape::from([b, k]))?;
     if let Some(im) = input_im {

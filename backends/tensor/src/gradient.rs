@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::kernels::Kernels;
 use crate::math::Math;
 use crate::op::Op;
+use crate::shape::Shape;
 use crate::tape::{Input, Node};
 
 /// One gradient for each input.
@@ -17,10 +18,13 @@ type Rules = Result<Vec<Option<Array>>>;
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
-/// The gradients of the inputs of `node`, given those of its values. Only the scan has several values.
+/// The gradients of the inputs of `node`, given those of its values. The scan and the split have several values.
 pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>) -> Rules {
     if let Op::Scan { inputs, states, segment } = &node.op {
         return scan(k, inputs, (&states.0, &states.1), *segment, &grads);
+    }
+    if let Op::Split { axis, shapes } = &node.op {
+        return joined(k, *axis, shapes, &node.inputs[0], grads);
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
@@ -40,8 +44,9 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
     };
     let like = |x: Array| -> Rules { Ok(vec![Some(x)]) };
     match op {
-        // A leaf has no inputs, and the scan has two values and its own rule below.
-        Op::Leaf | Op::Scan { .. } => Ok(vec![None; inputs.len()]),
+        // A leaf has no inputs; the scan and the split have several values and their own rules below; the walk itself
+        // runs a checkpoint again.
+        Op::Leaf | Op::Scan { .. } | Op::Split { .. } | Op::Checkpoint { .. } => Ok(vec![None; inputs.len()]),
         Op::Unary { op, saved } => like(k.unary_backward(*op, saved, g)?),
         Op::Affine { op: Unary::Scale(c) } => like(m.scale(g, *c)?),
         Op::Affine { op: Unary::Neg } => like(m.neg(g)?),
@@ -92,6 +97,8 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         Op::Concat { axis } => apart(k, g, inputs, *axis),
         Op::Rows { ids } => like(k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?),
         Op::Cast => like(k.cast(g, inputs[0].dtype)?),
+        // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
+        Op::Dropout { p, key } => like(k.dropout(g, *p, *key)?),
 
         // y = softmax(x):  dx = y (g - sum g y)
         Op::Softmax { y } => like(k.softmax_backward(y, g)?),
@@ -137,6 +144,16 @@ fn apart(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -> Rules {
         input.is_tracked().then(|| k.slice(g, axis, start - length, length)).transpose()
     };
     inputs.iter().map(part).collect()
+}
+
+/// The rule of a split: the pieces' gradients one after the other, zeros where a piece got none.
+fn joined(k: &dyn Kernels, axis: usize, shapes: &[Shape], input: &Input, grads: Vec<Option<Array>>) -> Rules {
+    let piece = |(i, shape): (usize, &Shape)| match grads.get(i).and_then(Option::as_ref) {
+        Some(gradient) => Ok(gradient.clone()),
+        None => k.full(shape, input.dtype, 0.0),
+    };
+    let pieces = shapes.iter().enumerate().map(piece).collect::<Result<Vec<_>>>()?;
+    Ok(vec![Some(k.concat(&pieces.iter().collect::<Vec<_>>(), axis)?)])
 }
 
 /// The rule of maximum and minimum: `b` takes the gradient where `second` is 1, `a` where it is 0.

@@ -147,6 +147,15 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
         gradient::unary(self, op, saved, grad)
     }
+    /// Each element kept with probability 1 - p, by [`crate::dropout_keeps`] of the key and its index, and divided by
+    /// that; the others zero. 0 < p < 1.
+    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
+        composed::dropout(self, x, p, key)
+    }
+    /// 1 at the k largest elements of each row, 0 elsewhere; ties to the lower index, NaN least.
+    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
+        composed::top_k_mask(self, x, k)
+    }
     /// softmax over the last axis.
     fn softmax(&self, x: &Array) -> Result<Array> {
         composed::softmax(self, x)

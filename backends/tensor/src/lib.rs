@@ -23,6 +23,7 @@
 mod args;
 mod array;
 mod check;
+mod checkpoint;
 mod composed;
 mod device;
 mod dtype;
@@ -39,7 +40,8 @@ mod tensor;
 
 pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary};
 pub use array::{Array, Buffer};
-pub use composed::LEAST_PEAK;
+pub use checkpoint::checkpoint;
+pub use composed::{LEAST_PEAK, dropout_keeps};
 pub use device::Device;
 pub use dtype::{DType, HostData};
 pub use error::{Result, TensorError};

@@ -2,6 +2,8 @@
 
 use crate::args::{AttentionOptions, Unary};
 use crate::array::Array;
+use crate::checkpoint::Recompute;
+use crate::shape::Shape;
 
 /// Declares the operations once: the enum, the name of each, and the list of all names.
 macro_rules! operations {
@@ -52,9 +54,12 @@ operations! {
     Broadcast = "broadcast",
     Permute { axes: Vec<usize> } = "permute",
     Slice { axis: usize, start: usize } = "slice",
+    /// Several values: pieces of these shapes, one after the other along the axis.
+    Split { axis: usize, shapes: Vec<Shape> } = "split",
     Concat { axis: usize } = "concat",
     Rows { ids: Array } = "rows",
     Cast = "cast",
+    Dropout { p: f64, key: u64 } = "dropout",
     Softmax { y: Array } = "softmax",
     LogSoftmax { y: Array } = "log_softmax",
     Linear { x: Array, weight: Array } = "linear",
@@ -63,4 +68,6 @@ operations! {
     Attention { q: Array, k: Array, v: Array, out: Array, lse: Array, options: AttentionOptions } = "attention",
     /// `inputs` are decay re and im, carry re and im, input re, and input im where it is complex.
     Scan { inputs: Vec<Array>, states: (Array, Array), segment: Option<usize> } = "diagonal_scan",
+    /// Several values, whose history is made again when their gradients are wanted.
+    Checkpoint { again: Recompute } = "checkpoint",
 }

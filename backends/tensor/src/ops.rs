@@ -241,6 +241,25 @@ impl Tensor {
         Ok(Tensor::recorded(y, &[self], || Op::Slice { axis, start }))
     }
 
+    /// Pieces of these lengths, one after the other along `axis`. Errors unless the lengths add up to its extent. The
+    /// pieces' gradients are joined at once: a loop over time costs as much as one pass over the whole.
+    pub fn split(&self, axis: usize, lengths: &[usize]) -> Result<Vec<Tensor>> {
+        check::axis("split", self, axis)?;
+        let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
+        if lengths.is_empty() || total != Some(self.dims()[axis]) {
+            let problem = format!("the lengths of {} pieces do not add up to the extent of axis {axis}", lengths.len());
+            return Err(TensorError::new("split", problem).shapes([self.shape()]));
+        }
+        let mut start = 0;
+        let piece = |&length: &usize| {
+            start += length;
+            self.kernels().slice(self.array(), axis, start - length, length)
+        };
+        let pieces = lengths.iter().map(piece).collect::<Result<Vec<_>>>()?;
+        let shapes = pieces.iter().map(|piece| piece.shape.clone()).collect();
+        Ok(Tensor::recorded_many(pieces, &[self], || Op::Split { axis, shapes }))
+    }
+
     /// The rows of this table [V, D] that `ids` (u32, any shape) name: shape ids.shape + \[D\]. An embedding.
     /// Errors on an id beyond V. Its gradient adds the rows of each id in the order in which they stand.
     pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Array;
+use crate::checkpoint;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
@@ -72,11 +73,16 @@ impl Drop for Node {
 
 /// A node for an operation on `inputs`, or none where no input is tracked.
 pub(crate) fn record(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Option<Arc<Node>> {
-    if !inputs.iter().any(|t| t.is_tracked()) {
+    if !inputs.iter().any(|t| t.is_tracked()) || checkpoint::paused() {
         return None;
     }
+    Some(always(inputs, op))
+}
+
+/// A node for an operation on `inputs`, whether any of them is tracked or not.
+pub(crate) fn always(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Arc<Node> {
     let input = |t: &&Tensor| Input { edge: t.edge().cloned(), shape: t.shape().clone(), dtype: t.dtype() };
-    Some(Node::new(op(), inputs.iter().map(input).collect()))
+    Node::new(op(), inputs.iter().map(input).collect())
 }
 
 /// The gradients of a scalar with respect to the variables that it depends on.
@@ -120,6 +126,16 @@ impl Gradients {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Adds to the gradient of the leaf of this number.
+    fn add(&mut self, device: &Device, id: u64, gradient: Array) -> Result<()> {
+        let sum = match self.0.remove(&id) {
+            Some(sum) => device.kernels().accumulate(sum.into_array(), &gradient)?,
+            None => gradient,
+        };
+        self.0.insert(id, Tensor::untracked(device, sum));
+        Ok(())
+    }
 }
 
 impl Tensor {
@@ -138,7 +154,7 @@ impl Tensor {
                 .hint("make the parameters leaves with variable() and do not detach() the loss"));
         };
         let one = self.device().kernels().full(self.shape(), self.dtype(), 1.0)?;
-        walk(self.device(), edge.clone(), one)
+        walk(self.device(), vec![(edge.clone(), one)])
     }
 }
 
@@ -162,29 +178,46 @@ impl Pending {
     }
 }
 
-/// Visits nodes in descending order of number: each after everything that uses it.
-fn walk(device: &Device, root: Edge, one: Array) -> Result<Gradients> {
-    let mut leaves = BTreeMap::new();
+/// Visits nodes in descending order of number: each after everything that uses it. `roots` are values and their
+/// gradients.
+pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>) -> Result<Gradients> {
+    let mut leaves = Gradients::default();
     let mut pending: BTreeMap<u64, Pending> = BTreeMap::new();
-    let root_pending = Pending { node: root.node.clone(), gradients: vec![None; root.output + 1] };
-    pending.entry(root.node.id).or_insert(root_pending).add(device, root.output, one)?;
+    for (root, gradient) in roots {
+        arrive(device, &mut pending, &root, gradient)?;
+    }
     while let Some((id, Pending { node, gradients })) = pending.pop_last() {
-        if matches!(node.op, Op::Leaf) {
-            if let Some(gradient) = gradients.into_iter().flatten().next() {
-                leaves.insert(id, Tensor::untracked(device, gradient));
+        let inputs = match &node.op {
+            Op::Leaf => {
+                if let Some(gradient) = gradients.into_iter().flatten().next() {
+                    leaves.add(device, id, gradient)?;
+                }
+                continue;
             }
-            continue;
-        }
-        let inputs = gradient::of_inputs(device.kernels(), &node, gradients)?;
+            Op::Checkpoint { again } => {
+                let (inputs, captured) = again.gradients(device, &node.inputs, gradients)?;
+                for (id, gradient) in captured.0 {
+                    leaves.add(device, id, gradient.into_array())?;
+                }
+                inputs
+            }
+            _ => gradient::of_inputs(device.kernels(), &node, gradients)?,
+        };
         for (input, gradient) in node.inputs.iter().zip(inputs) {
             if let (Some(edge), Some(gradient)) = (&input.edge, gradient) {
                 debug_assert_eq!(gradient.shape, input.shape, "gradient of {}", node.op.name());
-                pending
-                    .entry(edge.node.id)
-                    .or_insert_with(|| Pending { node: edge.node.clone(), gradients: Vec::new() })
-                    .add(device, edge.output, gradient)?;
+                arrive(device, &mut pending, edge, gradient)?;
             }
         }
     }
-    Ok(Gradients(leaves))
+    Ok(leaves)
+}
+
+/// Adds a gradient to what has arrived at a value so far.
+fn arrive(device: &Device, pending: &mut BTreeMap<u64, Pending>, edge: &Edge, gradient: Array) -> Result<()> {
+    pending.entry(edge.node.id).or_insert_with(|| Pending { node: edge.node.clone(), gradients: Vec::new() }).add(
+        device,
+        edge.output,
+        gradient,
+    )
 }

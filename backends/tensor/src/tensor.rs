@@ -1,13 +1,14 @@
 //! The tensor: a value on a device and, where gradients are wanted, its place on the tape.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::array::Array;
 use crate::device::Device;
 use crate::dtype::{DType, HostData};
 use crate::error::{Result, TensorError};
 use crate::shape::Shape;
-use crate::tape::{Edge, Op, record};
+use crate::tape::{Edge, Node, Op, record};
 
 /// A value: elements on a device, a shape, and a tape node if some input of its history is a
 /// [`variable`](Tensor::variable). Always contiguous and row-major. Cloning is cheap and shares the elements.
@@ -78,8 +79,11 @@ impl Tensor {
 
     /// Tensors around the several values of an operation.
     pub(crate) fn recorded_many(arrays: Vec<Array>, inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Vec<Tensor> {
-        let device = inputs[0].device.clone();
-        let node = record(inputs, op);
+        Tensor::outputs(&inputs[0].device, arrays, record(inputs, op))
+    }
+
+    /// Tensors around the values of a node, or constants where there is none.
+    pub(crate) fn outputs(device: &Device, arrays: Vec<Array>, node: Option<Arc<Node>>) -> Vec<Tensor> {
         let edge = |output| node.clone().map(|node| Edge { node, output });
         arrays
             .into_iter()
@@ -146,6 +150,10 @@ impl Tensor {
     /// The value as kernels see it.
     pub fn array(&self) -> &Array {
         &self.array
+    }
+
+    pub(crate) fn into_array(self) -> Array {
+        self.array
     }
 
     pub(crate) fn array_mut(&mut self) -> &mut Array {

@@ -1,6 +1,6 @@
 //! Cases of the fused operations.
 
-use assay_tensor::{AttentionKind, AttentionOptions, Result, ScanArgs, Tensor, diagonal_scan};
+use assay_tensor::{AttentionKind, AttentionOptions, Result, ScanArgs, Tensor, checkpoint, diagonal_scan};
 
 use super::{Case, Operand, between, floats};
 use crate::operands::Numbers;
@@ -25,7 +25,17 @@ pub(super) fn small() -> Vec<Case> {
     }
     for sizes in [[1, 1, 1], [2, 5, 3], [1, 4, 17], [2, 0, 3], [0, 2, 2]] {
         cases.extend([true, false].map(|complex| scan(sizes, complex)));
+        cases.extend([true, false].map(|complex| selective_scan(sizes, complex, None)));
     }
+    for shape in [vec![], vec![1], vec![7, 33], vec![0, 3]] {
+        cases.push(Case::one("dropout", [floats(shape)], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
+    }
+    for (shape, k) in [(vec![1], 1), (vec![4, 9], 3), (vec![2, 2, 40], 39), (vec![3, 5], 5), (vec![0, 2], 1)] {
+        cases.push(Case::one(format!("top_k_mask ({k})"), [floats(shape)], move |x| x[0].top_k_mask(k)).constant());
+    }
+    let ties = |x: &[Tensor]| x[0].scale(0.0)?.top_k_mask(2);
+    cases.push(Case::one("top_k_mask with ties", [floats([3, 20])], ties).constant());
+    cases.push(checkpoint_case());
     for (rows, n, k) in [(1, 1, 1), (3, 5, 7), (2, 9, 64), (4, 3, 130), (0, 2, 3), (2, 3, 0)] {
         cases.push(int8(rows, n, k));
     }
@@ -41,6 +51,9 @@ pub(super) fn large() -> Vec<Case> {
         int8(700, 130, 257),
     ];
     cases.extend([[8, 200, 65], [3, 500, 16]].map(|sizes| scan(sizes, true)));
+    cases.push(selective_scan([4, 200, 65], true, Some(64)));
+    cases.push(Case::one("dropout", [floats([900, 300])], |x| x[0].dropout(0.3, 77)));
+    cases.push(Case::one("top_k_mask", [floats([9000, 33])], |x| x[0].top_k_mask(7)).constant());
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         cases.push(attention([3, 2, 130, 150, 17], true, kind));
     }
@@ -72,6 +85,27 @@ fn scan([b, t, k]: [usize; 3], complex: bool) -> Case {
     let inputs: [Operand; 2] = [floats([b, t, k]), floats([b, t, k])];
     operands.extend(inputs.into_iter().take(if complex { 2 } else { 1 }));
     Case::new("diagonal_scan", operands, |x| scan_of(x, None))
+}
+
+/// A scan whose decay changes over time, as the selective form of TEN has it.
+fn selective_scan([b, t, k]: [usize; 3], complex: bool, segment: Option<usize>) -> Case {
+    let decay = || between(-0.6, 0.6, [b, t, k]);
+    let mut operands = vec![decay(), decay(), floats([b, k]), floats([b, k])];
+    operands.extend([floats([b, t, k]), floats([b, t, k])].into_iter().take(if complex { 2 } else { 1 }));
+    Case::new("diagonal_scan", operands, move |x| scan_of(x, segment))
+}
+
+/// Two values, one of them used twice inside, with a third operand that is captured rather than given.
+fn checkpoint_case() -> Case {
+    Case::new("checkpoint", [floats([3, 4]), floats([4]), floats([3, 4])], |x| {
+        let captured = x[2].clone();
+        let values = checkpoint(&[&x[0], &x[1]], move |x| {
+            let inner = checkpoint(&[&x[0]], |x| Ok(vec![x[0].tanh()?]))?.swap_remove(0);
+            let y = inner.mul(&x[1])?.add(&captured.square()?)?;
+            Ok(vec![y.exp()?, y.sum(&[0], false)?])
+        })?;
+        Ok(vec![values[0].add(&x[2])?, values[1].clone()])
+    })
 }
 
 /// The scan of operands decay, carry, input, each real part first; a sixth operand makes the input complex.

@@ -109,6 +109,8 @@ fn movement() -> Vec<Case> {
         Case::one("slice", [floats([2, 5, 3])], |x| x[0].slice(1, 1, 3)),
         Case::one("slice", [floats([5])], |x| x[0].slice(0, 5, 0)),
         Case::one("slice of all", [floats([5, 2])], |x| x[0].slice(0, 0, 5)),
+        Case::new("split", [floats([2, 5, 3])], |x| x[0].split(1, &[2, 0, 3])),
+        Case::one("split with a piece unused", [floats([5])], |x| Ok(x[0].split(0, &[2, 3])?.swap_remove(1))),
         Case::one("concat", [floats([2, 1, 3]), floats([2, 4, 3]), floats([2, 0, 3])], |x| {
             Tensor::concat(&[&x[0], &x[1], &x[2]], 1)
         }),

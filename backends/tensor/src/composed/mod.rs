@@ -4,6 +4,7 @@ mod attention;
 mod layers;
 mod loss;
 mod scan;
+mod selection;
 
 pub(crate) use attention::{attention, attention_backward};
 pub use layers::LEAST_PEAK;
@@ -12,3 +13,5 @@ pub(crate) use loss::{
     cross_entropy, cross_entropy_backward, log_softmax, log_softmax_backward, softmax, softmax_backward,
 };
 pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};
+pub use selection::dropout_keeps;
+pub(crate) use selection::{dropout, top_k_mask};

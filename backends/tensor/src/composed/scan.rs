@@ -10,11 +10,10 @@ use crate::shape::Shape;
 type Complex = (Array, Array);
 
 pub(crate) fn diagonal_scan<K: Kernels + ?Sized>(k: &K, scan: Scan<'_, Array>) -> Result<Complex> {
-    let a = (scan.decay_re.clone(), scan.decay_im.clone());
     let mut state = (scan.carry_re.clone(), scan.carry_im.clone());
     let (mut all_re, mut all_im) = (Vec::new(), Vec::new());
     for t in 0..scan.input_re.dims()[1] {
-        state = times(k, &a, &state, false)?;
+        state = times(k, &decay_at(k, &scan, t)?, &state, false)?;
         state.0 = add_some(k, state.0, at(k, Some(scan.input_re), t)?)?;
         state.1 = add_some(k, state.1, at(k, scan.input_im, t)?)?;
         all_re.push(state.0.clone());
@@ -32,12 +31,13 @@ pub(crate) fn diagonal_scan_backward<K: Kernels + ?Sized>(
     grad: (Option<&Array>, Option<&Array>),
 ) -> Result<ScanGradient> {
     let m = Math(k);
-    let a = (scan.decay_re.clone(), scan.decay_im.clone());
     let steps = scan.input_re.dims()[1];
+    let over_time = scan.decay_re.shape.rank() > 1;
     let zero = k.full(&scan.carry_re.shape, scan.carry_re.dtype, 0.0)?;
     // What flows from step t + 1 into the state of step t; and the sum that becomes the gradient of a.
     let mut flow = (zero.clone(), zero.clone());
     let mut decay = (zero.clone(), zero.clone());
+    let (mut all_decay_re, mut all_decay_im) = (Vec::new(), Vec::new());
     let (mut all_re, mut all_im) = (Vec::new(), Vec::new());
     for t in (0..steps).rev() {
         if scan.segment.is_some_and(|c| (t + 1) % c == 0 && t + 1 < steps) {
@@ -50,21 +50,39 @@ pub(crate) fn diagonal_scan_backward<K: Kernels + ?Sized>(
         };
         if let Some(before) = before {
             let product = times(k, &before, &g, true)?;
-            decay = (m.add(&decay.0, &product.0)?, m.add(&decay.1, &product.1)?);
+            if over_time {
+                all_decay_re.push(product.0);
+                all_decay_im.push(product.1);
+            } else {
+                decay = (m.add(&decay.0, &product.0)?, m.add(&decay.1, &product.1)?);
+            }
         }
-        flow = times(k, &a, &g, true)?;
+        flow = times(k, &decay_at(k, &scan, t)?, &g, true)?;
         all_re.push(g.0);
         all_im.push(g.1);
     }
-    all_re.reverse();
-    all_im.reverse();
+    [&mut all_re, &mut all_im, &mut all_decay_re, &mut all_decay_im].into_iter().for_each(|all| all.reverse());
     let shape = &scan.input_re.shape;
     let over_batch = |x: &Array| Ok(m.sum(x, &[0])?.viewed(&scan.decay_re.shape));
+    let decay = match over_time {
+        true => (stack(k, &all_decay_re, shape, scan.input_re)?, stack(k, &all_decay_im, shape, scan.input_re)?),
+        false => (over_batch(&decay.0)?, over_batch(&decay.1)?),
+    };
     Ok(ScanGradient {
-        decay: (over_batch(&decay.0)?, over_batch(&decay.1)?),
+        decay,
         input: (stack(k, &all_re, shape, scan.input_re)?, stack(k, &all_im, shape, scan.input_re)?),
         carry: flow,
     })
+}
+
+/// The factor of step t: [K], or [B, K] where it changes over time.
+fn decay_at<K: Kernels + ?Sized>(k: &K, scan: &Scan<'_, Array>, t: usize) -> Result<Complex> {
+    let (re, im) = (scan.decay_re, scan.decay_im);
+    if re.shape.rank() == 1 {
+        return Ok((re.clone(), im.clone()));
+    }
+    let step = |x: &Array| Ok(k.slice(x, 1, t, 1)?.viewed([x.dims()[0], x.dims()[2]]));
+    Ok((step(re)?, step(im)?))
 }
 
 /// x y, or conj(x) y.
