@@ -12,9 +12,12 @@ pub(crate) struct Panic {
     pub(crate) place: Option<String>,
 }
 
-/// The last panic of any thread. A panic on a compute thread is carried to the step's own thread, which runs the hook
-/// no second time.
-static LAST: Mutex<Option<Panic>> = Mutex::new(None);
+/// The most panics that are remembered.
+const REMEMBERED: usize = 16;
+
+/// The last panics of all threads, the newest last. A panic on a compute thread is carried to the step's own thread,
+/// which runs the hook no second time; so each is found again by its message, whatever else panicked meanwhile.
+static LAST: Mutex<Vec<Panic>> = Mutex::new(Vec::new());
 
 /// Runs `f`, and catches what it panics with. The panic is still printed to standard error first, as usual.
 ///
@@ -26,14 +29,20 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
         set_hook(Box::new(move |info| {
             let place = info.location().map(|at| format!("{}:{}:{}", at.file(), at.line(), at.column()));
             let panic = Panic { message: message(info.payload()), place };
-            *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+            let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.len() == REMEMBERED {
+                last.remove(0);
+            }
+            last.push(panic);
+            drop(last);
             print(info);
         }));
     });
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
         let message = message(&*payload);
-        let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let place = last.filter(|last| last.message == message).and_then(|last| last.place);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = last.iter().rposition(|last| last.message == message);
+        let place = found.and_then(|index| last.remove(index).place);
         Panic { message, place }
     })
 }
