@@ -104,15 +104,8 @@ impl Gradients {
     /// Adds the gradients of another scalar, variable by variable, in place where nothing else holds on to a sum.
     pub fn add(&mut self, other: Gradients) -> Result<()> {
         for (id, gradient) in other.0 {
-            let sum = match self.0.remove(&id) {
-                None => gradient,
-                Some(sum) => {
-                    let (device, array) = (sum.device().clone(), sum.array().clone());
-                    drop(sum);
-                    Tensor::untracked(&device, device.kernels().accumulate(array, gradient.array())?)
-                }
-            };
-            self.0.insert(id, sum);
+            let device = gradient.device().clone();
+            self.add_leaf(&device, id, gradient.into_array())?;
         }
         Ok(())
     }
@@ -128,7 +121,7 @@ impl Gradients {
     }
 
     /// Adds to the gradient of the leaf of this number.
-    fn add(&mut self, device: &Device, id: u64, gradient: Array) -> Result<()> {
+    fn add_leaf(&mut self, device: &Device, id: u64, gradient: Array) -> Result<()> {
         let sum = match self.0.remove(&id) {
             Some(sum) => device.kernels().accumulate(sum.into_array(), &gradient)?,
             None => gradient,
@@ -190,14 +183,14 @@ pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>) -> Result<Gradien
         let inputs = match &node.op {
             Op::Leaf => {
                 if let Some(gradient) = gradients.into_iter().flatten().next() {
-                    leaves.add(device, id, gradient)?;
+                    leaves.add_leaf(device, id, gradient)?;
                 }
                 continue;
             }
             Op::Checkpoint { again } => {
                 let (inputs, captured) = again.gradients(device, &node.inputs, gradients)?;
                 for (id, gradient) in captured.0 {
-                    leaves.add(device, id, gradient.into_array())?;
+                    leaves.add_leaf(device, id, gradient.into_array())?;
                 }
                 inputs
             }
