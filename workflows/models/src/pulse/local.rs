@@ -28,21 +28,25 @@ pub struct Local {
 #[derive(Clone)]
 pub enum Kind {
     /// Causal attention to the tokens of the chunk.
-    Attention {
-        /// A divisor of D.
-        heads: usize,
-        /// Whether queries and keys are turned by their place in the chunk.
-        rope: bool,
-        /// D to 3D: all queries, then all keys, then all values.
-        qkv: Linear,
-        /// D to D.
-        out: Linear,
-    },
+    Attention(Box<Window>),
     /// y_t = sum_j w_j * x_{t-j}.
     Conv {
         /// w, `[4, D]`.
         taps: Tensor,
     },
+}
+
+/// Causal attention within chunks.
+#[derive(Clone)]
+pub struct Window {
+    /// A divisor of D.
+    pub heads: usize,
+    /// Whether queries and keys are turned by their place in the chunk.
+    pub rope: bool,
+    /// D to 3D: all queries, then all keys, then all values.
+    pub qkv: Linear,
+    /// D to D.
+    pub out: Linear,
 }
 
 /// A part of the tokens: B' rows of as many tokens each, all of them from the same place in a chunk on.
@@ -60,9 +64,10 @@ impl Local {
     /// If the carry does not fit, or a device fails.
     pub fn forward(&self, x: &Tensor, pieces: &Pieces, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
         match &self.kind {
-            Kind::Attention { heads, rope, qkv, out } => {
-                let mut window = Window { path: &self.path, heads: *heads, rope: *rope, carry, after };
-                out.forward(&by_part(&qkv.forward(x)?, pieces, |part, open| window.attend(&part, open))?)
+            Kind::Attention(window) => {
+                let attend =
+                    |part: Part, open: bool| window.attend(&self.path, &part, carry, open.then_some(&mut *after));
+                window.out.forward(&by_part(&window.qkv.forward(x)?, pieces, attend)?)
             }
             Kind::Conv { taps } => {
                 let name = format!("{}.inputs", self.path);
@@ -84,12 +89,12 @@ impl Local {
     pub fn build(scope: &mut Scope, path: String, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
         let dim = config.dim;
         let kind = match config.local {
-            LocalKind::Attention => Kind::Attention {
+            LocalKind::Attention => Kind::Attention(Box::new(Window {
                 heads: config.heads,
                 rope: config.positions == PulsePositions::Rope,
                 qkv: Linear::build(&mut scope.child("qkv"), 3 * dim, dim, 1.0)?,
                 out: Linear::build(&mut scope.child("out"), dim, dim, gain)?,
-            },
+            })),
             LocalKind::Conv => {
                 let init = Init::Deviation(gain / (TAPS as f64).sqrt());
                 Kind::Conv { taps: scope.tensor("taps", &[TAPS, dim], init, Role::Plain)? }
@@ -130,18 +135,10 @@ fn by_part(
     }
 }
 
-/// Attention within chunks.
-struct Window<'a> {
-    path: &'a str,
-    heads: usize,
-    rope: bool,
-    carry: &'a Carry,
-    after: &'a mut State,
-}
-
-impl Window<'_> {
-    /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`.
-    fn attend(&mut self, part: &Part, open: bool) -> Result<Tensor, ModelError> {
+impl Window {
+    /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`. Keys and values go into `after` if
+    /// the chunk goes on.
+    fn attend(&self, path: &str, part: &Part, carry: &Carry, after: Option<&mut State>) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (part.x.dims()[0], part.x.dims()[1], part.x.dims()[2] / 3);
         let width = dim / self.heads;
         let qkv = part.x.split(2, &[dim; 3])?;
@@ -151,21 +148,20 @@ impl Window<'_> {
             let rotation = Rotation::new(q.device(), q.dtype(), part.before, length, width)?;
             (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
         }
-        let names = [format!("{}.keys", self.path), format!("{}.values", self.path)];
+        let names = [format!("{path}.keys"), format!("{path}.values")];
         if part.before > 0 {
             let shape = [Some(batch), Some(self.heads), Some(part.before), Some(width)];
-            if let (Some(keys), Some(values)) = (self.carry.get(&names[0], &shape)?, self.carry.get(&names[1], &shape)?)
-            {
+            if let (Some(keys), Some(values)) = (carry.get(&names[0], &shape)?, carry.get(&names[1], &shape)?) {
                 k = Tensor::concat(&[keys, &k], 2)?;
                 v = Tensor::concat(&[values, &v], 2)?;
             }
         }
         let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
         let mixed = together(&q.attention(&k, &v, options)?)?;
-        if open {
+        if let Some(after) = after {
             let [name_k, name_v] = names;
-            self.after.insert(name_k, k);
-            self.after.insert(name_v, v);
+            after.insert(name_k, k);
+            after.insert(name_v, v);
         }
         Ok(mixed)
     }

@@ -31,8 +31,9 @@
 //! by their position. The initial slots, LSTM cells and memory are learned.
 //!
 //! The carry holds `blocks.L.slots.{state, cell}` and `blocks.L.memory.state`; in the middle of a chunk also the running
-//! sums `blocks.L.slots.{sum, mass}` `[B, S, P]`, `[B, S, 1]` and `blocks.L.memory.sum` `[B, D]`, and
-//! `blocks.L.local.{keys, values}` or the last three inputs `blocks.L.local.inputs`.
+//! sums `blocks.L.slots.{sum, mass}` `[B, S, P]`, `[B, S, 1]` and `blocks.L.memory.sum` `[B, D]`, the slots as they are
+//! met, `blocks.L.slots.sides` `[B, S, 2P]`, and `blocks.L.local.{keys, values}` or the last three inputs
+//! `blocks.L.local.inputs`.
 //!
 //! Parameters: `embedding.table`, `positions.table`, `blocks.L.norm1`, `blocks.L.slots.{initial, initial_cell, in}` (W_q
 //! above W_v), `blocks.L.slots.{sides}` (W_k above W_c), `blocks.L.slots.{gates, candidate}` (W_z above W_f, or W_g; W_h),
@@ -48,7 +49,7 @@ mod slots;
 mod telemetry;
 
 pub use gate::{Gate, SlotState};
-pub use local::Local;
+pub use local::{Kind, Local, TAPS, Window};
 pub use memory::Memory;
-pub use network::{Block, Mixer, Pulse};
-pub use slots::{Mix, Slots};
+pub use network::{Block, Chunked, Mixer, Pulse};
+pub use slots::{Mix, Observer, Slots};

@@ -54,16 +54,20 @@ pub struct Block {
 #[derive(Clone)]
 pub enum Mixer {
     /// Slots, a local mixer, and a memory if there is one.
-    Slots {
-        /// What the past left.
-        slots: Box<Slots>,
-        /// Within the chunk.
-        local: Local,
-        /// Addressed by content.
-        memory: Option<Box<Memory>>,
-    },
+    Slots(Box<Chunked>),
     /// Full causal attention.
     Attention(Box<Attention>),
+}
+
+/// What goes from chunk to chunk.
+#[derive(Clone)]
+pub struct Chunked {
+    /// What the past left.
+    pub slots: Slots,
+    /// Within the chunk.
+    pub local: Local,
+    /// Addressed by content.
+    pub memory: Option<Memory>,
 }
 
 impl SequenceModel for Pulse {
@@ -180,7 +184,8 @@ impl Mixer {
     ) -> Result<Tensor, ModelError> {
         match self {
             Mixer::Attention(attention) => attention.forward(x, carry, after),
-            Mixer::Slots { slots, local, memory } => {
+            Mixer::Slots(chunked) => {
+                let Chunked { slots, local, memory } = chunked.as_ref();
                 let pieces = Pieces::new(carry.position, x.dims()[1], slots.chunk);
                 let read = slots.forward(x, &pieces, carry, after, observe)?;
                 let mixed = read.add(&local.forward(x, &pieces, carry, after)?)?;
@@ -202,14 +207,12 @@ impl Mixer {
             let attention = Attention::build(&mut scope.child("attention"), path("attention"), &shape, gain)?;
             return Ok(Mixer::Attention(Box::new(attention)));
         }
-        let slots = Box::new(Slots::build(&mut scope.child("slots"), path("slots"), config, gain)?);
+        let slots = Slots::build(&mut scope.child("slots"), path("slots"), config, gain)?;
         let local = Local::build(&mut scope.child("local"), path("local"), config, gain)?;
         let memory = match &config.memory {
             None => None,
-            Some(memory) => {
-                Some(Box::new(Memory::build(&mut scope.child("memory"), path("memory"), memory, config.dim, gain)?))
-            }
+            Some(memory) => Some(Memory::build(&mut scope.child("memory"), path("memory"), memory, config.dim, gain)?),
         };
-        Ok(Mixer::Slots { slots, local, memory })
+        Ok(Mixer::Slots(Box::new(Chunked { slots, local, memory })))
     }
 }

@@ -65,6 +65,8 @@ pub struct Mix {
 /// The slots and what the chunk under way has written so far.
 struct Running {
     state: SlotState,
+    /// W_k s above W_c s, `[B, S, 2P]`, once a token of the chunk was read: they stand still until the chunk ends.
+    sides: Option<Tensor>,
     /// sum p v `[B, S, P]` and sum p `[B, S, 1]`, once a token of the chunk was read.
     written: Option<(Tensor, Tensor)>,
 }
@@ -90,7 +92,7 @@ impl Slots {
         let mut running = self.start(carry, pieces, x.dims()[0])?;
         let mut reads = Vec::with_capacity(lengths.len());
         for (index, (query, value)) in queries.iter().zip(&values).enumerate() {
-            let sides = self.sides.forward(&running.state.slots)?.split(2, &[width, width])?;
+            let sides = running.sides(&self.sides)?.split(2, &[width, width])?;
             let weights = self.route(&query.matmul_with(&sides[0], false, true)?)?;
             observe(&weights)?;
             reads.push(weights.matmul(&sides[1])?);
@@ -120,7 +122,7 @@ impl Slots {
         if let Some(mix) = &self.mix {
             state.slots = mix.forward(&state.slots)?;
         }
-        Ok(Running { state, written: None })
+        Ok(Running { state, sides: None, written: None })
     }
 
     /// From the carry, or the learned beginning.
@@ -138,11 +140,11 @@ impl Slots {
             slots: from("state", &self.initial)?,
             cell: self.initial_cell.as_ref().map(|initial| from("cell", initial)).transpose()?,
         };
-        let written = match pieces.before {
-            0 => None,
-            _ => get("sum", width)?.cloned().zip(get("mass", 1)?.cloned()),
-        };
-        Ok(Running { state, written })
+        if pieces.before == 0 {
+            return Ok(Running { state, sides: None, written: None });
+        }
+        let written = get("sum", width)?.cloned().zip(get("mass", 1)?.cloned());
+        Ok(Running { state, sides: get("sides", 2 * width)?.cloned(), written })
     }
 
     fn save(&self, running: Running, after: &mut State) {
@@ -150,6 +152,9 @@ impl Slots {
         put("state", running.state.slots);
         if let Some(cell) = running.state.cell {
             put("cell", cell);
+        }
+        if let Some(sides) = running.sides {
+            put("sides", sides);
         }
         if let Some((sum, mass)) = running.written {
             put("sum", sum);
@@ -183,6 +188,15 @@ impl Slots {
 }
 
 impl Running {
+    fn sides(&mut self, weights: &Linear) -> Result<Tensor, ModelError> {
+        let sides = match self.sides.take() {
+            Some(sides) => sides,
+            None => weights.forward(&self.state.slots)?,
+        };
+        self.sides = Some(sides.clone());
+        Ok(sides)
+    }
+
     fn write(&mut self, sum: Tensor, mass: Tensor) -> Result<(), ModelError> {
         self.written = Some(match self.written.take() {
             None => (sum, mass),

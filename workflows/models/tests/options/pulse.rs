@@ -222,7 +222,7 @@ fn slots_are_reported_by_how_much_they_are_used() {
         let metrics = model.telemetry(Some(&batch)).unwrap();
         let of = |name: &str| metrics.iter().find(|(key, _)| key == name).expect(name).1;
         let (least, most) = (of("pulse/slot_utilisation/min"), of("pulse/slot_utilisation/max"));
-        assert!(0.0 <= least && least <= 1.0 / 3.0 && 1.0 / 3.0 <= most && most <= 1.0, "{metrics:?}");
+        assert!((0.0..=1.0 / 3.0).contains(&least) && (1.0 / 3.0..=1.0).contains(&most), "{metrics:?}");
         assert!(of("pulse/slot_utilisation/std") > 0.0 && of("pulse/slot_utilisation/evenness") < 1.0);
         let entropy = of("pulse/routing_entropy");
         let limit = if routing == "dense" { 3.0_f64 } else { f64::from(top_k) }.ln();
