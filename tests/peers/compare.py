@@ -58,7 +58,9 @@ class Side:
     def __init__(self, name, command, setup, threads):
         self.name = name
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        # Compilers talk much; what they say matters only if the process fails.
+        self.errors = tempfile.TemporaryFile("w+")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
         self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
         self.send(setup)
 
@@ -70,7 +72,9 @@ class Side:
         self.send(request)
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended with status {self.process.wait()}")
+            status = self.process.wait()
+            self.errors.seek(0)
+            raise SystemExit(f"{self.name} ended with status {status}:\n{self.errors.read()}")
         return json.loads(line)
 
     def seconds(self, count):
@@ -115,12 +119,12 @@ def peers(family, setup, threads):
 
 
 def quickest(ours, family, setup, threads):
-    """The quickest of the peer's formulations, and how long a step of each takes."""
+    """The quickest of the peer's formulations, and how long a step of each takes at best."""
     best, times = None, {}
     for side in peers(family, setup, threads):
         agree(ours, side)
-        side.warm()
-        times[side.name] = min(side.seconds(1) for _ in range(5))
+        count = side.warm()
+        times[side.name] = min(side.seconds(count) for _ in range(5))
         print(f"    {side.name}: {BATCH * LENGTH / times[side.name]:.0f} tokens/s", file=sys.stderr)
         if best is None or times[side.name] < times[best.name]:
             best, side = side, best
