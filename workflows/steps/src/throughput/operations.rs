@@ -9,10 +9,11 @@
 //! | `ten`, `resonance: recurrent` | 24 K^2 c L more, for a complex product with a real matrix and its two adjoints |
 //! | `transformer` | 6 D (T + 1) L: a token has (T + 1) / 2 keys on average, 2 D for its scores and 2 D for their sum |
 //! | `transformer`, `attention: sparse` | that by the realised density; `causal: false`: 12 D T L |
-//! | `pulse` | 18 P S for each block: scores, writing and reading are 2 P S each; 12 P S^2 / C where slots mix |
+//! | `pulse` | 18 P S for each block: scores, writing and reading are 2 P S each; 12 P S^2 for each update where slots mix |
 //! | `pulse`, in a block | 6 D (C + 1) for local attention, 24 D for a convolution, 12 M W for a memory |
 //!
-//! The matrices that work on slots meet S of them once in C tokens; that which writes to a memory works once in C.
+//! The matrices that work on slots meet S of them once in C tokens; that which writes to a memory works once in C. What
+//! comes after the last chunk, which nothing reads, is not counted.
 //!
 //! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
 //! works once in s tokens. Norms, activations, embeddings and the update are left out: they take time, but hardly any
@@ -28,7 +29,7 @@ use assay_models::{
 #[must_use]
 pub fn operations_per_token(model: &Model, length: usize) -> f64 {
     let matrices: f64 =
-        model.parameters().iter().map(|(name, parameter)| weights(model.config(), name, parameter)).sum();
+        model.parameters().iter().map(|(name, parameter)| weights(model.config(), name, parameter, length)).sum();
     let predicts = model.task().objective == Objective::Predict;
     // A tied language model's head is a product with the embedding table, which is no matrix by its role.
     let table = match model.parameters().get("embedding.table") {
@@ -39,14 +40,14 @@ pub fn operations_per_token(model: &Model, length: usize) -> f64 {
 }
 
 /// The weights of a matrix, as often as a token meets them.
-fn weights(config: &ModelConfig, name: &str, parameter: &Parameter) -> f64 {
+fn weights(config: &ModelConfig, name: &str, parameter: &Parameter, length: usize) -> f64 {
     if parameter.role != Role::Linear {
         return 0.0;
     }
     let once = elements(&parameter.value) as f64;
     match config {
         ModelConfig::Ten(_) => once / scale(name),
-        ModelConfig::Pulse(config) => once * per_token(config, name),
+        ModelConfig::Pulse(config) => once * per_token(config, name, length),
         ModelConfig::Transformer(config) if name.contains(".select.") => once / config.sparsity.block as f64,
         ModelConfig::Transformer(_) => once,
     }
@@ -59,13 +60,19 @@ fn scale(name: &str) -> f64 {
 }
 
 /// How often a token meets a matrix of a PULSE.
-fn per_token(config: &PulseConfig, name: &str) -> f64 {
+fn per_token(config: &PulseConfig, name: &str, length: usize) -> f64 {
     let parts: Vec<&str> = name.split('.').skip(2).collect();
     match parts.as_slice() {
-        ["slots", "sides" | "gates" | "candidate" | "mix", ..] => config.states as f64 / config.chunk as f64,
-        ["memory", "write", ..] => 1.0 / config.chunk as f64,
+        ["slots", "sides", ..] => (config.states * length.div_ceil(config.chunk)) as f64 / length as f64,
+        ["slots", "gates" | "candidate" | "mix", ..] => config.states as f64 * updates(config, length),
+        ["memory", "write", ..] => updates(config, length),
         _ => 1.0,
     }
+}
+
+/// How often the slots of a PULSE are updated, for each token: after every chunk but the last.
+fn updates(config: &PulseConfig, length: usize) -> f64 {
+    (length.div_ceil(config.chunk) - 1) as f64 / length as f64
 }
 
 /// What mixing over time takes without weights.
@@ -91,7 +98,8 @@ fn slots(config: &PulseConfig, layer: usize, length: usize) -> f64 {
     if config.attends(layer) {
         return 6.0 * dim * (length as f64 + 1.0);
     }
-    let mixing = if config.mixing == Mixing::On { 12.0 * width * states * states / config.chunk as f64 } else { 0.0 };
+    let mixing =
+        if config.mixing == Mixing::On { 12.0 * width * states * states * updates(config, length) } else { 0.0 };
     let local = match config.local {
         LocalKind::Attention => 6.0 * dim * (config.chunk.min(length) as f64 + 1.0),
         LocalKind::Conv => 24.0 * dim,
@@ -141,9 +149,11 @@ mod tests {
         let pulse = json!({
             "family": "pulse", "dim": 8, "states": 6, "layers": 3, "slot_width": 4, "chunk": 5, "heads": 2,
         });
-        // Queries, values and their way out; keys, reads, the gate and mixing for 6 slots in 5 tokens; local attention.
-        let matrices = 3.0 * 4.0 * d + (2.0 + 6.0 + 4.0) * 16.0 * 6.0 / 5.0 + 4.0 * d * d + 8.0 * d * d;
-        let rest = 18.0 * 4.0 * 6.0 + 12.0 * 4.0 * 36.0 / 5.0 + 6.0 * d * 6.0;
+        // Queries, values and their way out; local attention and the feed-forward network. For 6 slots, keys and reads in
+        // two chunks, and the gate and mixing between them.
+        let of_slots = (2.0 * 2.0 + 6.0 + 4.0) * 16.0 * 6.0 / 7.0;
+        let matrices = 3.0 * 4.0 * d + of_slots + 4.0 * d * d + 8.0 * d * d;
+        let rest = 18.0 * 4.0 * 6.0 + 12.0 * 4.0 * 36.0 / 7.0 + 6.0 * d * 6.0;
         let expected = 6.0 * (l * matrices + v * d) + l * rest;
         assert!((operations(pulse) - expected).abs() < 1e-9 * expected);
         let transformer = json!({"family": "transformer", "dim": 8, "layers": 3, "heads": 2, "tied": true});
