@@ -224,13 +224,13 @@ impl Learner<'_> {
         let (network, mode, position) = (self.model.network().clone(), self.mode, memory.position);
         let counts: Vec<(String, usize)> = memory.grown.iter().map(|(name, all)| (name.clone(), all.len())).collect();
         let run = move |inputs: &[Tensor], carry: &Carry| {
-            let carry = Memory::joined(carry, &counts, inputs)?;
-            let (hidden, after) = network.run(&tokens, &carry, mode)?;
+            let carry = Memory::joined(carry, &counts, &inputs[1..])?;
+            let (hidden, after) = network.run(&inputs[0], &carry, mode)?;
             Ok((of_hidden(&hidden)?, Memory::news(after, position)?))
         };
-        let grown: Vec<&Tensor> = memory.grown.values().flatten().collect();
+        let inputs: Vec<&Tensor> = std::iter::once(&tokens).chain(memory.grown.values().flatten()).collect();
         let carry = Carry { position, state: memory.state.clone() };
-        let (outputs, state) = recompute(&grown, &carry, run)?;
+        let (outputs, state) = recompute(&inputs, &carry, run)?;
         memory.take(state, position + length);
         Ok(outputs)
     }

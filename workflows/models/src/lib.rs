@@ -36,7 +36,6 @@ mod error;
 mod file;
 mod head;
 mod heads;
-mod interim;
 pub mod layers;
 mod learn;
 mod loss;

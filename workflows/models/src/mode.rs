@@ -3,7 +3,6 @@
 use assay_tensor::Tensor;
 
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::parameters::hash;
 
 /// How a network is run.
@@ -73,7 +72,7 @@ pub(crate) fn pieces(position: usize, length: usize, chunk: usize) -> Vec<usize>
 }
 
 /// The finalizer of SplitMix64 (Steele et al. 2014): neighbouring keys become unrelated ones.
-pub(crate) fn mix(key: u64) -> u64 {
+fn mix(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

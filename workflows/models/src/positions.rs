@@ -3,7 +3,6 @@
 use assay_tensor::{DType, Device, Tensor};
 
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::layers::Embedding;
 use crate::parameters::constant;
 

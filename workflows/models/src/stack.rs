@@ -61,7 +61,7 @@ pub(crate) fn recompute(
     // The tensors of the new state travel as a list; their names, the same at each run, go beside it.
     let made: Arc<OnceLock<Vec<String>>> = Arc::default();
     let found = Arc::clone(&made);
-    let outputs = crate::interim::checkpoint(&all, move |tensors: &[Tensor]| {
+    let outputs = assay_tensor::checkpoint(&all, move |tensors: &[Tensor]| {
         let state = names.iter().cloned().zip(tensors[count..].iter().cloned()).collect();
         let (mut outputs, after) = run(&tensors[..count], &Carry { position, state }).map_err(as_tensor_error)?;
         found.get_or_init(|| after.keys().cloned().collect());

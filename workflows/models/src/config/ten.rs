@@ -172,9 +172,6 @@ impl TenConfig {
             let message = format!("resonance_strength {} is outside [0, 10]", self.resonance_strength);
             found.push(Finding::new("resonance_strength", message, "R = I + strength * M / |M|: 0.1 is usual"));
         }
-        if self.selective {
-            found.push(Finding::new("selective", "selective: true is not available yet", "leave it out"));
-        }
         if self.selective && self.resonance == Resonance::Recurrent {
             let message = "selective eigenvalues with resonance `recurrent` would need another matrix for every token";
             found.push(Finding::new("resonance", message, "choose `readout`, or selective: false"));

@@ -59,6 +59,7 @@ fn what_no_single_key_can_say_is_found() {
     assert_eq!(keys_at_fault(ten), ["layers", "states", "max_phase", "positions"]);
     for (key, change) in [
         ("dropout", json!({"dropout": 1.0})),
+        ("resonance", json!({"resonance": "recurrent", "selective": true})),
         ("resonance_strength", json!({"resonance_strength": -1.0})),
         ("scales", json!({"scales": []})),
         ("scales", json!({"scales": [2, 4]})),

@@ -4,7 +4,6 @@ use assay_tensor::Tensor;
 
 use crate::config::GateKind;
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::layers::Linear;
 use crate::parameters::Scope;
 

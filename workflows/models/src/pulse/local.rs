@@ -6,7 +6,6 @@ use crate::carry::{Carry, State};
 use crate::config::{LocalKind, PulseConfig, PulsePositions};
 use crate::error::ModelError;
 use crate::heads::{apart, together};
-use crate::interim::Interim;
 use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope, constant};
 use crate::pieces::Pieces;

@@ -5,7 +5,6 @@ use assay_tensor::Tensor;
 use crate::carry::{Carry, State};
 use crate::config::MemoryConfig;
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope};
 use crate::pieces::Pieces;

@@ -7,7 +7,6 @@ use crate::carry::{Carry, State};
 use crate::config::{GateKind, Mixing, PulseConfig, Routing};
 use crate::error::ModelError;
 use crate::heads::{apart, together};
-use crate::interim::Interim;
 use crate::layers::{LayerNorm, Linear};
 use crate::parameters::{Init, Role, Scope};
 use crate::pieces::Pieces;

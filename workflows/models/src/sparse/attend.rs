@@ -5,7 +5,6 @@ use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
 use super::choice::Choice;
 use super::summary::Scores;
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::parameters::constant;
 use crate::pieces::Pieces;
 

@@ -6,7 +6,6 @@ use super::Sparse;
 use crate::carry::{Carry, State};
 use crate::error::ModelError;
 use crate::heads::{apart, together};
-use crate::interim::Interim;
 
 /// s_ij for query blocks from `first` on and all key blocks that have ended.
 pub(super) struct Scores {

@@ -7,7 +7,6 @@ use super::recurrence::{Recurrence, States, coupled, stacked};
 use crate::carry::{Carry, State};
 use crate::config::{Field, Resonance, TenConfig};
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::layers::Linear;
 use crate::parameters::{Weight, constant};
 

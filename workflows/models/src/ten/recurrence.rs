@@ -6,7 +6,6 @@ use super::cell::Cell;
 use super::mixer::{Joined, concat, selectors};
 use crate::config::Resonance;
 use crate::error::ModelError;
-use crate::interim::Interim;
 use crate::mode::pieces;
 
 /// How far a selective cell moves its eigenvalues: the factor of tanh(u) and tanh(v).

@@ -162,7 +162,9 @@ fn a_ten_computes_its_equations() {
         for (input, readout) in [("real", "real"), ("real", "complex"), ("complex", "real"), ("complex", "complex")] {
             changes.push(json!({"init": init, "input": input, "readout": readout}));
         }
+        changes.push(json!({"init": init, "selective": true, "cells": 2}));
     }
+    changes.push(json!({"resonance": "chunk_carry", "selective": true}));
     for place in ["readout", "recurrent", "chunk_carry"] {
         changes.push(json!({"resonance": place, "input": "complex"}));
         changes.push(json!({"resonance": place, "resonance_strength": 0.7, "cells": 3}));

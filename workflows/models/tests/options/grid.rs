@@ -28,7 +28,7 @@ fn families() -> Vec<Family> {
                 ("skip", json!([true, false])),
                 ("truncate", json!([true, false])),
                 ("resonance", json!(["off", "readout", "recurrent", "chunk_carry"])),
-                ("selective", json!([false])),
+                ("selective", json!([false, true])),
                 ("scales", json!([[1], [1, 2, 4]])),
                 ("pool", json!(["mean", "last", "max"])),
                 ("tied", json!([false, true])),

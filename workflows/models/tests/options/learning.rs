@@ -100,7 +100,7 @@ fn a_ten_recalls_what_is_three_chunks_back() {
     let base = json!({"family": "ten", "dim": 16, "layers": 1, "states": 12, "chunk": 4, "truncate": false});
     for change in [
         json!({}),
-        json!({"checkpoint": "chunk"}),
+        json!({"selective": true, "checkpoint": "chunk"}),
         json!({"resonance": "recurrent", "checkpoint": "block"}),
         json!({"scales": [1, 2, 4], "dropout": 0.05}),
     ] {

@@ -30,7 +30,7 @@ fn bad_shapes_compute_right() {
         (&ten, json!({"chunk": 1}), 9, long),
         (&ten, json!({"scales": [1, 50]}), 9, long),
         (&ten, json!({"scales": [1, 3], "chunk": 4}), 9, long),
-        (&ten, json!({"cells": 2}), 9, one),
+        (&ten, json!({"selective": true, "cells": 2}), 9, one),
         (&ten, json!({"resonance": "recurrent", "cells": 2}), 9, one),
         (&ten, json!({}), 1, long),
         (&pulse, json!({}), 1, long),

@@ -66,6 +66,7 @@ fn every_option_of_ten_is_exported_as_it_computes() {
         json!({"norm": "post"}),
         json!({"ffn": "swiglu", "ffn_multiplier": 2}),
         json!({"cells": 3, "input": "complex"}),
+        json!({"selective": true, "cells": 2}),
         json!({"resonance": "readout", "resonance_strength": 1.0, "cells": 2}),
         json!({"resonance": "recurrent", "resonance_strength": 0.5, "cells": 2}),
         json!({"resonance": "recurrent", "input": "complex", "readout": "real"}),
