@@ -19,10 +19,11 @@ fn run(threads: u32) -> Ran {
     Ran::of(output)
 }
 
-/// The metrics that are no times or rates.
+/// The metrics that are no times, rates or sizes of memory.
 fn numbers(task: &Value) -> Vec<(String, String)> {
     let metrics = task["metrics"].as_object().expect("metrics");
-    let timeless = metrics.iter().filter(|(name, _)| !name.contains("per_second") && !name.contains("seconds"));
+    let measured = |name: &str| name.contains("per_second") || name.contains("seconds") || name.starts_with("memory/");
+    let timeless = metrics.iter().filter(|(name, _)| !measured(name));
     timeless.map(|(name, value)| (name.clone(), value.to_string())).collect()
 }
 

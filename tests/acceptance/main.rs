@@ -6,4 +6,6 @@ mod determinism;
 mod failures;
 mod interruption;
 mod quickstart;
+mod resumption;
 mod support;
+mod text;

@@ -4,6 +4,7 @@
 //! and only then speaks to the workers. Inputs are taken in batches, so that a flood of them costs few transactions.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use assay_core::{
     AttemptId, Effect, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
 };
 use assay_protocol::{Failure, FailureClass};
-use assay_spec::{ResolvedStep, Workflow};
+use assay_spec::{LocalFile, ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
@@ -48,6 +49,8 @@ pub(crate) struct Driver {
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) watch: UnboundedSender<RunEvent>,
     pending: Vec<Record>,
+    /// What was left for attempts that will not be made, to be removed once that is remembered.
+    pub(crate) settled: Vec<PathBuf>,
     urgent: bool,
     flush_at: Option<Instant>,
     to_resolve: Vec<TaskIx>,
@@ -79,6 +82,7 @@ impl Driver {
             inputs,
             watch,
             pending: Vec::new(),
+            settled: Vec::new(),
             urgent: false,
             flush_at: None,
             to_resolve: Vec::new(),
@@ -206,10 +210,17 @@ impl Driver {
 
     async fn resolve(&mut self, task: TaskIx) -> Result<Resolution, LedgerError> {
         let outputs = |ix: usize| self.tasks.get(ix).and_then(|memory| memory.outputs.clone());
-        let step = match self.workflow.resolve(task.0 as usize, &outputs) {
+        let mut step = match self.workflow.resolve(task.0 as usize, &outputs) {
             Ok(step) => step,
             Err(error) => return Ok(Resolution::Invalid { message: error.to_string() }),
         };
+        for LocalFile { key, path } in step.files.clone() {
+            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            match self.ledger.ingest(&path, &name).await {
+                Ok(artifact) => step.pin(&key, &artifact),
+                Err(error) => return Ok(Resolution::Invalid { message: format!("`{key}`: {error}") }),
+            }
+        }
         self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
         let known = self.ledger.lookup(&step.key).await?;
         let memory = &mut self.tasks[task.0 as usize];
@@ -249,7 +260,7 @@ impl Driver {
         let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await.map_err(|error| error.to_string())?;
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or("no such task")?;
         let memory = &mut self.tasks[task.0 as usize];
-        let ResolvedStep { kind, config, artifacts, .. } = memory.step.clone().ok_or("not resolved")?;
+        let ResolvedStep { kind, config, artifacts, key, .. } = memory.step.clone().ok_or("not resolved")?;
         memory.attempts = attempt.epoch.0;
         let at = self.clock.now();
         self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
@@ -262,6 +273,7 @@ impl Driver {
             config,
             artifacts: paths,
             workdir,
+            resume: self.ledger.resume_dir(&key),
             threads: resource.cpus.max(1),
             replicate: spec.replicate.unwrap_or(1),
             timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -289,7 +301,12 @@ impl Driver {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.ledger.record(self.run, std::mem::take(&mut self.pending)).await
+        self.ledger.record(self.run, std::mem::take(&mut self.pending)).await?;
+        for folder in self.settled.drain(..) {
+            // Most steps leave nothing. What cannot be removed now is removed by the store in a while.
+            tokio::spawn(tokio::fs::remove_dir_all(folder));
+        }
+        Ok(())
     }
 
     fn report(self) -> RunReport {

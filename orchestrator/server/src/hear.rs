@@ -84,6 +84,8 @@ impl Driver {
                 let memory = &mut self.tasks[task.0 as usize];
                 memory.outputs = Some(outputs.clone());
                 memory.metrics.clone_from(&metrics);
+                // From now on the cache answers.
+                self.settled.extend(memory.step.as_ref().map(|step| self.ledger.resume_dir(&step.key)));
                 self.remember(Record::Succeeded { task, epoch, outputs, metrics, at });
                 self.happen(Event::AttemptEnded { attempt, outcome: Outcome::Succeeded });
             }

@@ -31,6 +31,10 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// A new empty folder for one attempt's work, on the same file system as the artifacts.
     async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
+
+    /// The folder in which attempts at the work of this cache key leave what a later one can go on from, in this run or
+    /// another. It is not made here: the step that has something to leave makes it.
+    fn resume_dir(&self, key: &str) -> PathBuf;
 }
 
 /// Why the store did not do what was asked, for a person: what, where, and what to do.

@@ -68,6 +68,10 @@ impl Ledger for Memory {
     async fn workdir(&self, _: RunId, _: TaskIx, _: Epoch) -> Result<PathBuf, LedgerError> {
         Ok(PathBuf::from("nowhere"))
     }
+
+    fn resume_dir(&self, key: &str) -> PathBuf {
+        Path::new("nowhere/resume").join(key)
+    }
 }
 
 /// A step kind that takes any number and offers one value.

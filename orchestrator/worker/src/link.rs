@@ -34,6 +34,8 @@ pub struct Assignment {
     pub artifacts: BTreeMap<String, PathBuf>,
     /// The attempt's own empty folder.
     pub workdir: PathBuf,
+    /// Where attempts of this task leave what a later one can go on from; it need not exist.
+    pub resume: PathBuf,
     /// Compute threads.
     pub threads: u32,
     /// Which replicate, from 1.

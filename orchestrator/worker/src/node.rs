@@ -100,6 +100,7 @@ fn request(assignment: Assignment) -> RunRequest {
         config: assignment.config,
         artifacts: assignment.artifacts,
         workdir: assignment.workdir,
+        resume: Some(assignment.resume),
         threads: assignment.threads,
         replicate: assignment.replicate,
     }

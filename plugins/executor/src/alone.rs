@@ -30,6 +30,8 @@ struct StepFile {
     artifacts: BTreeMap<String, PathBuf>,
     #[serde(default = "StepFile::workdir")]
     workdir: PathBuf,
+    #[serde(default)]
+    resume: Option<PathBuf>,
     #[serde(default = "StepFile::threads")]
     threads: u32,
     #[serde(default = "StepFile::first")]
@@ -58,10 +60,10 @@ impl StepFile {
 
     fn read(file: &Path) -> Result<RunRequest, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-        let StepFile { kind, config, task, epoch, artifacts, workdir, threads, replicate, _request } =
+        let StepFile { kind, config, task, epoch, artifacts, workdir, resume, threads, replicate, _request } =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         std::fs::create_dir_all(&workdir).map_err(|error| format!("cannot make {}: {error}", workdir.display()))?;
-        Ok(RunRequest { task, epoch, kind, config, artifacts, workdir, threads, replicate })
+        Ok(RunRequest { task, epoch, kind, config, artifacts, workdir, resume, threads, replicate })
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
         let errors: String = broken.iter().map(|text| read(text).unwrap_err() + "\n").collect();
         insta::assert_snapshot!(errors, @"
         FOLDER/step.json: missing field `config` at line 1 column 13
-        FOLDER/step.json: unknown field `thread`, expected one of `kind`, `config`, `task`, `epoch`, `artifacts`, `workdir`, `threads`, `replicate`, `request` at line 1 column 35
+        FOLDER/step.json: unknown field `thread`, expected one of `kind`, `config`, `task`, `epoch`, `artifacts`, `workdir`, `resume`, `threads`, `replicate`, `request` at line 1 column 35
         FOLDER/step.json: key must be a string at line 2 column 3
         FOLDER/step.json: invalid length 0, expected an object with `kind` and `config` at line 1 column 2
         ");

@@ -26,6 +26,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) artifacts: BTreeMap<String, PathBuf>,
     /// Absolute, without links.
     pub(crate) workdir: PathBuf,
+    /// Absolute; it need not exist.
+    pub(crate) resume: Option<PathBuf>,
     pub(crate) outbox: &'a SharedOutbox,
     pub(crate) stop: Stop,
     /// The outputs that are plain values.
@@ -85,6 +87,10 @@ impl Context for Attempt<'_> {
 
     fn workdir(&self) -> PathBuf {
         self.workdir.clone()
+    }
+
+    fn resume_dir(&self) -> Option<PathBuf> {
+        self.resume.clone()
     }
 
     fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError> {

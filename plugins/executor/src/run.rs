@@ -54,6 +54,7 @@ fn run_step(
         epoch: request.epoch,
         artifacts: request.artifacts,
         workdir,
+        resume: request.resume,
         outbox,
         stop,
         values: BTreeMap::new(),

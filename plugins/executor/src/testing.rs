@@ -91,6 +91,7 @@ pub(crate) fn request(kind: &str, workdir: &Path) -> RunRequest {
         config: json!({"seed": 17}),
         artifacts: BTreeMap::new(),
         workdir: workdir.to_path_buf(),
+        resume: Some(workdir.join("resume")),
         threads: 2,
         replicate: 2,
     }

@@ -123,6 +123,7 @@ fn request(kind: &str, workdir: &Path) -> RunRequest {
         config: json!({}),
         artifacts: [].into(),
         workdir: workdir.to_path_buf(),
+        resume: None,
         threads: 1,
         replicate: 1,
     }

@@ -78,7 +78,7 @@ pub async fn greet(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, 
 fn make_absolute(request: &mut RunRequest) -> Result<(), Failure> {
     let workdir = request.workdir.canonicalize();
     request.workdir = workdir.map_err(|error| explain::bad_workdir(&request.workdir, &error))?;
-    for path in request.artifacts.values_mut() {
+    for path in request.artifacts.values_mut().chain(&mut request.resume) {
         if let Ok(absolute) = std::path::absolute(&path) {
             *path = absolute;
         }

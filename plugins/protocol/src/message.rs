@@ -77,6 +77,10 @@ pub struct RunRequest {
     pub artifacts: BTreeMap<String, PathBuf>,
     /// An empty folder of this attempt's own; outputs are written below it.
     pub workdir: PathBuf,
+    /// Where attempts of this task leave what a later one can go on from. It is shared by all attempts at the same work,
+    /// outlives them and the run, and goes when one of them completes. It need not exist. `None`: there is no such place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<PathBuf>,
     /// How many compute threads to use.
     pub threads: u32,
     /// Which replicate this is, from 1; 1 where the job has none. Steps mix it into their seed.
@@ -387,10 +391,13 @@ mod tests {
             config: serde_json::json!({"lr": 3e-3, "model": {"dim": 64}}),
             artifacts: [("ab".repeat(32), PathBuf::from("/store/ab"))].into(),
             workdir: "/work".into(),
+            resume: Some("/resume/key".into()),
             threads: 2,
             replicate: 1,
         };
-        for request in [Request::Run(run), Request::Cancel { epoch: 3 }] {
+        let alone = RunRequest { resume: None, ..run.clone() };
+        assert!(!serde_json::to_string(&alone).unwrap().contains("resume"), "a worker that has none says nothing");
+        for request in [Request::Run(run), Request::Run(alone), Request::Cancel { epoch: 3 }] {
             let text = serde_json::to_string(&request).unwrap();
             assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
         }

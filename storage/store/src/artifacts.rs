@@ -110,6 +110,12 @@ impl Store {
         })
     }
 
+    /// Where attempts at the work of a cache key leave what a later one can go on from. It need not exist.
+    #[must_use]
+    pub fn resume_dir(&self, key: &str) -> PathBuf {
+        self.layout.resume_of(key)
+    }
+
     /// A new empty folder for one attempt's work, on the same file system as the artifacts.
     ///
     /// # Errors
@@ -132,22 +138,39 @@ fn is_whole(path: &Path, bytes: u64) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
 }
 
-/// Copies a file, flushes the copy, and tells its hash and size.
-fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
+/// What a file would be known by in a store, which it does not enter.
+///
+/// # Errors
+/// If the file cannot be read.
+pub async fn content_of(file: &Path) -> Result<ArtifactRef, StoreError> {
+    let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let from = file.to_owned();
+    let (hash, bytes) = blocking(move || hash_of(&from, |_| Ok(()))).await?;
+    Ok(ArtifactRef { hash, name, bytes })
+}
+
+/// Reads a file from end to end: its hash and size. Each piece is given to `take`.
+fn hash_of(from: &Path, mut take: impl FnMut(&[u8]) -> Result<(), StoreError>) -> Result<(String, u64), StoreError> {
     let mut source = File::open(from).map_err(StoreError::io("read", from))?;
-    let mut target = File::create(to).map_err(StoreError::io("write", to))?;
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
     let mut buffer = vec![0; 1 << 20];
     loop {
         let read = source.read(&mut buffer).map_err(StoreError::io("read", from))?;
         let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };
         hasher.update(piece);
-        target.write_all(piece).map_err(StoreError::io("write", to))?;
+        take(piece)?;
         bytes += read as u64;
     }
+    Ok((hasher.finalize().to_hex().to_string(), bytes))
+}
+
+/// Copies a file, flushes the copy, and tells its hash and size.
+fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
+    let mut target = File::create(to).map_err(StoreError::io("write", to))?;
+    let found = hash_of(from, |piece| target.write_all(piece).map_err(StoreError::io("write", to)))?;
     target.set_permissions(Permissions::from_mode(0o444)).map_err(StoreError::io("protect", to))?;
     target.sync_all().map_err(StoreError::io("write", to))?;
-    Ok((hasher.finalize().to_hex().to_string(), bytes))
+    Ok(found)
 }
 
 /// Gives a flushed file its final name, and flushes that.

@@ -35,6 +35,16 @@ impl Layout {
         self.home.join("work")
     }
 
+    /// Where attempts leave what a later one can go on from, a folder for each cache key.
+    pub(crate) fn resume(&self) -> PathBuf {
+        self.home.join("resume")
+    }
+
+    /// The folder of one cache key; a key that is none gets a path at which nothing is.
+    pub(crate) fn resume_of(&self, key: &str) -> PathBuf {
+        self.resume().join(if is_hash(key) { key } else { "no-such-key" })
+    }
+
     /// Where an artifact's content lies. A hash comes from outside, so that only a well-formed one becomes a path.
     pub(crate) fn artifact(&self, hash: &str) -> PathBuf {
         let folder = self.home.join("artifacts");

@@ -33,6 +33,10 @@ impl Ledger for Store {
     async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError> {
         Ok(Store::workdir(self, run, task, epoch).await?)
     }
+
+    fn resume_dir(&self, key: &str) -> PathBuf {
+        Store::resume_dir(self, key)
+    }
 }
 
 impl From<StoreError> for LedgerError {

@@ -5,6 +5,7 @@
 //! HOME/artifacts/ab/cdef..    files by the BLAKE3 hash of their content, read-only
 //! HOME/metrics/RUN/IX-E.parquet   the points of finished attempts
 //! HOME/work/SESSION/          what is not finished: attempts' work folders, files on their way into the store
+//! HOME/resume/KEY/            what attempts at the work of a cache key leave for the next: checkpoints
 //! HOME/work/SESSION.lock      held as long as the process of that session lives
 //! HOME/assay.lock             held for the moments in which a store is opened or repaired
 //! ```
@@ -43,6 +44,7 @@ mod written;
 #[cfg(test)]
 mod tests;
 
+pub use artifacts::content_of;
 pub use assay_core::{Epoch, RunId, TaskIx};
 pub use assay_server::{RunStateName, TaskStateName};
 pub use error::{StoreError, StoreErrorKind};

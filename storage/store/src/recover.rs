@@ -1,6 +1,7 @@
 //! Runs whose process went away without a word are closed, and what they left is put in order.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use assay_core::RunId;
 use assay_protocol::FailureClass;
@@ -9,7 +10,7 @@ use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QuerySelect, Set};
 
 use crate::failure_point::FailurePoint;
-use crate::session::{Gate, is_alive, sweep};
+use crate::session::{Gate, forget_old_resumes, is_alive, sweep};
 use crate::store::blocking;
 use crate::{Recovered, Store, StoreError, rows};
 
@@ -20,7 +21,8 @@ const UNFINISHED: [TaskStateName; 4] =
 impl Store {
     /// Closes the runs that are said to be under way while their process is gone: they become `interrupted`, their
     /// unfinished tasks `cancelled`, and they end with the last sign of life that they gave. What finished in them stays,
-    /// and stays in the cache. Work folders of dead processes are removed, points of dead attempts sealed.
+    /// and stays in the cache. Work folders of dead processes are removed, points of dead attempts sealed. What attempts
+    /// left for later ones stays, unless nobody has touched it for two weeks.
     ///
     /// Meant for the start of `assay run`. Runs of processes that live are not touched.
     ///
@@ -32,6 +34,7 @@ impl Store {
         let _gate = blocking(move || {
             let gate = Gate::enter(&layout)?;
             sweep(&layout, &gate)?;
+            forget_old_resumes(&layout, SystemTime::now());
             Ok(gate)
         })
         .await?;

@@ -5,6 +5,7 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crate::StoreError;
 use crate::layout::Layout;
@@ -76,6 +77,20 @@ impl Session {
     pub(crate) fn clear(&self) {
         let _ = std::fs::remove_dir_all(&self.folder);
         let _ = std::fs::remove_file(&self.lock);
+    }
+}
+
+/// How long what an attempt left for the next one is kept without anyone touching it: two weeks.
+const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// Removes what attempts left for later ones long ago: the work that it belongs to is not going to be done.
+pub(crate) fn forget_old_resumes(layout: &Layout, now: SystemTime) {
+    // Nothing depends on it: what cannot be read or removed now is tried again another day.
+    for entry in std::fs::read_dir(layout.resume()).into_iter().flatten().flatten() {
+        let touched = entry.metadata().and_then(|data| data.modified());
+        if touched.is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > KEPT)) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -76,7 +76,9 @@ macro_rules! elements {
 
 impl Array {
     elements!(f32, to_f32, f32, F32);
+    elements!(f64, to_f64, f64, F64);
     elements!(u32, to_u32, u32, U32);
+    elements!(u64, to_u64, u64, U64);
     elements!(i8, to_i8, i8, I8);
 }
 

@@ -73,6 +73,11 @@ impl Parameters {
         self.0.get(name)
     }
 
+    /// The parameter `name`, to be changed.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Parameter> {
+        self.0.get_mut(name)
+    }
+
     /// Adds or replaces a parameter.
     pub fn insert(&mut self, name: impl Into<String>, parameter: Parameter) {
         self.0.insert(name.into(), parameter);

@@ -46,6 +46,7 @@ mod select;
 mod settings;
 
 // What is meant.
+mod files;
 mod json_schema;
 mod key;
 mod resolve;
@@ -53,6 +54,7 @@ mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
 pub use check::{check, check_with_env};
+pub use files::{LOCAL_FILE, LocalFile};
 pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
 pub use problem::{Problem, Problems};

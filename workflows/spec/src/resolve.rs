@@ -1,6 +1,7 @@
 //! A task's config once everything that it needs has finished.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use crate::artifact::{ArtifactRef, Outputs, artifacts_in};
 use crate::draft::Reader;
 use crate::expand::{lineage, view};
+use crate::files::{LocalFile, local_files};
 use crate::key::cache_key;
 use crate::kind::StepKind;
 use crate::node::Node;
@@ -48,8 +50,13 @@ pub struct ResolvedStep {
     pub kind: String,
     /// The version of its semantics.
     pub version: u32,
+    /// Which replicate, from 1; 1 where the job has none.
+    pub replicate: u32,
     /// The `with:` block.
     pub config: Value,
+    /// Local files that the config names by their paths: each is to be [pinned](ResolvedStep::pin) before the step runs
+    /// or its key is looked up.
+    pub files: Vec<LocalFile>,
     /// Every artifact that the config names, in order of hash, each once.
     pub artifacts: Vec<ArtifactRef>,
     /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config and the replicate. Artifacts
@@ -137,6 +144,8 @@ impl Workflow {
         Ok(ResolvedStep {
             kind: kind.name.to_owned(),
             version: kind.version,
+            replicate: task.replicate.unwrap_or(1),
+            files: local_files(&kind.schema, &config, folder_of(self.shared.source.file())),
             key: cache_key(kind.name, kind.version, &config, task.replicate),
             artifacts: artifacts_in(&config),
             config,
@@ -148,6 +157,11 @@ impl Workflow {
         let place = self.jobs.iter().position(|job| job.name == *name)?;
         self.templates.get(place)
     }
+}
+
+/// The folder of a workflow file.
+fn folder_of(file: &str) -> &Path {
+    Path::new(file).parent().unwrap_or(Path::new(""))
 }
 
 impl JobTemplate {

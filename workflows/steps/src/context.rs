@@ -21,6 +21,13 @@ pub trait Context {
     fn input(&self, artifact: &ArtifactRef) -> Result<PathBuf, StepError>;
     /// An empty folder of this attempt's own, for outputs and scratch.
     fn workdir(&self) -> PathBuf;
+    /// A folder that all attempts at this very work share, in this run and in later ones: for what lets the next attempt
+    /// go on where this one was stopped. It need not exist yet, may be removed at any moment, and is removed when an
+    /// attempt succeeds. Another attempt may be at work beside this one, so that files are put there whole, by a rename
+    /// from [`Context::workdir`], which is on the same file system. None where there is no such place.
+    fn resume_dir(&self) -> Option<PathBuf> {
+        None
+    }
     /// Declares that a file below [`Context::workdir`] is finished and is the output `name`.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! Datasets: labelled token sequences in three splits, in one file.
+//! Datasets: token sequences in three splits, in one file, for a classifier or for a language model.
 //!
 //! The file is safetensors. For each split S of `train`, `valid` and `test` it holds three arrays of `U32`:
 //! `S.tokens` (all sequences, one after another), `S.offsets` (where each begins in `S.tokens`, and the end of the
-//! last; one more than there are sequences) and `S.labels` (one a sequence). The metadata `assay.dataset` is the JSON
-//! of [`About`].
+//! last; one more than there are sequences) and `S.labels` (one a sequence; empty for a language model, whose targets
+//! are the tokens themselves, one ahead). The metadata `assay.dataset` is the JSON of [`About`].
 
 use std::path::Path;
 
@@ -24,12 +24,32 @@ pub struct About {
     pub description: String,
     /// Each token as it is printed, in the order of the ids.
     pub vocabulary: Vec<String>,
-    /// Number of classes; labels are smaller.
+    /// What a model shall do with a sequence. Files from before there was a choice do not say it: they have labels.
+    #[serde(default, skip_serializing_if = "Goal::is_classify")]
+    pub objective: Goal,
+    /// Number of classes; labels are smaller. 0 for a language model.
     pub classes: usize,
     /// The longest that a sequence may be, in tokens.
     pub max_length: usize,
     /// The config that made it.
     pub config: serde_json::Value,
+}
+
+/// What a model shall do with a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// Name its label.
+    #[default]
+    Classify,
+    /// Name each next token.
+    Predict,
+}
+
+impl Goal {
+    fn is_classify(&self) -> bool {
+        *self == Goal::Classify
+    }
 }
 
 /// A dataset in memory.
@@ -54,26 +74,31 @@ pub struct Split {
 }
 
 impl Split {
-    /// Appends a sequence.
+    /// Appends a sequence with its label.
     pub fn push(&mut self, tokens: &[u32], label: u32) {
+        self.push_unlabelled(tokens);
+        self.labels.push(label);
+    }
+
+    /// Appends a sequence that has no label, as those of a language model.
+    pub fn push_unlabelled(&mut self, tokens: &[u32]) {
         if self.offsets.is_empty() {
             self.offsets.push(0);
         }
         self.tokens.extend(tokens);
         self.offsets.push(self.tokens.len() as u32);
-        self.labels.push(label);
     }
 
     /// Number of sequences.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.labels.len()
+        self.offsets.len().saturating_sub(1)
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.len() == 0
     }
 
     /// The tokens of sequence `index`, which must be below [`Split::len`].
@@ -82,7 +107,13 @@ impl Split {
         &self.tokens[self.offsets[index] as usize..self.offsets[index + 1] as usize]
     }
 
-    /// The label of each sequence.
+    /// The tokens of all sequences, one after another.
+    #[must_use]
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The label of each sequence; empty for a language model.
     #[must_use]
     pub fn labels(&self) -> &[u32] {
         &self.labels
@@ -116,8 +147,9 @@ impl Split {
         if self.is_empty() {
             return Some("it has no sequence".into());
         }
-        if self.offsets.len() != self.labels.len() + 1 {
-            return Some(format!("{} offsets for {} labels", self.offsets.len(), self.labels.len()));
+        let labels = if about.objective == Goal::Classify { self.len() } else { 0 };
+        if labels != self.labels.len() {
+            return Some(format!("{} labels in place of {labels}", self.labels.len()));
         }
         let bounds = (self.offsets.first().copied(), self.offsets.last().copied());
         if bounds != (Some(0), u32::try_from(self.tokens.len()).ok()) {
@@ -125,6 +157,9 @@ impl Split {
         }
         if let Some(at) = self.offsets.windows(2).position(|pair| pair[0] >= pair[1]) {
             return Some(format!("sequence {at} has no token"));
+        }
+        if about.objective == Goal::Predict && self.lengths().any(|length| length < 2) {
+            return Some("a sequence of one token leaves nothing to predict".into());
         }
         if let Some(length) = self.lengths().find(|length| *length > about.max_length) {
             return Some(format!("a sequence of {length} tokens exceeds the maximum of {}", about.max_length));
@@ -141,11 +176,11 @@ impl Dataset {
     /// What a model must be able to do for this dataset.
     #[must_use]
     pub fn task(&self) -> Task {
-        Task {
-            vocabulary: self.about.vocabulary.len(),
-            max_length: self.about.max_length,
-            objective: Objective::Classify(self.about.classes),
-        }
+        let objective = match self.about.objective {
+            Goal::Classify => Objective::Classify(self.about.classes),
+            Goal::Predict => Objective::Predict,
+        };
+        Task { vocabulary: self.about.vocabulary.len(), max_length: self.about.max_length, objective }
     }
 
     /// The splits with their names, in order.
@@ -200,6 +235,7 @@ mod tests {
             name: "toy".into(),
             description: "Three letters.".into(),
             vocabulary: ["a", "b", "c"].map(String::from).into(),
+            objective: Goal::Classify,
             classes: 2,
             max_length: 4,
             config: serde_json::json!({"seed": 1}),
@@ -221,6 +257,40 @@ mod tests {
         assert_eq!(back.task(), Task { vocabulary: 3, max_length: 4, objective: Objective::Classify(2) });
     }
 
+    fn text() -> Dataset {
+        let mut dataset = dataset();
+        dataset.about.objective = Goal::Predict;
+        dataset.about.classes = 0;
+        for split in [&mut dataset.train, &mut dataset.valid, &mut dataset.test] {
+            *split = Split::default();
+            split.push_unlabelled(&[0, 1, 2]);
+            split.push_unlabelled(&[2, 1]);
+        }
+        dataset
+    }
+
+    #[test]
+    fn a_dataset_of_a_language_model_has_no_labels() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.safetensors");
+        text().write(&path).unwrap();
+        let back = Dataset::read(&path).unwrap();
+        assert_eq!(back, text());
+        assert_eq!((back.train.len(), back.train.labels().len()), (2, 0));
+        assert_eq!(back.task().objective, Objective::Predict);
+        let mut short = text();
+        short.test.push_unlabelled(&[1]);
+        short.write(&path).unwrap();
+        assert!(Dataset::read(&path).unwrap_err().to_string().contains("leaves nothing to predict"));
+    }
+
+    #[test]
+    fn a_file_that_does_not_say_its_objective_has_labels() {
+        let about = serde_json::to_string(&dataset().about).unwrap();
+        assert!(!about.contains("objective"), "{about}");
+        assert_eq!(serde_json::from_str::<About>(&about).unwrap(), dataset().about);
+    }
+
     fn refused(change: impl FnOnce(&mut Dataset), part: &str) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("d.safetensors");
@@ -238,7 +308,8 @@ mod tests {
         refused(|d| d.train.offsets[1] = 0, "sequence 0 has no token");
         refused(|d| d.train.offsets[1] = 7, "sequence 1 has no token");
         refused(|d| d.train.offsets[2] = 5, "do not span its 6 tokens");
-        refused(|d| d.valid.labels.push(0), "2 offsets for 2 labels");
+        refused(|d| d.valid.labels.push(0), "2 labels in place of 1");
+        refused(|d| d.about.objective = Goal::Predict, "2 labels in place of 0");
         refused(|d| d.valid = Split::default(), "it has no sequence");
         refused(|d| d.about.max_length = 3, "a sequence of 4 tokens exceeds the maximum of 3");
     }

@@ -1,14 +1,12 @@
 //! `uses: evaluate`: how well a checkpoint does on a split of a dataset.
 
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
-use assay_statistics::wilson;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::context::{Context, StepError};
-use crate::dataset::Dataset;
-use crate::load::load;
+use crate::load::{dataset_for, load};
 use crate::scoring::score_split;
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
@@ -53,11 +51,12 @@ fn default_batch() -> usize {
 
 const OUTPUTS: &[OutputKind] = &[OutputKind {
     name: "accuracy",
-    about: "The accuracy, with Wilson's 95 % interval: {value, interval, n, method}.",
+    about: "The accuracy, with Wilson's 95 % interval (none for a language model): {value, interval, n, method}.",
 }];
 
 const METRICS: &[MetricKind] = &[
     metric("*/loss", Better::Lower),
+    metric("*/perplexity", Better::Lower),
     metric("*/accuracy", Better::Higher),
     metric("*/accuracy_low", Better::Neither),
     metric("*/accuracy_high", Better::Neither),
@@ -83,16 +82,19 @@ impl Step for Evaluate {
     fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
         let config: Config = parse(config)?;
         let model = load(context, &config.model)?;
-        let dataset = Dataset::read(&context.input(&config.data)?)?;
+        let dataset = dataset_for(&model, context, &config.data)?;
         let (name, split) = match config.split {
             SplitName::Train => ("train", &dataset.train),
             SplitName::Valid => ("valid", &dataset.valid),
             SplitName::Test => ("test", &dataset.test),
         };
         let score = score_split(&model, split, config.batch_size, || context.cancelled())?;
-        let hits = (score.accuracy * score.count as f64).round() as usize;
-        let accuracy = wilson(hits, score.count, 0.95).map_err(|error| StepError::failed(error.to_string()))?;
+        let objective = model.task().objective;
+        let accuracy = score.estimate(objective)?;
         context.metric(&format!("{name}/loss"), 0, score.loss);
+        if let Some(perplexity) = score.perplexity(objective) {
+            context.metric(&format!("{name}/perplexity"), 0, perplexity);
+        }
         context.metric(&format!("{name}/accuracy"), 0, score.accuracy);
         for (end, value) in [("low", accuracy.low()), ("high", accuracy.high())] {
             if let Some(value) = value {
@@ -127,6 +129,29 @@ mod tests {
             assert_eq!(context.values["accuracy"]["n"], count);
         }
         assert!(context.last("train/loss").is_none());
+    }
+
+    #[test]
+    fn a_language_model_has_a_perplexity_and_no_interval() {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        let config = json!({"family": "ten", "dim": 8, "layers": 1, "states": 4});
+        let (model, data) = context.provide_language_model(config, 1);
+        context.run(&Evaluate, json!({"model": model, "data": data, "batch_size": 3})).unwrap();
+        let (loss, perplexity) = (context.last("test/loss").unwrap(), context.last("test/perplexity").unwrap());
+        assert!((perplexity - loss.exp()).abs() < 1e-9 && perplexity > 1.0);
+        assert!(context.last("test/accuracy_low").is_none());
+        let tokens: usize = crate::testing::toy_text().test.lengths().map(|length| length - 1).sum();
+        assert_eq!(context.values["accuracy"]["n"], tokens);
+    }
+
+    #[test]
+    fn a_model_and_a_dataset_that_do_not_fit_are_refused() {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        let config = json!({"family": "ten", "dim": 8, "layers": 1, "states": 4});
+        let (_, text) = context.provide_language_model(config.clone(), 1);
+        let model = context.provide_model(config, 2);
+        let error = context.run(&Evaluate, json!({"model": model, "data": text})).unwrap_err();
+        assert!(error.to_string().contains("language model"), "{error}");
     }
 
     #[test]

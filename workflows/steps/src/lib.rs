@@ -24,20 +24,24 @@ mod export;
 mod quantize;
 mod throughput;
 
+mod batching;
 mod dataset;
 mod load;
 mod machine;
+mod memory;
+mod profile;
 mod random;
 mod registry;
 mod scoring;
 #[cfg(test)]
 mod testing;
 
+pub use batching::{Batching, Budget};
 pub use context::{Context, StepError};
-pub use dataset::{About, Dataset, Split};
+pub use dataset::{About, Dataset, Goal, Split};
 pub use machine::Machine;
 pub use registry::registry;
-pub use scoring::{SplitScore, gather, score_split};
+pub use scoring::{SplitScore, gather, score_batches, score_split};
 pub use step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 pub use throughput::{Setup, Training, operations_per_token};
 pub use train::OptimizerConfig;

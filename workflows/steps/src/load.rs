@@ -1,9 +1,10 @@
 //! Loading the model that a step works on, and telling why a model failed.
 
-use assay_models::{FileError, Model, ModelError, checkpoint};
+use assay_models::{FileError, Model, ModelError, Objective, checkpoint};
 use assay_spec::ArtifactRef;
 
 use crate::context::{Context, StepError};
+use crate::dataset::Dataset;
 
 /// The model of a checkpoint, on the step's device.
 ///
@@ -20,6 +21,38 @@ pub(crate) fn load(context: &dyn Context, artifact: &ArtifactRef) -> Result<Mode
         },
         error => failed(&format!("the checkpoint `{}` cannot be loaded", artifact.name), error),
     })
+}
+
+/// The dataset of an artifact, for a model that is going to read it.
+///
+/// # Errors
+/// If the artifact is not there, is no dataset, or is one for models of another kind.
+pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &ArtifactRef) -> Result<Dataset, StepError> {
+    let dataset = Dataset::read(&context.input(artifact)?)?;
+    let (task, data) = (model.task(), dataset.task());
+    let name = &dataset.about.name;
+    let problem = match (task.objective, data.objective) {
+        (Objective::Predict, Objective::Classify(_)) => {
+            Some(format!("the model is a language model, and `{name}` has labels for a classifier"))
+        }
+        (Objective::Classify(_), Objective::Predict) => {
+            Some(format!("the model is a classifier, and `{name}` is for a language model"))
+        }
+        (Objective::Classify(has), Objective::Classify(wants)) if has < wants => {
+            Some(format!("the model knows {has} classes, and `{name}` has {wants}"))
+        }
+        _ if task.vocabulary < data.vocabulary => {
+            Some(format!("the model knows {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
+        }
+        _ => None,
+    };
+    match problem {
+        None => Ok(dataset),
+        Some(message) => Err(StepError::Failed {
+            message,
+            hint: Some("give the dataset that the model was trained on, or one of the same kind".into()),
+        }),
+    }
 }
 
 /// A model's error as a step's, after what was tried.

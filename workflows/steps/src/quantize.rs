@@ -6,7 +6,6 @@
 
 use assay_models::{Model, ModelError, Parameter, Parameters, Role, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
-use assay_statistics::wilson;
 use assay_tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
-use crate::load::load;
+use crate::load::{dataset_for, load};
 use crate::scoring::{SplitScore, score_split};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
@@ -64,6 +63,7 @@ const METRICS: &[MetricKind] = &[
     metric("quantized/loss", "", Better::Lower, None),
     metric("quantized/accuracy_change", "", Better::Higher, None),
     metric("quantized/loss_change", "", Better::Lower, None),
+    metric("quantized/perplexity", "", Better::Lower, None),
     metric("quantize/max_error", "", Better::Lower, None),
     metric("quantize/sqnr_db", "dB", Better::Higher, None),
     metric("size/bytes", "B", Better::Lower, None),
@@ -105,7 +105,7 @@ impl Step for Quantize {
             error.decibel()
         ));
         if let Some(data) = &config.data {
-            let dataset = Dataset::read(&context.input(data)?)?;
+            let dataset = dataset_for(&model, context, data)?;
             compare(&model, &quantized, &dataset, config.batch_size, context)?;
         }
         context.artifact("model", &path)
@@ -193,6 +193,7 @@ fn compare(
     batch: usize,
     context: &mut dyn Context,
 ) -> Result<(), StepError> {
+    let objective = float.task().objective;
     let mut scored = Vec::new();
     for (done, model) in [float, quantized].into_iter().enumerate() {
         context.progress(done as u64, Some(2), "models", "");
@@ -200,8 +201,7 @@ fn compare(
     }
     context.progress(2, Some(2), "models", "");
     let (float, quantized): (SplitScore, SplitScore) = (scored[0], scored[1]);
-    let hits = (quantized.accuracy * quantized.count as f64).round() as usize;
-    let accuracy = wilson(hits, quantized.count, 0.95).map_err(|error| StepError::failed(error.to_string()))?;
+    let accuracy = quantized.estimate(objective)?;
     context.metric("quantized/accuracy", 0, quantized.accuracy);
     for (name, end) in [("low", accuracy.low()), ("high", accuracy.high())] {
         if let Some(end) = end {
@@ -211,6 +211,9 @@ fn compare(
     context.metric("quantized/loss", 0, quantized.loss);
     context.metric("quantized/accuracy_change", 0, quantized.accuracy - float.accuracy);
     context.metric("quantized/loss_change", 0, quantized.loss - float.loss);
+    if let Some(perplexity) = quantized.perplexity(objective) {
+        context.metric("quantized/perplexity", 0, perplexity);
+    }
     context.log(&format!(
         "test accuracy {:.1} % in f32, {:.1} % in int8",
         100.0 * float.accuracy,
@@ -278,6 +281,15 @@ mod tests {
         assert!(value("quantized/accuracy_low") < value("quantized/accuracy_high"));
         assert!(value("quantized/loss_change").abs() < 0.2, "{}", value("quantized/loss_change"));
         assert!(value("quantize/sqnr_db") > 30.0);
+    }
+
+    #[test]
+    fn a_language_model_is_quantized_too() {
+        let mut context = context();
+        let (model, data) = context.provide_language_model(ten(), 1);
+        context.run(&Quantize, json!({"model": model, "data": data})).unwrap();
+        assert!(context.last("quantized/perplexity").unwrap() > 1.0);
+        assert!(context.last("quantized/accuracy_low").is_none());
     }
 
     #[test]

@@ -10,7 +10,9 @@ pub fn seed_for(seed: u64, replicate: u32, purpose: &str) -> u64 {
     purpose.bytes().fold(start, |state, byte| mix(state ^ u64::from(byte)))
 }
 
-fn mix(value: u64) -> u64 {
+/// The finalizer of splitmix64: another number for each number, unlike it.
+#[must_use]
+pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,9 @@
 //! How well a model does on a split: used by `train`, and by every step that must say what it did to a model.
 
-use assay_models::{Batch, Model};
+use assay_models::{Batch, Model, Objective};
+use assay_statistics::{Estimate, wilson};
 
+use crate::batching::Batching;
 use crate::context::StepError;
 use crate::dataset::Split;
 
@@ -12,8 +14,31 @@ pub struct SplitScore {
     pub loss: f64,
     /// Share of predictions that are right.
     pub accuracy: f64,
-    /// Number of predictions.
+    /// Number of predictions: sequences of a classifier, tokens but the first of each sequence of a language model.
     pub count: usize,
+}
+
+impl SplitScore {
+    /// The accuracy with its interval: Wilson's, at 95 %, for the sequences of a classifier. The tokens of a sequence are
+    /// no independent trials, so that a language model gets no interval rather than one that is too narrow.
+    ///
+    /// # Errors
+    /// None in practice: there is at least one prediction.
+    pub fn estimate(&self, objective: Objective) -> Result<Estimate, StepError> {
+        let hits = (self.accuracy * self.count as f64).round() as usize;
+        match objective {
+            Objective::Classify(_) => {
+                wilson(hits, self.count, 0.95).map_err(|error| StepError::failed(error.to_string()))
+            }
+            Objective::Predict => Ok(Estimate::bare(self.accuracy, self.count)),
+        }
+    }
+
+    /// `exp(loss)`, where it means something: the number of equally likely next tokens that would be as surprising.
+    #[must_use]
+    pub fn perplexity(&self, objective: Objective) -> Option<f64> {
+        (objective == Objective::Predict).then(|| self.loss.exp())
+    }
 }
 
 /// Scores every sequence of a split, `batch_size` at a time. Sequences of like length go together, so that little is
@@ -27,15 +52,28 @@ pub fn score_split(
     batch_size: usize,
     cancelled: impl Fn() -> bool,
 ) -> Result<SplitScore, StepError> {
+    score_batches(model, split, Batching::Sequences(batch_size), cancelled)
+}
+
+/// As [`score_split`], in batches that are cut in any way.
+///
+/// # Errors
+/// As [`score_split`].
+pub fn score_batches(
+    model: &Model,
+    split: &Split,
+    batching: Batching,
+    cancelled: impl Fn() -> bool,
+) -> Result<SplitScore, StepError> {
     let lengths: Vec<_> = split.lengths().collect();
     let mut order: Vec<_> = (0..split.len()).collect();
     order.sort_by_key(|index| lengths[*index]);
     let (mut loss, mut correct, mut count) = (0.0, 0, 0);
-    for indices in order.chunks(batch_size.max(1)) {
+    for indices in batching.cut(&order, &lengths) {
         if cancelled() {
             return Err(StepError::Cancelled);
         }
-        let (batch, labels) = gather(model, split, indices)?;
+        let (batch, labels) = gather(model, split, &indices)?;
         let score = model.score(&batch, &labels)?;
         loss += score.loss.item().map_err(assay_models::ModelError::from)? * score.count as f64;
         correct += score.correct;
@@ -44,12 +82,12 @@ pub fn score_split(
     Ok(SplitScore { loss: loss / count as f64, accuracy: correct as f64 / count as f64, count })
 }
 
-/// The sequences `indices` of a split as a batch on the model's device, with their labels.
+/// The sequences `indices` of a split as a batch on the model's device, with their labels, if they have any.
 ///
 /// # Errors
 /// If `indices` is empty, or the device is out of memory.
 pub fn gather(model: &Model, split: &Split, indices: &[usize]) -> Result<(Batch, Vec<u32>), StepError> {
     let sequences: Vec<_> = indices.iter().map(|index| split.sequence(*index)).collect();
-    let labels = indices.iter().map(|index| split.labels()[*index]).collect();
+    let labels = indices.iter().filter_map(|index| split.labels().get(*index).copied()).collect();
     Ok((Batch::new(model.device(), &sequences)?, labels))
 }

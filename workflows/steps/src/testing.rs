@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::context::{Context, StepError};
-use crate::dataset::{About, Dataset, Split};
+use crate::dataset::{About, Dataset, Goal, Split};
 use crate::step::Step;
 
 /// A world in memory, but for its files.
@@ -20,6 +20,8 @@ pub(crate) struct TestContext {
     folder: TempDir,
     earlier: Vec<TempDir>,
     inputs: BTreeMap<String, PathBuf>,
+    /// What [`Context::resume_dir`] answers.
+    pub resume: Option<PathBuf>,
     /// How often [`Context::cancelled`] still answers no; `None` is for ever.
     pub patience: Cell<Option<u32>>,
     /// Which replicate this is.
@@ -43,6 +45,7 @@ impl TestContext {
             folder: TempDir::new().expect("a folder for the test"),
             earlier: Vec::new(),
             inputs: BTreeMap::new(),
+            resume: None,
             patience: Cell::new(None),
             replicate: 1,
             metrics: Vec::new(),
@@ -83,6 +86,17 @@ impl TestContext {
         json!(self.provide(&path))
     }
 
+    /// Provides the checkpoint of a fresh language model, and [`toy_text`]; as a config names them.
+    pub fn provide_language_model(&mut self, config: Value, seed: u64) -> (Value, Value) {
+        let config: ModelConfig = serde_json::from_value(config).expect("a model config");
+        let model = Model::fresh(&self.device, &config, &toy_text().task(), seed, DType::F32).expect("a model");
+        let folder = self.folder_for_inputs();
+        let (path, data) = (folder.join("language-model.safetensors"), folder.join("text.safetensors"));
+        checkpoint::save(&model, &path).expect("a checkpoint");
+        toy_text().write(&data).expect("a dataset");
+        (json!(self.provide(&path)), json!(self.provide(&data)))
+    }
+
     /// Provides [`toy_dataset`]; as a config names it.
     pub fn provide_dataset(&mut self) -> Value {
         let path = self.folder_for_inputs().join("dataset.safetensors");
@@ -116,10 +130,28 @@ pub(crate) fn toy_dataset() -> Dataset {
         name: "toy".into(),
         description: "The last token decides.".into(),
         vocabulary: ["a", "b", "c", "d", "e", "f", "g"].map(String::from).into(),
+        objective: Goal::Classify,
         classes: 3,
         max_length: 9,
         config: Value::Null,
     };
+    Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
+}
+
+/// Text of three to eleven letters out of seven, in which each follows from the one before.
+pub(crate) fn toy_text() -> Dataset {
+    let split = |from: u32, count: u32| {
+        let mut split = Split::default();
+        for index in from..from + count {
+            let tokens: Vec<u32> = (0..3 + index % 9).map(|t| (index + 3 * t) % 7).collect();
+            split.push_unlabelled(&tokens);
+        }
+        split
+    };
+    let mut about = toy_dataset().about;
+    about.name = "toy-text".into();
+    about.description = "Each letter follows from the one before.".into();
+    (about.objective, about.classes, about.max_length) = (Goal::Predict, 0, 11);
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }
 
@@ -143,6 +175,9 @@ impl Context for TestContext {
     }
     fn workdir(&self) -> PathBuf {
         self.folder.path().to_owned()
+    }
+    fn resume_dir(&self) -> Option<PathBuf> {
+        self.resume.clone()
     }
     fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError> {
         assert!(file.starts_with(self.folder.path()) && file.is_file(), "{} is no file of this step", file.display());

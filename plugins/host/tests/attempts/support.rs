@@ -49,6 +49,7 @@ pub fn request(behaviour: &str, workdir: &Path) -> RunRequest {
         config: json!({"chaos": behaviour, "outputs": ["dice"]}),
         artifacts: BTreeMap::new(),
         workdir: workdir.to_path_buf(),
+        resume: None,
         threads: 2,
         replicate: 1,
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_spec::{Outputs, Workflow};
+use assay_spec::{LocalFile, Outputs, ResolvedStep, Workflow};
 use assay_store::Store;
 use serde_json::json;
 
@@ -44,13 +44,7 @@ async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Pro
         let prospect = if task.needs.iter().all(|need| known.contains_key(need)) {
             match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
                 Err(error) => Prospect::Invalid(error.to_string()),
-                Ok(step) => match store {
-                    Some(store) => match store.lookup(&step.key).await? {
-                        Some(result) => Prospect::Cached(result.outputs),
-                        None => Prospect::Runs,
-                    },
-                    None => Prospect::Runs,
-                },
+                Ok(step) => prospect_of(step, store).await?,
             }
         } else {
             Prospect::Depends
@@ -61,6 +55,19 @@ async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Pro
         prospects.push(prospect);
     }
     Ok(prospects)
+}
+
+/// What becomes of a task whose config is known.
+async fn prospect_of(mut step: ResolvedStep, store: Option<&Store>) -> Result<Prospect, CommandError> {
+    for LocalFile { key, path } in step.files.clone() {
+        match assay_store::content_of(&path).await {
+            Ok(artifact) => step.pin(&key, &artifact),
+            Err(error) => return Ok(Prospect::Invalid(format!("`{key}`: {error}"))),
+        }
+    }
+    let Some(store) = store else { return Ok(Prospect::Runs) };
+    let known = store.lookup(&step.key).await?;
+    Ok(known.map_or(Prospect::Runs, |result| Prospect::Cached(result.outputs)))
 }
 
 fn word(prospect: &Prospect) -> &'static str {

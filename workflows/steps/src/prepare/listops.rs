@@ -20,6 +20,7 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::made::{Impossible, MAX_TOKENS};
 use crate::context::StepError;
 use crate::random::shuffle;
 
@@ -33,8 +34,6 @@ const FIRST_OPERATOR: u32 = 10;
 const OPERATORS: u32 = 4;
 const END: u32 = 14;
 
-/// No more tokens than this in all, so that a dataset stays below 1 GiB.
-const MAX_TOKENS: u64 = 1 << 28;
 /// Generation gives up after so many draws in a row without a new sequence.
 const PATIENCE: u64 = 1_000_000;
 /// It also gives up after so many draws for each sequence that is wanted (and `PATIENCE` more).
@@ -132,7 +131,7 @@ impl ListOps {
 
     /// What makes these parameters impossible, as far as it can be told without trying: the key, what, and a hint.
     #[must_use]
-    pub fn impossible(&self) -> Option<(&'static str, String, String)> {
+    pub fn impossible(&self) -> Option<Impossible> {
         if let Some((key, range)) = self.out_of_range() {
             return Some((key, format!("{key} is outside {range}"), format!("give a {key} in {range}")));
         }

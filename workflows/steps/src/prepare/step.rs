@@ -5,9 +5,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::listops::{CLASSES, Generated, ListOps, Sample, VOCABULARY, text};
+use super::copy::Copy;
+use super::listops::{self, ListOps};
+use super::made::{Impossible, Made};
+use super::recall::Recall;
+use super::text::Text;
 use crate::context::{Context, StepError};
-use crate::dataset::{About, Dataset, Split};
+use crate::dataset::{About, Dataset, Goal, Split};
 use crate::step::{Step, parse, schema_of};
 
 /// Makes a dataset.
@@ -17,20 +21,31 @@ pub struct Prepare;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "dataset", rename_all = "snake_case", deny_unknown_fields)]
 enum Config {
-    /// Nested operations on lists of digits, generated from the grammar of Long Range Arena.
+    /// Nested operations on lists of digits, generated from the grammar of Long Range Arena, for a classifier.
     #[serde(rename = "listops")]
     ListOps(ListOps),
+    /// A random string that is to be said again after a delay.
+    Copy(Copy),
+    /// Pairs of key and value that are to be remembered over a distance.
+    Recall(Recall),
+    /// A local file, byte by byte, for a language model.
+    Text(Text),
 }
 
-const OUTPUTS: &[OutputKind] =
-    &[OutputKind { name: "dataset", about: "Token sequences with labels, in the splits train, valid and test." }];
+const OUTPUTS: &[OutputKind] = &[OutputKind {
+    name: "dataset",
+    about: "Token sequences, with labels or without, in the splits train, valid, test.",
+}];
 
 const METRICS: &[MetricKind] = &[
     describes("data/*/sequences"),
     describes("data/generated"),
     describes("data/rejected"),
+    describes("data/bytes"),
     describes("data/length/*"),
     describes("data/label/*"),
+    describes("data/loss_floor"),
+    describes("data/accuracy_ceiling"),
     describes("baseline/accuracy"),
     MetricKind { name: "size/bytes", unit: "B", better: Better::Neither, headline: None },
 ];
@@ -44,7 +59,7 @@ impl Step for Prepare {
         StepKind {
             name: "prepare",
             version: 1,
-            about: "Makes a dataset: generates it from its published grammar, so that nothing is downloaded.",
+            about: "Makes a dataset: generates it, so that nothing is downloaded, or cuts up a local text.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,
@@ -54,10 +69,16 @@ impl Step for Prepare {
 
     fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
         let echo = config.clone();
-        let Config::ListOps(config) = parse(config)?;
-        let generated = generate(&config, context)?;
-        let dataset = collect(&config, &generated.samples, echo);
-        report(&dataset, &generated, context);
+        let config: Config = parse(config)?;
+        if let Some((_, message, hint)) = config.impossible() {
+            return Err(StepError::Failed { message, hint: Some(hint) });
+        }
+        let made = config.make(context)?;
+        let (metrics, notes) = (made.metrics.clone(), made.notes.clone());
+        let dataset = collect(made, echo);
+        report(&dataset, context);
+        metrics.into_iter().for_each(|(name, value)| context.metric(name, 0, value));
+        notes.iter().for_each(|note| context.log(note));
         let path = context.workdir().join("dataset.safetensors");
         let bytes = dataset.write(&path)?;
         context.metric("size/bytes", 0, bytes as f64);
@@ -67,59 +88,91 @@ impl Step for Prepare {
 
 /// What the schema cannot say: demands that no sequence can meet.
 fn check(config: &Value) -> Vec<Finding> {
-    let Ok(Config::ListOps(config)) = parse(config.clone()) else { return Vec::new() };
-    let found =
-        config.impossible().map(|(key, message, hint)| Finding { path: vec![key.into()], message, hint: Some(hint) });
-    found.into_iter().collect()
+    let Ok(config) = parse::<Config>(config.clone()) else { return Vec::new() };
+    let finding = |(key, message, hint): Impossible| Finding { path: vec![key.into()], message, hint: Some(hint) };
+    config.impossible().map(finding).into_iter().collect()
 }
 
-fn generate(config: &ListOps, context: &mut dyn Context) -> Result<Generated, StepError> {
+impl Config {
+    fn impossible(&self) -> Option<Impossible> {
+        match self {
+            Config::ListOps(config) => config.impossible(),
+            Config::Copy(config) => config.impossible(),
+            Config::Recall(config) => config.impossible(),
+            Config::Text(config) => config.impossible(),
+        }
+    }
+
+    fn make(&self, context: &mut dyn Context) -> Result<Made, StepError> {
+        match self {
+            Config::ListOps(config) => of_listops(config, context),
+            Config::Text(config) => config.make(context),
+            Config::Copy(config) => config.make(|found| going_on(found, None, context)),
+            Config::Recall(config) => config.make(|found| going_on(found, None, context)),
+        }
+    }
+}
+
+/// Says how many sequences there are, and whether there shall be more.
+fn going_on(found: usize, wanted: Option<u64>, context: &mut dyn Context) -> bool {
+    context.progress(found as u64, wanted, "sequences", "");
+    !context.cancelled()
+}
+
+fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<Made, StepError> {
     let wanted = config.wanted() as u64;
-    let generated = config.generate(|found| {
-        context.progress(found as u64, Some(wanted), "sequences", "");
-        !context.cancelled()
-    })?;
+    let generated = config.generate(|found| going_on(found, Some(wanted), context))?;
     context.progress(wanted, Some(wanted), "sequences", "");
     let rejected = generated.rejected;
-    context.log(&format!(
+    let mut notes = vec![format!(
         "{wanted} sequences kept; {} dropped ({} too short, {} too long, {} already there)",
         rejected.total(),
         rejected.short,
         rejected.long,
         rejected.duplicate
-    ));
+    )];
     if let Some(sample) = generated.samples.iter().min_by_key(|sample| sample.tokens.len()) {
-        context.log(&format!("the shortest: {} = {}", text(&sample.tokens), sample.label));
+        notes.push(format!("the shortest: {} = {}", listops::text(&sample.tokens), sample.label));
     }
-    Ok(generated)
-}
-
-/// Deals the samples, which are shuffled, to the splits.
-fn collect(config: &ListOps, samples: &[Sample], echo: Value) -> Dataset {
-    let mut rest = samples.iter();
+    // The samples are shuffled.
+    let mut rest = generated.samples.iter();
     let mut deal = |count: usize| {
         let mut split = Split::default();
         rest.by_ref().take(count).for_each(|sample| split.push(&sample.tokens, sample.label));
         split
     };
-    let (train, valid, test) = (deal(config.train), deal(config.valid), deal(config.test));
-    let about = About {
-        name: "listops".into(),
+    Ok(Made {
+        name: "listops",
         description: "Nested MIN, MAX, MED and SM (sum modulo 10) of digits; the label is the value.".into(),
-        vocabulary: VOCABULARY.map(String::from).into(),
-        classes: CLASSES,
+        vocabulary: listops::VOCABULARY.map(String::from).into(),
+        goal: Goal::Classify,
+        classes: listops::CLASSES,
         max_length: config.max_length,
-        config: echo,
-    };
-    Dataset { about, train, valid, test }
+        train: deal(config.train),
+        valid: deal(config.valid),
+        test: deal(config.test),
+        metrics: vec![("data/generated", generated.samples.len() as f64), ("data/rejected", rejected.total() as f64)],
+        notes,
+    })
 }
 
-fn report(dataset: &Dataset, generated: &Generated, context: &mut dyn Context) {
+fn collect(made: Made, echo: Value) -> Dataset {
+    let about = About {
+        name: made.name.into(),
+        description: made.description,
+        vocabulary: made.vocabulary,
+        objective: made.goal,
+        classes: made.classes,
+        max_length: made.max_length,
+        config: echo,
+    };
+    Dataset { about, train: made.train, valid: made.valid, test: made.test }
+}
+
+fn report(dataset: &Dataset, context: &mut dyn Context) {
     for (name, split) in dataset.splits() {
         context.metric(&format!("data/{name}/sequences"), 0, split.len() as f64);
     }
-    context.metric("data/generated", 0, generated.samples.len() as f64);
-    context.metric("data/rejected", 0, generated.rejected.total() as f64);
     let mut lengths: Vec<_> = dataset.train.lengths().collect();
     lengths.sort_unstable();
     for (name, share) in [("min", 0.0), ("q25", 0.25), ("median", 0.5), ("q75", 0.75), ("q95", 0.95), ("max", 1.0)] {
@@ -127,28 +180,45 @@ fn report(dataset: &Dataset, generated: &Generated, context: &mut dyn Context) {
         let rank = ((lengths.len() - 1) as f64 * share).round() as usize;
         context.metric(&format!("data/length/{name}"), 0, lengths[rank] as f64);
     }
-    let counts = label_counts(&dataset.train, dataset.about.classes);
-    for (label, count) in counts.iter().enumerate() {
-        context.metric(&format!("data/label/{label}"), 0, *count as f64 / dataset.train.len() as f64);
+    let (train, test, many) = match dataset.about.objective {
+        Goal::Classify => (targets_of_labels(&dataset.train), targets_of_labels(&dataset.test), dataset.about.classes),
+        Goal::Predict => (next_tokens(&dataset.train), next_tokens(&dataset.test), dataset.about.vocabulary.len()),
+    };
+    let counts = counts(&train, many);
+    if dataset.about.objective == Goal::Classify {
+        for (label, count) in counts.iter().enumerate() {
+            context.metric(&format!("data/label/{label}"), 0, *count as f64 / train.len() as f64);
+        }
     }
-    let accuracy = majority_accuracy(dataset);
+    let accuracy = majority_accuracy(&counts, &test);
     context.metric("baseline/accuracy", 0, accuracy);
-    context
-        .log(&format!("always naming the commonest label of `train` is right for {:.1} % of `test`", 100.0 * accuracy));
+    let what = if dataset.about.objective == Goal::Classify { "label" } else { "token" };
+    context.log(&format!(
+        "always naming the commonest {what} of `train` is right for {:.1} % of `test`",
+        100.0 * accuracy
+    ));
 }
 
-fn label_counts(split: &Split, classes: usize) -> Vec<usize> {
-    let mut counts = vec![0; classes];
-    split.labels().iter().for_each(|label| counts[*label as usize] += 1);
+fn targets_of_labels(split: &Split) -> Vec<u32> {
+    split.labels().to_vec()
+}
+
+/// What a language model is asked for: every token but the first of each sequence.
+fn next_tokens(split: &Split) -> Vec<u32> {
+    (0..split.len()).flat_map(|index| &split.sequence(index)[1..]).copied().collect()
+}
+
+fn counts(targets: &[u32], many: usize) -> Vec<usize> {
+    let mut counts = vec![0; many];
+    targets.iter().for_each(|target| counts[*target as usize] += 1);
     counts
 }
 
-/// How often the commonest label of `train` (the smallest such) is right in `test`.
-fn majority_accuracy(dataset: &Dataset) -> f64 {
-    let counts = label_counts(&dataset.train, dataset.about.classes);
-    let commonest = (0..counts.len()).max_by_key(|label| (counts[*label], std::cmp::Reverse(*label))).unwrap_or(0);
-    let right = dataset.test.labels().iter().filter(|label| **label as usize == commonest).count();
-    right as f64 / dataset.test.len() as f64
+/// How often the commonest target of `train` (the smallest such) is right in `test`.
+fn majority_accuracy(counts: &[usize], test: &[u32]) -> f64 {
+    let commonest = (0..counts.len()).max_by_key(|target| (counts[*target], std::cmp::Reverse(*target))).unwrap_or(0);
+    let right = test.iter().filter(|target| **target as usize == commonest).count();
+    right as f64 / test.len() as f64
 }
 
 #[cfg(test)]
@@ -210,16 +280,47 @@ mod tests {
         assert_ne!(bytes(config()), bytes(other));
     }
 
+    fn covered(name: &str, pattern: &str) -> bool {
+        let (name, pattern): (Vec<_>, Vec<_>) = (name.split('/').collect(), pattern.split('/').collect());
+        name.len() == pattern.len() && name.iter().zip(pattern).all(|(part, want)| want == "*" || *part == want)
+    }
+
     #[test]
     fn every_metric_is_announced() {
         let (_, context) = made(config());
         let kinds = Prepare.kind().metrics;
-        let covered = |name: &str, pattern: &str| {
-            let (name, pattern): (Vec<_>, Vec<_>) = (name.split('/').collect(), pattern.split('/').collect());
-            name.len() == pattern.len() && name.iter().zip(pattern).all(|(part, want)| want == "*" || *part == want)
-        };
         for (name, _, _) in &context.metrics {
             assert!(kinds.iter().any(|kind| covered(name, kind.name)), "{name} is not announced");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_dataset_is_written_and_announced() {
+        let sizes = json!({"train": 20, "valid": 5, "test": 5, "seed": 1});
+        let with = |more: Value| {
+            let mut config = sizes.clone();
+            more.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
+            config
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("poem.txt");
+        std::fs::write(&file, "a rose is a rose is a rose, and so on and so on until it is long enough").unwrap();
+        let kinds = Prepare.kind().metrics;
+        for (config, goal) in [
+            (with(json!({"dataset": "copy"})), Goal::Predict),
+            (with(json!({"dataset": "copy", "objective": "classify"})), Goal::Classify),
+            (with(json!({"dataset": "recall"})), Goal::Predict),
+            (with(json!({"dataset": "recall", "objective": "classify"})), Goal::Classify),
+            (json!({"dataset": "text", "file": file, "length": 8}), Goal::Predict),
+        ] {
+            assert_eq!(check(&config), []);
+            let (dataset, context) = made(config.clone());
+            assert_eq!((dataset.about.objective, &dataset.about.config), (goal, &config));
+            assert_eq!(context.last("data/label/0").is_some(), goal == Goal::Classify, "{config}");
+            assert!((0.0..=1.0).contains(&context.last("baseline/accuracy").unwrap()));
+            for (name, _, _) in &context.metrics {
+                assert!(kinds.iter().any(|kind| covered(name, kind.name)), "{name} is not announced");
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use assay_spec::{ArtifactRef, Finding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::batching::{Batching, Budget};
 use crate::step::ArtifactSchema;
 
 /// How to fit a model to a dataset.
@@ -18,13 +19,26 @@ pub struct Config {
     pub model: ModelConfig,
     /// How gradients change it.
     pub optimizer: OptimizerConfig,
-    /// Sequences a step.
-    #[serde(default = "batch_size")]
+    /// Sequences a step; 32 unless `batching` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
-    pub batch_size: usize,
+    pub batch_size: Option<usize>,
+    /// In the place of `batch_size`: as many sequences a step as fit a budget of tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batching: Option<Budget>,
+    /// Computes the gradient of each step in so many pieces, one after another. It takes a fraction of the memory, and
+    /// the gradient is that of the whole batch up to rounding (but for dropout, whose masks are others).
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub accumulate: usize,
     /// Stages, each with the longest sequence that it takes. The last one's `until_step` is the number of steps in all.
     #[schemars(length(min = 1, max = 1000))]
     pub curriculum: Vec<Stage>,
+    /// How much of each target is spread over all classes: the loss is `(1 - s)` times that of the target and `s` times
+    /// the mean over the classes (Szegedy et al. 2016). Validation and test are scored without it.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 0.99))]
+    pub label_smoothing: f64,
     /// Score the validation split each so many steps, besides the end.
     #[serde(default = "eval_every")]
     #[schemars(range(min = 1))]
@@ -36,6 +50,34 @@ pub struct Config {
     /// Decides the initial parameters and the order of the samples, together with the replicate.
     #[serde(default)]
     pub seed: u64,
+    /// When to save all that it takes to go on, should the training be stopped.
+    #[serde(default)]
+    pub checkpoints: Checkpoints,
+    /// Writes what the first steps spent their time on, as the output `profile`: a trace that Perfetto and
+    /// `chrome://tracing` open.
+    #[serde(default)]
+    pub profile: bool,
+}
+
+/// When a training saves its whole state. The newest state alone is kept, until the training succeeds; where it lies, and
+/// that it is looked for, is no business of the workflow file. A training that is cancelled saves its state too.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoints {
+    /// After each so many steps; never by their number if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub every_steps: Option<u64>,
+    /// When the last one is older than this.
+    #[serde(default = "every_minutes")]
+    #[schemars(range(min = 0.0))]
+    pub every_minutes: f64,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Checkpoints { every_steps: None, every_minutes: every_minutes() }
+    }
 }
 
 /// A stage of the curriculum.
@@ -73,7 +115,7 @@ pub struct AdamWConfig {
     #[serde(default = "eps")]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Decay of matrices and tables; norms, biases and eigenvalues never decay.
+    /// Decay of matrices and tables (`Role::decays`); norms, biases and eigenvalues never decay.
     #[serde(default = "weight_decay")]
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
@@ -102,8 +144,14 @@ pub enum Schedule {
     Cosine,
 }
 
-fn batch_size() -> usize {
-    32
+/// Sequences a step where neither `batch_size` nor `batching` is given.
+const BATCH_SIZE: usize = 32;
+
+fn one() -> usize {
+    1
+}
+fn every_minutes() -> f64 {
+    1.0
 }
 fn eval_every() -> u64 {
     100
@@ -128,6 +176,15 @@ impl Config {
         self.curriculum.last().map_or(0, |stage| stage.until_step)
     }
 
+    /// How batches are cut.
+    #[must_use]
+    pub fn batching(&self) -> Batching {
+        match self.batching {
+            Some(budget) => Batching::Tokens(budget),
+            None => Batching::Sequences(self.batch_size.unwrap_or(BATCH_SIZE)),
+        }
+    }
+
     /// Everything wrong that the schema cannot say, and its ranges once more.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
@@ -139,14 +196,47 @@ impl Config {
         let mut found: Vec<_> = model.collect();
         self.check_curriculum(&mut found);
         self.check_optimizer(&mut found);
-        for (key, value) in
-            [("batch_size", self.batch_size as u64), ("eval_every", self.eval_every), ("log_every", self.log_every)]
-        {
-            if value == 0 {
-                found.push(finding(&[key], format!("{key} is 0"), "give at least 1"));
-            }
+        self.check_batches(&mut found);
+        let numbers: [(&[&str], Option<u64>); 4] = [
+            (&["eval_every"], Some(self.eval_every)),
+            (&["log_every"], Some(self.log_every)),
+            (&["accumulate"], Some(self.accumulate as u64)),
+            (&["checkpoints", "every_steps"], self.checkpoints.every_steps),
+        ];
+        for (path, _) in numbers.iter().filter(|(_, value)| *value == Some(0)) {
+            found.push(finding(path, format!("{} is 0", path.join(".")), "give at least 1"));
+        }
+        if !(0.0..1.0).contains(&self.label_smoothing) {
+            let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);
+            found.push(finding(&["label_smoothing"], message, "the usual one is 0.1"));
+        }
+        if !(self.checkpoints.every_minutes >= 0.0) {
+            let message = format!("every_minutes {} is negative", self.checkpoints.every_minutes);
+            found.push(finding(&["checkpoints", "every_minutes"], message, "give a number of minutes, such as 1"));
         }
         found
+    }
+
+    fn check_batches(&self, found: &mut Vec<Finding>) {
+        if self.batch_size.is_some() && self.batching.is_some() {
+            let message = "batch_size and batching both say how large a batch is".to_owned();
+            found.push(finding(&["batching"], message, "give one of them"));
+        }
+        let budget = self.batching.map(|budget| [budget.max_tokens, budget.max_sequences]);
+        let [max_tokens, max_sequences] = budget.map_or([None; 2], |numbers| numbers.map(Some));
+        let numbers: [(&[&str], Option<usize>); 3] = [
+            (&["batch_size"], self.batch_size),
+            (&["batching", "max_tokens"], max_tokens),
+            (&["batching", "max_sequences"], max_sequences),
+        ];
+        for (path, _) in numbers.iter().filter(|(_, value)| *value == Some(0)) {
+            found.push(finding(path, format!("{} is 0", path.join(".")), "give at least 1"));
+        }
+        let most = self.batching.map_or(self.batch_size.unwrap_or(BATCH_SIZE), |budget| budget.max_sequences);
+        if self.accumulate > most.max(1) {
+            let message = format!("accumulate {} exceeds the {most} sequences of a batch", self.accumulate);
+            found.push(finding(&["accumulate"], message, "a piece has at least one sequence"));
+        }
     }
 
     fn check_curriculum(&self, found: &mut Vec<Finding>) {
@@ -242,10 +332,42 @@ pub mod tests {
         ] {
             assert!(paths_at_fault(key, value).contains(&path.to_string()), "{path}");
         }
+        for (key, value, path) in [
+            ("batching", json!({"max_tokens": 64}), "batching"),
+            ("batching", json!({"max_tokens": 0}), "batching.max_tokens"),
+            ("accumulate", json!(5), "accumulate"),
+            ("accumulate", json!(0), "accumulate"),
+            ("label_smoothing", json!(1.0), "label_smoothing"),
+            ("checkpoints", json!({"every_steps": 0}), "checkpoints.every_steps"),
+            ("checkpoints", json!({"every_minutes": -1.0}), "checkpoints.every_minutes"),
+        ] {
+            let mut config = sample();
+            config[key] = value;
+            let config: Config = serde_json::from_value(config).unwrap();
+            let paths: Vec<_> = config.findings().into_iter().map(|finding| finding.path.join(".")).collect();
+            assert!(paths.contains(&path.to_string()), "{path} is not in {paths:?}");
+        }
         let mut config = sample();
         config["optimizer"]["betas"] = json!([0.9, 1.0]);
         let config: Config = serde_json::from_value(config).unwrap();
         assert_eq!(config.findings()[0].path, ["optimizer", "betas", "1"]);
+    }
+
+    #[test]
+    fn a_batch_is_a_number_of_sequences_or_a_budget_of_tokens() {
+        let batching = |change: fn(&mut Value)| {
+            let mut config = sample();
+            change(&mut config);
+            serde_json::from_value::<Config>(config).unwrap().batching()
+        };
+        assert_eq!(batching(|_| ()), Batching::Sequences(4));
+        let neither = batching(|config| drop(config.as_object_mut().unwrap().remove("batch_size")));
+        assert_eq!(neither, Batching::Sequences(32));
+        let budget = batching(|config| {
+            config.as_object_mut().unwrap().remove("batch_size");
+            config["batching"] = json!({"max_tokens": 64});
+        });
+        assert_eq!(budget, Batching::Tokens(Budget { max_tokens: 64, max_sequences: 1024 }));
     }
 
     #[test]

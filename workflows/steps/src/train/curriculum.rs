@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use super::config::Stage;
+use crate::batching::Batching;
 use crate::context::StepError;
 use crate::dataset::Split;
 use crate::random::shuffle;
@@ -15,10 +16,23 @@ const POOL: usize = 16;
 pub struct Curriculum {
     stages: Vec<Stage>,
     lengths: Vec<usize>,
-    batch_size: usize,
+    batching: Batching,
     seed: u64,
     stage: usize,
     order: Order,
+}
+
+/// Where a curriculum is: all that the batches to come depend on, besides stages, data and seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SamplerState {
+    /// The present stage, counting from 0.
+    pub stage: usize,
+    /// How many words the random generator of the stage has given.
+    pub position: u128,
+    /// What is left of the present pass.
+    pub pass: Vec<usize>,
+    /// Batches ready to be handed out.
+    pub ready: Vec<Vec<usize>>,
 }
 
 /// Where a stage is in its passes over its samples.
@@ -33,8 +47,8 @@ struct Order {
 
 impl Curriculum {
     /// # Errors
-    /// [`StepError::Failed`] if a stage has no sample.
-    pub fn new(stages: &[Stage], split: &Split, batch_size: usize, seed: u64) -> Result<Self, StepError> {
+    /// [`StepError::Failed`] if a stage has no sample, or one that is longer than a whole batch may be.
+    pub fn new(stages: &[Stage], split: &Split, batching: Batching, seed: u64) -> Result<Self, StepError> {
         let lengths: Vec<_> = split.lengths().collect();
         let shortest = lengths.iter().copied().min().unwrap_or(0);
         if let Some((index, stage)) = stages.iter().enumerate().find(|(_, stage)| stage.max_length < shortest) {
@@ -47,8 +61,16 @@ impl Curriculum {
                 hint: Some("raise the stage's max_length, or lower min_length in the `prepare` job".into()),
             });
         }
+        let limit = stages.iter().map(|stage| stage.max_length).max().unwrap_or(usize::MAX);
+        let longest = lengths.iter().copied().filter(|length| *length <= limit).max().unwrap_or(0);
+        if let Some(budget) = batching.longest().filter(|budget| longest > *budget) {
+            return Err(StepError::Failed {
+                message: format!("a sequence of {longest} tokens does not fit batching.max_tokens {budget}"),
+                hint: Some("raise batching.max_tokens, or lower the max_length of the curriculum's stages".into()),
+            });
+        }
         let order = Order::new(&lengths, stages.first(), 0, seed);
-        Ok(Curriculum { stages: stages.to_vec(), lengths, batch_size, seed, stage: 0, order })
+        Ok(Curriculum { stages: stages.to_vec(), lengths, batching, seed, stage: 0, order })
     }
 
     /// The samples of `step`, which counts from 1 and never falls.
@@ -57,7 +79,35 @@ impl Curriculum {
             self.stage += 1;
             self.order = Order::new(&self.lengths, self.stages.get(self.stage), self.stage, self.seed);
         }
-        self.order.next(&self.lengths, self.batch_size)
+        self.order.next(&self.lengths, self.batching)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn state(&self) -> SamplerState {
+        SamplerState {
+            stage: self.stage,
+            position: self.order.rng.get_word_pos(),
+            pass: self.order.pass.clone(),
+            ready: self.order.ready.clone(),
+        }
+    }
+
+    /// Goes to where another one of the same stages, data and seed was. Refuses what none of them can have been: what
+    /// is wrong is the answer.
+    pub fn restore(&mut self, state: SamplerState) -> Result<(), String> {
+        if state.stage >= self.stages.len() {
+            return Err(format!("there is no stage {}", state.stage));
+        }
+        let mut order = Order::new(&self.lengths, self.stages.get(state.stage), state.stage, self.seed);
+        let known = |sample: &usize| order.eligible.binary_search(sample).is_ok();
+        if !state.pass.iter().chain(state.ready.iter().flatten()).all(known) || state.ready.iter().any(Vec::is_empty) {
+            return Err(format!("stage {} does not have those samples", state.stage));
+        }
+        order.rng.set_word_pos(state.position);
+        (order.pass, order.ready) = (state.pass, state.ready);
+        (self.stage, self.order) = (state.stage, order);
+        Ok(())
     }
 
     /// The number of samples that the present stage draws from.
@@ -82,11 +132,16 @@ impl Order {
         Order { rng, eligible, pass: Vec::new(), ready: Vec::new() }
     }
 
-    fn next(&mut self, lengths: &[usize], batch_size: usize) -> Vec<usize> {
+    fn next(&mut self, lengths: &[usize], batching: Batching) -> Vec<usize> {
         if self.ready.is_empty() {
-            let mut pool: Vec<_> = (0..POOL * batch_size).filter_map(|_| self.draw()).collect();
+            let (mut pool, mut tokens) = (Vec::new(), 0);
+            while !batching.is_enough(POOL, pool.len(), tokens) {
+                let Some(sample) = self.draw() else { break };
+                tokens += lengths[sample];
+                pool.push(sample);
+            }
             pool.sort_by_key(|sample| lengths[*sample]);
-            self.ready = pool.chunks(batch_size).map(<[usize]>::to_vec).collect();
+            self.ready = batching.cut(&pool, lengths);
             shuffle(&mut self.ready, &mut self.rng);
         }
         self.ready.pop().unwrap_or_default()
@@ -105,6 +160,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batching::Budget;
 
     fn split(lengths: &[usize]) -> Split {
         let mut split = Split::default();
@@ -119,7 +175,7 @@ mod tests {
     #[test]
     fn a_stage_takes_only_what_is_short_enough() {
         let split = split(&[2, 9, 3, 9, 4, 5]);
-        let mut curriculum = Curriculum::new(&[stage(20, 4), stage(40, 9)], &split, 2, 1).unwrap();
+        let mut curriculum = Curriculum::new(&[stage(20, 4), stage(40, 9)], &split, Batching::Sequences(2), 1).unwrap();
         for step in 1..=40 {
             let batch = curriculum.batch(step);
             assert_eq!(batch.len(), 2);
@@ -132,7 +188,7 @@ mod tests {
     #[test]
     fn each_pass_sees_every_sample_once() {
         let lengths: Vec<_> = (1..=64).collect();
-        let mut curriculum = Curriculum::new(&[stage(100, 64)], &split(&lengths), 4, 3).unwrap();
+        let mut curriculum = Curriculum::new(&[stage(100, 64)], &split(&lengths), Batching::Sequences(4), 3).unwrap();
         let mut seen: Vec<_> = (1..=POOL as u64).flat_map(|step| curriculum.batch(step)).collect();
         assert_ne!(seen[..4], [0, 1, 2, 3], "batches come in random order");
         seen.sort_unstable();
@@ -143,7 +199,7 @@ mod tests {
     fn batches_hold_sequences_of_like_length() {
         let lengths: Vec<_> = (0..400).map(|index| 1 + (index * 37) % 100).collect();
         let split = split(&lengths);
-        let mut curriculum = Curriculum::new(&[stage(100, 100)], &split, 8, 3).unwrap();
+        let mut curriculum = Curriculum::new(&[stage(100, 100)], &split, Batching::Sequences(8), 3).unwrap();
         let spread = |batch: Vec<usize>| {
             let of = |sample: &usize| lengths[*sample];
             batch.iter().map(of).max().unwrap() - batch.iter().map(of).min().unwrap()
@@ -156,7 +212,7 @@ mod tests {
     fn the_seed_decides() {
         let split = split(&[1; 50]);
         let batches = |seed| {
-            let mut curriculum = Curriculum::new(&[stage(9, 1)], &split, 8, seed).unwrap();
+            let mut curriculum = Curriculum::new(&[stage(9, 1)], &split, Batching::Sequences(8), seed).unwrap();
             (1..=9).map(|step| curriculum.batch(step)).collect::<Vec<_>>()
         };
         assert_eq!(batches(1), batches(1));
@@ -165,13 +221,69 @@ mod tests {
 
     #[test]
     fn fewer_samples_than_a_batch_are_repeated() {
-        let mut curriculum = Curriculum::new(&[stage(9, 1)], &split(&[1, 1, 1]), 8, 1).unwrap();
+        let mut curriculum = Curriculum::new(&[stage(9, 1)], &split(&[1, 1, 1]), Batching::Sequences(8), 1).unwrap();
         assert_eq!(curriculum.batch(1).len(), 8);
     }
 
     #[test]
     fn an_empty_stage_is_an_error() {
-        let error = Curriculum::new(&[stage(9, 8), stage(20, 2)], &split(&[5, 6]), 8, 1).err().unwrap();
+        let error =
+            Curriculum::new(&[stage(9, 8), stage(20, 2)], &split(&[5, 6]), Batching::Sequences(8), 1).err().unwrap();
         assert!(error.to_string().contains("stage 1 has no sample"), "{error}");
+    }
+
+    #[test]
+    fn one_that_goes_on_from_a_state_hands_out_the_same_batches() {
+        let lengths: Vec<_> = (0..90).map(|index| 1 + (index * 37) % 20).collect();
+        let (split, stages) = (split(&lengths), [stage(30, 8), stage(80, 20)]);
+        for batching in [Batching::Sequences(3), Batching::Tokens(Budget { max_tokens: 40, max_sequences: 6 })] {
+            let fresh = || Curriculum::new(&stages, &split, batching, 5).unwrap();
+            let mut whole = fresh();
+            let batches: Vec<_> = (1..=80).map(|step| whole.batch(step)).collect();
+            for stop in [0, 1, 7, 29, 30, 31, 64, 79] {
+                let mut first = fresh();
+                (1..=stop).for_each(|step| drop(first.batch(step)));
+                let mut second = fresh();
+                second.restore(first.state()).unwrap();
+                let rest: Vec<_> = (stop + 1..=80).map(|step| second.batch(step)).collect();
+                assert_eq!(rest, batches[stop as usize..], "after step {stop}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_other_data_is_refused() {
+        let (few, many) = (split(&[1; 5]), split(&[1; 50]));
+        let of = |split: &Split| Curriculum::new(&[stage(9, 1)], split, Batching::Sequences(4), 1).unwrap();
+        let mut other = of(&many);
+        other.batch(1);
+        assert!(of(&few).restore(other.state()).unwrap_err().contains("does not have those samples"));
+        let state = SamplerState { stage: 1, ..other.state() };
+        assert!(of(&many).restore(state).unwrap_err().contains("no stage 1"));
+    }
+
+    #[test]
+    fn batches_of_a_budget_keep_within_it_and_every_sample_comes() {
+        let lengths: Vec<_> = (0..200).map(|index| 1 + (index * 37) % 60).collect();
+        let budget = Batching::Tokens(Budget { max_tokens: 120, max_sequences: 16 });
+        let mut curriculum = Curriculum::new(&[stage(400, 60)], &split(&lengths), budget, 3).unwrap();
+        let mut seen = vec![0; lengths.len()];
+        for step in 1..=200 {
+            let batch = curriculum.batch(step);
+            let longest = batch.iter().map(|sample| lengths[*sample]).max().unwrap();
+            assert!(batch.len() * longest <= 120 && batch.len() <= 16, "{batch:?}");
+            batch.iter().for_each(|sample| seen[*sample] += 1);
+        }
+        let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+        assert!(*least > 0 && most - least <= 2, "samples come about equally often: {least} to {most} times");
+    }
+
+    #[test]
+    fn a_sequence_beyond_the_budget_is_refused_unless_no_stage_takes_it() {
+        let budget = Batching::Tokens(Budget { max_tokens: 8, max_sequences: 4 });
+        let new = |max_length| Curriculum::new(&[stage(9, max_length)], &split(&[4, 9]), budget, 1);
+        let error = new(9).err().unwrap().to_string();
+        assert!(error.contains("a sequence of 9 tokens does not fit batching.max_tokens 8"), "{error}");
+        assert!(new(8).is_ok());
     }
 }

@@ -1,13 +1,20 @@
 //! `train`: fits a model to a dataset.
 //!
 //! Read `config.rs` for what a person may choose, `schedule.rs` and `curriculum.rs` for what happens when,
-//! `optimizer.rs` for the update, and `run.rs` for the loop.
+//! `gradient.rs` and `optimizer.rs` for the update, `run.rs` for the loop, and `state.rs` and `keeper.rs` for how a
+//! training that was stopped goes on.
 
 mod config;
 mod curriculum;
+mod gradient;
+mod keeper;
 mod optimizer;
+mod reports;
+#[cfg(test)]
+mod resume_tests;
 mod run;
 mod schedule;
+mod state;
 mod step;
 #[cfg(test)]
 mod tests;

@@ -1,116 +1,208 @@
-//! The training loop: batch, loss, gradient, update, and what is reported on the way.
+//! The training loop: batch, loss, gradient, update, and what is reported and saved on the way.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use assay_models::Model;
+use assay_models::{Batch, Model};
+use serde_json::json;
 
 use super::config::{Config, OptimizerConfig};
 use super::curriculum::Curriculum;
+use super::gradient::{How, Learned, learn};
+use super::keeper::{Keeper, refuse};
 use super::optimizer::AdamW;
+use super::reports::Reports;
 use super::schedule::learning_rate;
+use super::state::{self, Place, Window};
 use crate::context::{Context, StepError};
 use crate::dataset::{Dataset, Split};
-use crate::random::seed_for;
-use crate::scoring::{SplitScore, gather, score_split};
+use crate::memory::peak_bytes;
+use crate::profile::Profiler;
+use crate::random::{mix, seed_for};
+use crate::scoring::{SplitScore, gather, score_batches};
 
-/// A training under way.
+/// How many steps of an attempt are profiled; further ones would say the same.
+const PROFILED_STEPS: u64 = 100;
+/// A state of more values than this is not saved when a training is stopped: that has to be quick.
+const QUICKLY_SAVED: usize = 1 << 25;
+
+/// A training under way, but for the model, which is handed from step to step: an update changes its parameters where
+/// they lie, unless someone else holds on to them.
 pub struct Trainer<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
-    model: Model,
     optimizer: AdamW,
     curriculum: Curriculum,
+    /// Steps done.
+    step: u64,
+    /// Whether the validation after that step is yet to come.
+    unvalidated: bool,
     window: Window,
-}
-
-/// Sums over the steps since the last report.
-struct Window {
+    /// When the steps of the window began, as if nothing but steps had happened since.
     since: Instant,
-    steps: u64,
-    loss: f64,
-    norm: f64,
-    correct: usize,
-    count: usize,
-    tokens: usize,
-}
-
-impl Window {
-    fn new() -> Self {
-        Window { since: Instant::now(), steps: 0, loss: 0.0, norm: 0.0, correct: 0, count: 0, tokens: 0 }
-    }
+    reports: Reports,
+    keeper: Keeper,
+    identity: String,
+    /// The seed of all dropout masks.
+    dropout: u64,
+    profiler: Profiler,
 }
 
 impl<'a> Trainer<'a> {
+    /// A training at its beginning.
+    ///
     /// # Errors
-    /// [`StepError::Failed`] if a stage of the curriculum has no sample.
+    /// [`StepError::Failed`] if a stage of the curriculum has no sample, or one that no batch can hold.
     pub fn new(
         config: &'a Config,
-        model: Model,
+        model: &Model,
         dataset: &'a Dataset,
         context: &dyn Context,
     ) -> Result<Self, StepError> {
-        let seed = seed_for(config.seed, context.replicate(), "samples");
-        let curriculum = Curriculum::new(&config.curriculum, &dataset.train, config.batch_size, seed)?;
+        let seed = |purpose| seed_for(config.seed, context.replicate(), purpose);
+        let curriculum = Curriculum::new(&config.curriculum, &dataset.train, config.batching(), seed("samples"))?;
         let OptimizerConfig::AdamW(adamw) = &config.optimizer;
-        let (optimizer, model) = AdamW::new(adamw.clone(), &model)?;
-        Ok(Trainer { config, dataset, model, optimizer, curriculum, window: Window::new() })
+        Ok(Trainer {
+            config,
+            dataset,
+            optimizer: AdamW::new(adamw.clone(), model)?,
+            curriculum,
+            step: 0,
+            unvalidated: false,
+            window: Window::default(),
+            since: Instant::now(),
+            reports: Reports::default(),
+            keeper: Keeper::new(config.checkpoints, context),
+            identity: identity(config, context),
+            dropout: seed("dropout"),
+            profiler: if config.profile { Profiler::on() } else { Profiler::off() },
+        })
     }
 
-    /// Runs every step.
+    /// Goes to where an earlier attempt at this training saved its state last, if there was one, and reports again what it
+    /// had reported until then. What cannot be used is left alone, with a line in the log. Returns the model to go on with.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn resume(&mut self, model: Model, context: &mut dyn Context) -> Result<Model, StepError> {
+        let Some(file) = self.keeper.find(context) else { return Ok(model) };
+        let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
+        let mut optimizer = AdamW::new(adamw.clone(), &model)?;
+        let found = state::read(&file, &self.identity, &model, &mut optimizer);
+        let found = found.and_then(|(there, place)| {
+            self.curriculum.restore(place.sampler)?;
+            Ok((there, (place.step, place.unvalidated), place.window, place.reports))
+        });
+        match found {
+            Err(why) => {
+                refuse(&why, context);
+                Ok(model)
+            }
+            Ok((there, (step, unvalidated), window, reports)) => {
+                reports.replay(context);
+                context.log(&format!("goes on from step {step}, after which an earlier attempt saved its state"));
+                (self.optimizer, self.step, self.unvalidated) = (optimizer, step, unvalidated);
+                (self.window, self.reports) = (window, reports);
+                self.keeper.went_on_from(step);
+                Ok(there)
+            }
+        }
+    }
+
+    /// Runs every step that is left; returns the model after the last.
     ///
     /// # Errors
     /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if asked to stop.
-    pub fn run(&mut self, context: &mut dyn Context) -> Result<(), StepError> {
+    pub fn run(&mut self, mut model: Model, context: &mut dyn Context) -> Result<Model, StepError> {
         let steps = self.config.steps();
-        let mut stage = None;
-        for step in 1..=steps {
-            if context.cancelled() {
-                return Err(StepError::Cancelled);
+        let last = self.step.saturating_add(PROFILED_STEPS);
+        let mut stage = (self.step > 0).then(|| self.curriculum.stage());
+        self.since = Instant::now().checked_sub(Duration::from_secs_f64(self.window.seconds)).unwrap_or(self.since);
+        loop {
+            if let Err(error) = self.between_steps(&model, context) {
+                if error == StepError::Cancelled {
+                    self.save_before_the_end(&model, context)?;
+                }
+                return Err(error);
+            }
+            if self.step >= steps {
+                return Ok(model);
+            }
+            let step = self.step + 1;
+            if step > last {
+                self.profiler.stop();
             }
             let indices = self.curriculum.batch(step);
             if stage.replace(self.curriculum.stage()) != Some(self.curriculum.stage()) {
                 self.announce_stage(step, context);
             }
-            let loss = self.step(step, &indices, context)?;
+            let (loss, updated) = self.step(step, model, &indices, context)?;
+            (self.step, model) = (step, updated);
             context.progress(step, Some(steps), "steps", &format!("loss {loss:.2}"));
             if step % self.config.log_every == 0 || step == steps {
-                self.report(step, context);
+                self.report(context);
             }
-            if step % self.config.eval_every == 0 || step == steps {
-                self.validate(step, context)?;
-            }
+            self.unvalidated = step % self.config.eval_every == 0 || step == steps;
         }
-        Ok(())
     }
 
-    /// The model as it is now, off the tape.
-    ///
-    /// # Errors
-    /// None in practice: it has the parameters that it had.
-    pub fn into_model(self) -> Result<Model, StepError> {
-        Ok(self.model.detached()?)
+    /// What may happen after a step and before the next; where it is cancelled, the state is that of between them.
+    fn between_steps(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+        if self.unvalidated {
+            self.validate(model, context)?;
+            self.unvalidated = false;
+        }
+        if self.step == self.config.steps() {
+            return Ok(());
+        }
+        if self.keeper.is_due(self.step) {
+            self.save(model, context)?;
+        }
+        if context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
     }
 
-    /// One update; returns the loss before it.
-    fn step(&mut self, step: u64, indices: &[usize], context: &mut dyn Context) -> Result<f64, StepError> {
-        let (batch, labels) = gather(&self.model, &self.dataset.train, indices)?;
-        let score = self.model.score(&batch, &labels)?;
-        let loss = score.loss.item().map_err(assay_models::ModelError::from)?;
+    /// Where the time went.
+    #[must_use]
+    pub fn profiler(&self) -> &Profiler {
+        &self.profiler
+    }
+
+    /// One update; returns the loss before it, and the model after it.
+    fn step(
+        &mut self,
+        step: u64,
+        model: Model,
+        indices: &[usize],
+        context: &mut dyn Context,
+    ) -> Result<(f64, Model), StepError> {
+        let whole = self.profiler.begin();
+        let how = How {
+            pieces: self.config.accumulate,
+            label_smoothing: self.config.label_smoothing,
+            dropout: mix(self.dropout ^ step),
+        };
+        let profiler = &mut self.profiler;
+        let going_on = || !context.cancelled();
+        let Learned { loss, correct, count, tokens, gradients } =
+            learn(&model, &self.dataset.train, indices, &how, profiler, going_on)?;
         self.check_finite("loss", loss, step, context)?;
-        let gradients = score.loss.backward().map_err(assay_models::ModelError::from)?;
-        let norm = self.optimizer.norm(&self.model, &gradients)?;
+        let span = self.profiler.begin();
+        let norm = self.optimizer.norm(&gradients)?;
+        self.profiler.end(span, "clip");
         self.check_finite("gradient norm", norm, step, context)?;
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         let rate = learning_rate(adamw, step, self.config.steps());
-        self.model = self.optimizer.step(&self.model, &gradients, norm, rate)?;
+        let span = self.profiler.begin();
+        let model = self.optimizer.step(model, &gradients, norm, rate)?;
+        self.profiler.end(span, "optimizer");
+        self.profiler.end_numbered(whole, "step", step);
         let window = &mut self.window;
         window.steps += 1;
         window.loss += loss;
         window.norm += norm;
-        window.correct += score.correct;
-        window.count += score.count;
-        window.tokens += batch.token_count();
-        Ok(loss)
+        window.correct += correct;
+        window.count += count;
+        window.tokens += tokens;
+        Ok((loss, model))
     }
 
     /// A training that diverged never recovers: its numbers would look like a result.
@@ -127,9 +219,9 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    fn announce_stage(&self, step: u64, context: &mut dyn Context) {
+    fn announce_stage(&mut self, step: u64, context: &mut dyn Context) {
         let stage = self.curriculum.stage();
-        context.metric("train/stage", step, stage as f64);
+        self.reports.metric(context, "train/stage", step, stage as f64);
         if let Some(limits) = self.config.curriculum.get(stage) {
             context.log(&format!(
                 "stage {stage}, steps {step} to {}: {} sequences of up to {} tokens",
@@ -141,28 +233,88 @@ impl<'a> Trainer<'a> {
     }
 
     /// Reports the means since the last report.
-    fn report(&mut self, step: u64, context: &mut dyn Context) {
-        let window = std::mem::replace(&mut self.window, Window::new());
+    fn report(&mut self, context: &mut dyn Context) {
+        let (window, seconds) = (std::mem::take(&mut self.window), self.since.elapsed().as_secs_f64().max(1e-9));
+        self.since = Instant::now();
         let steps = window.steps.max(1) as f64;
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
-        context.metric("train/loss", step, window.loss / steps);
-        context.metric("train/accuracy", step, window.correct as f64 / window.count.max(1) as f64);
-        context.metric("train/gradient_norm", step, window.norm / steps);
-        context.metric("train/learning_rate", step, learning_rate(adamw, step, self.config.steps()));
-        let seconds = window.since.elapsed().as_secs_f64().max(1e-9);
-        context.metric("train/tokens_per_second", step, window.tokens as f64 / seconds);
+        for (name, value) in [
+            ("train/loss", window.loss / steps),
+            ("train/accuracy", window.correct as f64 / window.count.max(1) as f64),
+            ("train/gradient_norm", window.norm / steps),
+            ("train/learning_rate", learning_rate(adamw, self.step, self.config.steps())),
+            ("train/tokens_per_second", window.tokens as f64 / seconds),
+        ] {
+            self.reports.metric(context, name, self.step, value);
+        }
     }
 
-    fn validate(&mut self, step: u64, context: &mut dyn Context) -> Result<(), StepError> {
-        let began = Instant::now();
-        let valid = score(&self.model.detached()?, &self.dataset.valid, self.config, context)?;
-        context.metric("valid/loss", step, valid.loss);
-        context.metric("valid/accuracy", step, valid.accuracy);
+    fn validate(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+        let (began, span, step) = (Instant::now(), self.profiler.begin(), self.step);
+        let valid = score(model, &self.dataset.valid, self.config, context)?;
+        self.reports.metric(context, "valid/loss", step, valid.loss);
+        self.reports.metric(context, "valid/accuracy", step, valid.accuracy);
+        if let Some(perplexity) = valid.perplexity(model.task().objective) {
+            self.reports.metric(context, "valid/perplexity", step, perplexity);
+        }
+        for (name, value) in model.telemetry(Some(&self.sample(model)?))? {
+            self.reports.metric(context, &name, step, value);
+        }
+        if let Some(bytes) = peak_bytes() {
+            self.reports.metric(context, "memory/peak_bytes", step, bytes as f64);
+        }
         context.log(&format!("step {step}: valid loss {:.3}, accuracy {:.1} %", valid.loss, 100.0 * valid.accuracy));
         // The throughput is that of training alone.
-        self.window.since += began.elapsed();
+        self.since += began.elapsed();
+        self.profiler.end_numbered(span, "validate", step);
         Ok(())
     }
+
+    /// A batch of the validation split, of middling length, to look into the model with: always the same.
+    fn sample(&self, model: &Model) -> Result<Batch, StepError> {
+        let lengths: Vec<_> = self.dataset.valid.lengths().collect();
+        let mut order: Vec<_> = (0..lengths.len()).collect();
+        order.sort_by_key(|index| lengths[*index]);
+        let batches = self.config.batching().cut(&order, &lengths);
+        let middle = batches.get(batches.len() / 2).map_or(&order, |batch| batch);
+        Ok(gather(model, &self.dataset.valid, middle)?.0)
+    }
+
+    fn save(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+        let span = self.profiler.begin();
+        let place = Place {
+            step: self.step,
+            unvalidated: self.unvalidated,
+            sampler: self.curriculum.state(),
+            window: Window { seconds: self.since.elapsed().as_secs_f64(), ..self.window },
+            reports: self.reports.clone(),
+        };
+        let state = || state::write(&self.identity, model, &self.optimizer, &place);
+        self.since += self.keeper.save(self.step, state, context)?;
+        self.profiler.end_numbered(span, "checkpoint", self.step);
+        Ok(())
+    }
+
+    /// What is done is not lost where a training is stopped, if saving it takes no longer than a person waits.
+    fn save_before_the_end(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+        let values = 3 * model.parameters().count();
+        if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
+            self.save(model, context)?;
+            context.log(&format!("stopped after step {}; the next attempt goes on from there", self.step));
+        }
+        Ok(())
+    }
+}
+
+/// All that decides what a training computes, as JSON: a state of another one must not be gone on from.
+fn identity(config: &Config, context: &dyn Context) -> String {
+    json!({
+        "assay": env!("CARGO_PKG_VERSION"),
+        "config": config,
+        "device": context.device().name(),
+        "replicate": context.replicate(),
+    })
+    .to_string()
 }
 
 /// Scores a split with the model as it is.
@@ -170,5 +322,5 @@ impl<'a> Trainer<'a> {
 /// # Errors
 /// If the model cannot read the split, or [`StepError::Cancelled`].
 pub fn score(model: &Model, split: &Split, config: &Config, context: &dyn Context) -> Result<SplitScore, StepError> {
-    score_split(model, split, config.batch_size, || context.cancelled())
+    score_batches(model, split, config.batching(), || context.cancelled())
 }

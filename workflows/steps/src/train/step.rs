@@ -15,21 +15,32 @@ use crate::step::{Step, parse, schema_of};
 /// Fits a model to a dataset.
 pub struct Train;
 
-const OUTPUTS: &[OutputKind] = &[OutputKind { name: "model", about: "The checkpoint after the last step." }];
+const OUTPUTS: &[OutputKind] = &[
+    OutputKind { name: "model", about: "The checkpoint after the last step." },
+    OutputKind { name: "profile", about: "With `profile: true`: a trace of the first 100 steps, in Chrome's format." },
+];
 
 const METRICS: &[MetricKind] = &[
     metric("test/accuracy", "", Better::Higher, Some("accuracy")),
     metric("test/loss", "", Better::Lower, Some("loss")),
+    metric("test/perplexity", "", Better::Lower, Some("perplexity")),
     metric("size/bytes", "B", Better::Lower, Some("size")),
     metric("valid/loss", "", Better::Lower, None),
     metric("valid/accuracy", "", Better::Higher, None),
+    metric("valid/perplexity", "", Better::Lower, None),
     metric("train/loss", "", Better::Lower, None),
     metric("train/accuracy", "", Better::Higher, None),
     metric("train/gradient_norm", "", Better::Neither, None),
     metric("train/learning_rate", "", Better::Neither, None),
     metric("train/tokens_per_second", "/s", Better::Higher, None),
     metric("train/stage", "", Better::Neither, None),
+    metric("memory/peak_bytes", "B", Better::Lower, None),
     metric("model/parameters", "", Better::Lower, None),
+    // What the families tell of themselves.
+    metric("ten/*", "", Better::Neither, None),
+    metric("ten/*/*", "", Better::Neither, None),
+    metric("pulse/*", "", Better::Neither, None),
+    metric("pulse/*/*", "", Better::Neither, None),
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
@@ -40,7 +51,7 @@ impl Step for Train {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "train",
-            version: 1,
+            version: 2,
             about: "Fits a model to a dataset, in stages of growing length.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
@@ -56,9 +67,15 @@ impl Step for Train {
         }
         let dataset = Dataset::read(&context.input(&config.data)?)?;
         let model = fresh(&config, &dataset, context)?;
-        let mut trainer = Trainer::new(&config, model, &dataset, context)?;
-        trainer.run(context)?;
-        finish(&config, &trainer.into_model()?, &dataset, context)
+        let mut trainer = Trainer::new(&config, &model, &dataset, context)?;
+        let model = trainer.resume(model, context)?;
+        let model = trainer.run(model, context)?;
+        if config.profile {
+            let path = context.workdir().join("profile.json");
+            trainer.profiler().write(&path)?;
+            context.artifact("profile", &path)?;
+        }
+        finish(&config, &model, &dataset, context)
     }
 }
 
@@ -89,6 +106,9 @@ fn finish(config: &Config, model: &Model, dataset: &Dataset, context: &mut dyn C
     let test = score(model, &dataset.test, config, context)?;
     context.metric("test/loss", config.steps(), test.loss);
     context.metric("test/accuracy", config.steps(), test.accuracy);
+    if let Some(perplexity) = test.perplexity(model.task().objective) {
+        context.metric("test/perplexity", config.steps(), perplexity);
+    }
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
     context.artifact("model", &path)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Train;
 use crate::context::{Context, StepError};
-use crate::dataset::{About, Dataset, Split};
+use crate::dataset::{About, Dataset, Goal, Split};
 use crate::step::Step;
 use crate::testing::TestContext;
 
@@ -24,6 +24,7 @@ fn dataset() -> Dataset {
         name: "first".into(),
         description: "The first letter.".into(),
         vocabulary: ["a", "b", "c"].map(String::from).into(),
+        objective: Goal::Classify,
         classes: 3,
         max_length: 8,
         config: Value::Null,
@@ -31,7 +32,7 @@ fn dataset() -> Dataset {
     Dataset { about, train: split(0, 120), valid: split(200, 30), test: split(300, 30) }
 }
 
-fn context(threads: usize) -> (TestContext, Value) {
+pub fn context(threads: usize) -> (TestContext, Value) {
     let mut context = TestContext::new(assay_cpu::device(threads).unwrap());
     let path = context.workdir().join("dataset.safetensors");
     dataset().write(&path).unwrap();
@@ -56,13 +57,14 @@ fn trained(threads: usize, replicate: u32, change: impl FnOnce(&mut Value)) -> T
     context
 }
 
-/// Everything reported that does not measure time.
-fn results(context: &TestContext) -> Vec<(String, u64, u64)> {
-    let timeless = context.metrics.iter().filter(|(name, _, _)| name != "train/tokens_per_second");
+/// Everything reported that measures neither time nor memory.
+pub fn results(context: &TestContext) -> Vec<(String, u64, u64)> {
+    let measured = |name: &str| name == "train/tokens_per_second" || name.starts_with("memory/");
+    let timeless = context.metrics.iter().filter(|(name, _, _)| !measured(name));
     timeless.map(|(name, step, value)| (name.clone(), *step, value.to_bits())).collect()
 }
 
-fn checkpoint_bytes(context: &TestContext) -> Vec<u8> {
+pub fn checkpoint_bytes(context: &TestContext) -> Vec<u8> {
     std::fs::read(&context.artifacts["model"]).unwrap()
 }
 
@@ -94,6 +96,12 @@ fn seeds_and_replicates_give_other_models() {
     assert_ne!(one, checkpoint_bytes(&trained(1, 1, |config| config["seed"] = json!(10))));
 }
 
+/// Whether a pattern such as `ten/*` covers a metric's name.
+fn covers(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), name.split('/').collect());
+    pattern.len() == name.len() && pattern.iter().zip(name).all(|(want, part)| *want == "*" || *want == part)
+}
+
 #[test]
 fn what_is_reported_is_what_was_asked_for() {
     let context = trained(1, 1, |_| ());
@@ -106,12 +114,82 @@ fn what_is_reported_is_what_was_asked_for() {
     assert_eq!(context.progress, (80, Some(80)));
     let kinds = Train.kind().metrics;
     for (name, _, _) in &context.metrics {
-        assert!(kinds.iter().any(|kind| kind.name == name), "{name} is not announced");
+        assert!(kinds.iter().any(|kind| covers(kind.name, name)), "{name} is not announced");
     }
+    #[cfg(target_os = "linux")]
+    assert!(context.last("memory/peak_bytes").unwrap() > 1e6);
     let model = checkpoint::load(&assay_cpu::device(1).unwrap(), &context.artifacts["model"]).unwrap();
     assert_eq!(context.last("model/parameters"), Some(model.parameters().count() as f64));
     assert_eq!(context.last("size/bytes"), Some(checkpoint_bytes(&context).len() as f64));
     assert_eq!(model.task(), &dataset().task());
+}
+
+#[test]
+fn a_gradient_in_pieces_trains_the_same_model_up_to_rounding() {
+    let whole = trained(1, 1, |config| config["batch_size"] = json!(15));
+    let pieces = trained(1, 1, |config| {
+        config["batch_size"] = json!(15);
+        config["accumulate"] = json!(4);
+    });
+    for (one, other) in whole.metrics.iter().zip(&pieces.metrics).filter(|(one, _)| one.0 == "train/loss") {
+        // What is rounded in another way grows a little with every step.
+        assert!((one.2 - other.2).abs() <= 0.02 * one.2, "{one:?} is not {other:?}");
+    }
+    assert_ne!(checkpoint_bytes(&whole), checkpoint_bytes(&pieces));
+}
+
+#[test]
+fn batches_of_a_budget_of_tokens_train_too() {
+    let context = trained(1, 1, |config| {
+        config.as_object_mut().unwrap().remove("batch_size");
+        config["batching"] = json!({"max_tokens": 64, "max_sequences": 32});
+    });
+    assert!(context.last("test/accuracy").unwrap() > 0.9);
+    refused(
+        |config| {
+            config.as_object_mut().unwrap().remove("batch_size");
+            config["batching"] = json!({"max_tokens": 7});
+        },
+        "a sequence of 8 tokens does not fit batching.max_tokens 7",
+    );
+}
+
+#[test]
+fn label_smoothing_is_for_training_alone() {
+    let smoothed = trained(1, 1, |config| config["label_smoothing"] = json!(0.2));
+    // With a fifth of each target spread over three classes, no loss is below this.
+    let floor = -(1.0 - 0.4 / 3.0_f64) * (1.0 - 0.4 / 3.0_f64).ln() - 2.0 * (0.2 / 3.0_f64) * (0.2 / 3.0_f64).ln();
+    assert!(smoothed.last("train/loss").unwrap() > floor - 1e-6);
+    assert!(smoothed.last("test/accuracy").unwrap() > 0.9);
+}
+
+#[test]
+fn a_language_model_learns_text_and_is_scored_by_token() {
+    let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+    let (_, data) = context.provide_language_model(json!({"family": "ten", "dim": 8, "layers": 1, "states": 4}), 1);
+    let config = json!({
+        "data": data,
+        "model": {"family": "ten", "dim": 16, "layers": 1, "states": 8, "chunk": 4},
+        "optimizer": {"name": "adamw", "lr": 0.02, "clip_norm": 1.0},
+        "batch_size": 8,
+        "curriculum": [{"until_step": 60, "max_length": 11}],
+    });
+    context.run(&Train, config).unwrap();
+    let value = |name: &str| context.last(name).unwrap();
+    assert!(value("test/accuracy") > 0.95, "{}", value("test/accuracy"));
+    assert!((value("test/perplexity") - value("test/loss").exp()).abs() < 1e-9 && value("test/perplexity") < 1.5);
+    assert!(value("valid/perplexity") >= 1.0);
+}
+
+#[test]
+fn a_profile_names_the_parts_of_each_step() {
+    let context = trained(1, 1, |config| config["profile"] = json!(true));
+    let text = std::fs::read_to_string(&context.artifacts["profile"]).unwrap();
+    let trace: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let times = |name: &str| trace.iter().filter(|event| event["name"] == name).count();
+    assert_eq!((times("step"), times("learn"), times("optimizer"), times("validate")), (80, 80, 80, 2));
+    assert_eq!(checkpoint_bytes(&context), checkpoint_bytes(&trained(1, 1, |_| ())), "it changes nothing");
+    assert!(!trained(1, 1, |_| ()).artifacts.contains_key("profile"));
 }
 
 #[test]

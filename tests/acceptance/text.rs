@@ -1,0 +1,68 @@
+//! A local text is known by its content: what is in the file decides what runs, and not where it lies.
+
+use std::path::Path;
+
+use crate::support::{Home, Ran};
+
+const WORKFLOW: &str = "
+name: text
+jobs:
+  data:
+    uses: prepare
+    with: {dataset: text, file: texts/poem.txt, length: 24}
+  train:
+    needs: [data]
+    uses: train
+    with:
+      data: \"${{ needs.data.outputs.dataset }}\"
+      model: {family: ten, dim: 16, layers: 1, states: 8, chunk: 8}
+      optimizer: {name: adamw, lr: 3e-3}
+      batching: {max_tokens: 200}
+      accumulate: 2
+      curriculum: [{until_step: 20, max_length: 24}]
+  evaluate:
+    needs: [data, train]
+    uses: evaluate
+    with: {model: \"${{ needs.train.outputs.model }}\", data: \"${{ needs.data.outputs.dataset }}\"}
+";
+
+fn run(home: &Home, folder: &Path) -> Ran {
+    Ran::of(home.output(&["run", &folder.join("text.yaml").display().to_string(), "--json"]))
+}
+
+fn place(folder: &Path, text: &str) {
+    std::fs::create_dir_all(folder.join("texts")).expect("a folder");
+    std::fs::write(folder.join("text.yaml"), WORKFLOW).expect("the workflow is written");
+    std::fs::write(folder.join("texts/poem.txt"), text).expect("the text is written");
+}
+
+#[test]
+fn a_changed_text_runs_anew_and_a_moved_one_does_not() {
+    let (home, here, there) = (Home::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let poem = "the rose is red, the violet blue; ".repeat(20);
+    place(here.path(), &poem);
+    let first = run(&home, here.path());
+    assert_eq!(first.succeeded().worked(), ["data", "train", "evaluate"]);
+    let metrics = &first.task("evaluate")["metrics"];
+    assert!(metrics["test/perplexity"].as_f64().is_some_and(|perplexity| perplexity > 1.0), "{metrics:#}");
+    place(there.path(), &poem);
+    assert_eq!(run(&home, there.path()).succeeded().worked(), Vec::<&str>::new());
+    let plan = home.output(&["plan", &there.path().join("text.yaml").display().to_string(), "--json"]);
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("a plan");
+    assert_eq!(plan["tasks"][0]["would"], "cached", "{plan:#}");
+    place(there.path(), &poem.replace("rose", "lily"));
+    assert_eq!(run(&home, there.path()).succeeded().worked(), ["data", "train", "evaluate"]);
+}
+
+#[test]
+fn a_text_that_is_not_there_is_named() {
+    let (home, here) = (Home::new(), tempfile::tempdir().unwrap());
+    place(here.path(), "never read");
+    std::fs::remove_file(here.path().join("texts/poem.txt")).expect("it can be removed");
+    let ran = run(&home, here.path());
+    assert_eq!((ran.state(), ran.code), ("failed", Some(1)));
+    let message = ran.task("data")["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("poem.txt"), "{message}");
+    let plan = home.output(&["plan", &here.path().join("text.yaml").display().to_string()]);
+    assert!(String::from_utf8_lossy(&plan.stderr).contains("poem.txt"));
+}

@@ -1,0 +1,111 @@
+//! Local files that a config names: found here, read elsewhere, and then known by their content.
+//!
+//! A property of a step kind's schema whose `format` is [`LOCAL_FILE`] holds a path, relative to the folder of the
+//! workflow file. This crate reads no file: [`ResolvedStep::files`] says which ones a config names, and whoever runs it
+//! puts each into the store and calls [`ResolvedStep::pin`], so that the config names content and the cache key follows
+//! from content.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::artifact::{ArtifactRef, artifacts_in};
+use crate::key::cache_key;
+use crate::resolve::ResolvedStep;
+
+/// The `format` of a schema's property that names a local file.
+pub const LOCAL_FILE: &str = "local-file";
+
+/// A local file that a config names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalFile {
+    /// The key of the config.
+    pub key: String,
+    /// Where the file lies.
+    pub path: PathBuf,
+}
+
+impl ResolvedStep {
+    /// Puts the content of a file in the place of its path, and makes the cache key anew.
+    pub fn pin(&mut self, key: &str, artifact: &ArtifactRef) {
+        if let Some(place) = self.config.get_mut(key) {
+            *place = serde_json::json!({"$artifact": artifact.hash, "name": artifact.name, "bytes": artifact.bytes});
+        }
+        self.files.retain(|file| file.key != key);
+        self.artifacts = artifacts_in(&self.config);
+        self.key = cache_key(&self.kind, self.version, &self.config, Some(self.replicate));
+    }
+}
+
+/// The local files that a config names, in the order of the keys. `folder` is that of the workflow file.
+pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<LocalFile> {
+    let mut keys = BTreeSet::new();
+    collect(schema, &mut keys);
+    let file = |key: &str| {
+        let path = folder.join(config.get(key)?.as_str()?);
+        Some(LocalFile { key: key.to_owned(), path })
+    };
+    keys.into_iter().filter_map(file).collect()
+}
+
+/// The names of all properties, wherever in the schema, that hold the path of a local file.
+fn collect<'a>(schema: &'a Value, keys: &mut BTreeSet<&'a str>) {
+    match schema {
+        Value::Object(map) => {
+            for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                if property.get("format").and_then(Value::as_str) == Some(LOCAL_FILE) {
+                    keys.insert(name);
+                }
+            }
+            map.values().for_each(|part| collect(part, keys));
+        }
+        Value::Array(parts) => parts.iter().for_each(|part| collect(part, keys)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Value {
+        let text =
+            json!({"properties": {"file": {"type": "string", "format": LOCAL_FILE}, "seed": {"type": "integer"}}});
+        json!({"oneOf": [text, {"properties": {"name": {"type": "string", "format": "date"}}}]})
+    }
+
+    #[test]
+    fn only_what_the_schema_calls_a_file_is_one() {
+        let config = json!({"file": "texts/a.txt", "name": "b.txt", "seed": 1});
+        let found = local_files(&schema(), &config, Path::new("/flows"));
+        assert_eq!(found, [LocalFile { key: "file".into(), path: "/flows/texts/a.txt".into() }]);
+        assert_eq!(local_files(&schema(), &json!({"file": 3}), Path::new("/flows")), []);
+        let absolute = local_files(&schema(), &json!({"file": "/a.txt"}), Path::new("/flows"));
+        assert_eq!(absolute[0].path, Path::new("/a.txt"));
+    }
+
+    #[test]
+    fn the_key_follows_from_the_content_and_not_from_the_path() {
+        let pinned = |path: &str, name: &str, hash: &str| {
+            let config = json!({"file": path});
+            let mut step = ResolvedStep {
+                kind: "prepare".into(),
+                version: 1,
+                replicate: 1,
+                files: local_files(&schema(), &config, Path::new("")),
+                artifacts: Vec::new(),
+                key: cache_key("prepare", 1, &config, None),
+                config,
+            };
+            let artifact = ArtifactRef { hash: hash.repeat(64), name: name.into(), bytes: 3 };
+            step.pin("file", &artifact);
+            assert_eq!((step.files.len(), step.artifacts.as_slice()), (0, [artifact].as_slice()));
+            step.key
+        };
+        assert_eq!(pinned("a.txt", "a.txt", "0"), pinned("texts/b.txt", "b.txt", "0"));
+        assert_ne!(pinned("a.txt", "a.txt", "0"), pinned("a.txt", "a.txt", "1"));
+    }
+}

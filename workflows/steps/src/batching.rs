@@ -1,0 +1,120 @@
+//! How many sequences go side by side: a fixed number, or as many as fit a budget of tokens.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A budget for a batch: short sequences come in many, long ones in few, so that batches cost about the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Tokens of a batch, padding included: its sequences times the longest of them.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub max_tokens: usize,
+    /// Sequences of a batch.
+    #[serde(default = "max_sequences")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub max_sequences: usize,
+}
+
+fn max_sequences() -> usize {
+    1024
+}
+
+/// How batches are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batching {
+    /// So many sequences each.
+    Sequences(usize),
+    /// As many as fit.
+    Tokens(Budget),
+}
+
+impl Batching {
+    /// Cuts sequences into batches, each of neighbours in `order`, which is sorted by length, the shortest first. A
+    /// batch of a budget is never empty, so that a sequence beyond the budget is a batch of its own: whoever must not
+    /// have that asks [`Batching::longest`] first.
+    #[must_use]
+    pub fn cut(self, order: &[usize], lengths: &[usize]) -> Vec<Vec<usize>> {
+        match self {
+            Batching::Sequences(size) => order.chunks(size.max(1)).map(<[usize]>::to_vec).collect(),
+            Batching::Tokens(budget) => budget.cut(order, lengths),
+        }
+    }
+
+    /// The longest sequence that fits; none where every one does.
+    #[must_use]
+    pub fn longest(self) -> Option<usize> {
+        match self {
+            Batching::Sequences(_) => None,
+            Batching::Tokens(budget) => Some(budget.max_tokens),
+        }
+    }
+
+    /// Whether so many batches' worth of sequences are there.
+    #[must_use]
+    pub fn is_enough(self, batches: usize, sequences: usize, tokens: usize) -> bool {
+        match self {
+            Batching::Sequences(size) => sequences >= batches * size,
+            Batching::Tokens(budget) => {
+                sequences >= batches.saturating_mul(budget.max_sequences)
+                    || tokens >= batches.saturating_mul(budget.max_tokens)
+            }
+        }
+    }
+}
+
+impl Budget {
+    fn cut(self, order: &[usize], lengths: &[usize]) -> Vec<Vec<usize>> {
+        let mut batches: Vec<Vec<usize>> = Vec::new();
+        let mut open: Vec<usize> = Vec::new();
+        for &sequence in order {
+            // Sorted by length, the one that is added is the longest.
+            let padded = (open.len() + 1) * lengths[sequence];
+            if !open.is_empty() && (padded > self.max_tokens || open.len() == self.max_sequences) {
+                batches.push(std::mem::take(&mut open));
+            }
+            open.push(sequence);
+        }
+        if !open.is_empty() {
+            batches.push(open);
+        }
+        batches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn batches_of_a_budget_keep_within_it_and_waste_none(
+            mut lengths in prop::collection::vec(1_usize..40, 1..120),
+            max_tokens in 40_usize..200,
+            max_sequences in 1_usize..20,
+        ) {
+            lengths.sort_unstable();
+            let order: Vec<_> = (0..lengths.len()).collect();
+            let batches = Batching::Tokens(Budget { max_tokens, max_sequences }).cut(&order, &lengths);
+            prop_assert_eq!(batches.concat(), order, "every sequence once, in order");
+            let padded = |batch: &[usize]| batch.len() * batch.iter().map(|at| lengths[*at]).max().unwrap_or(0);
+            for (at, batch) in batches.iter().enumerate() {
+                prop_assert!(!batch.is_empty() && batch.len() <= max_sequences && padded(batch) <= max_tokens);
+                let Some(next) = batches.get(at + 1) else { continue };
+                let more = [batch.as_slice(), &next[..1]].concat();
+                prop_assert!(more.len() > max_sequences || padded(&more) > max_tokens, "one more would have fitted");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_the_budget_is_alone() {
+        let lengths = [2, 9, 3];
+        let budget = Batching::Tokens(Budget { max_tokens: 6, max_sequences: 8 });
+        assert_eq!(budget.cut(&[0, 2, 1], &lengths), [vec![0, 2], vec![1]]);
+        assert_eq!((budget.longest(), Batching::Sequences(3).longest()), (Some(6), None));
+        assert_eq!(Batching::Sequences(2).cut(&[0, 2, 1], &lengths), [vec![0, 2], vec![1]]);
+    }
+}

@@ -1,0 +1,198 @@
+//! `dataset: copy`: say a random string again after a delay (Hochreiter and Schmidhuber 1997, experiment 5; Graves et
+//! al. 2014, section 4.1).
+//!
+//! ```text
+//! predict     s_1 .. s_n  _ .. _  >  s_1 .. s_n       d blanks; 2 n + d + 1 tokens
+//! classify    s_1 .. s_n  _ .. _  ?k                  n + d + 1 tokens; the label is s_k, k uniform on 1..=n
+//! ```
+//!
+//! Each s is uniform on A symbols, so that nothing but the string itself says what comes again: whoever forgets it is
+//! right in one of A places. A string is as far from its copy as `n + d` tokens, whatever the objective.
+//!
+//! Of the `2 n + d` predictions of a language model, `n - 1` are of symbols that nobody can know (the first token is
+//! given), so that the best possible loss is `(n - 1) ln A / (2 n + d)` nats, and the best accuracy to be expected
+//! `1 - (n - 1) (1 - 1 / A) / (2 n + d)`: `data/loss_floor` and `data/accuracy_ceiling`.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::made::{Asked, Impossible, Made, Sample, deal, outside, too_many};
+use crate::context::StepError;
+
+/// The parameters of `dataset: copy`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Copy {
+    /// Number of training sequences.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub train: usize,
+    /// Number of validation sequences.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub valid: usize,
+    /// Number of test sequences.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub test: usize,
+    /// How many different symbols there are.
+    #[serde(default = "eight")]
+    #[schemars(range(min = 2, max = 4096))]
+    pub symbols: usize,
+    /// Symbols of the string.
+    #[serde(default = "eight")]
+    #[schemars(range(min = 1, max = 16384))]
+    pub length: usize,
+    /// Blanks between the string and the question.
+    #[serde(default = "sixteen")]
+    #[schemars(range(min = 0, max = 32768))]
+    pub delay: usize,
+    /// Whether the whole string is said again, or one symbol of it named.
+    #[serde(default)]
+    pub objective: Asked,
+    /// The same seed gives the same dataset.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn eight() -> usize {
+    8
+}
+fn sixteen() -> usize {
+    16
+}
+
+impl Copy {
+    /// What makes these parameters impossible.
+    #[must_use]
+    pub fn impossible(&self) -> Option<Impossible> {
+        let numbers =
+            [("symbols", self.symbols, 2, 4096), ("length", self.length, 1, 16384), ("delay", self.delay, 0, 32768)];
+        let strings = (self.symbols as f64).powf(self.length as f64);
+        let questions = if self.objective == Asked::Classify { self.length as f64 } else { 1.0 };
+        outside(&numbers).or_else(|| too_many(self.sizes(), self.tokens(), strings * questions))
+    }
+
+    fn sizes(&self) -> [usize; 3] {
+        [self.train, self.valid, self.test]
+    }
+
+    /// Tokens of a sequence.
+    fn tokens(&self) -> usize {
+        match self.objective {
+            Asked::Predict => 2 * self.length + self.delay + 1,
+            Asked::Classify => self.length + self.delay + 1,
+        }
+    }
+
+    /// # Errors
+    /// [`StepError::Cancelled`] if `keep_going` says so.
+    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<Made, StepError> {
+        let [train, valid, test] = deal(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
+        let symbols = (0..self.symbols).map(|at| format!("s{at}"));
+        let questions: Vec<String> = match self.objective {
+            Asked::Predict => vec![">".into()],
+            Asked::Classify => (1..=self.length).map(|at| format!("?{at}")).collect(),
+        };
+        let asked = match self.objective {
+            Asked::Predict => "which then comes again",
+            Asked::Classify => "the label is the symbol at the place that is asked for",
+        };
+        Ok(Made {
+            name: "copy",
+            description: format!(
+                "A string of {} out of {} symbols, {} blanks, and a question: {asked}.",
+                self.length, self.symbols, self.delay
+            ),
+            vocabulary: symbols.chain(["_".into()]).chain(questions).collect(),
+            goal: self.objective.into(),
+            classes: if self.objective == Asked::Classify { self.symbols } else { 0 },
+            max_length: self.tokens(),
+            train,
+            valid,
+            test,
+            metrics: self.bounds(),
+            notes: Vec::new(),
+        })
+    }
+
+    fn draw(&self, rng: &mut ChaCha8Rng) -> Sample {
+        let (blank, ask) = (self.symbols as u32, self.symbols as u32 + 1);
+        let string: Vec<u32> = (0..self.length).map(|_| rng.random_range(0..blank)).collect();
+        let mut tokens = string.clone();
+        tokens.resize(self.length + self.delay, blank);
+        match self.objective {
+            Asked::Predict => {
+                tokens.push(ask);
+                tokens.extend(string);
+                (tokens, None)
+            }
+            Asked::Classify => {
+                let place = rng.random_range(0..self.length);
+                tokens.push(ask + place as u32);
+                (tokens, Some(string[place]))
+            }
+        }
+    }
+
+    /// What the best possible language model comes to.
+    fn bounds(&self) -> Vec<(&'static str, f64)> {
+        if self.objective == Asked::Classify {
+            return Vec::new();
+        }
+        let (symbols, predictions) = (self.symbols as f64, (self.tokens() - 1) as f64);
+        let unknown = (self.length - 1) as f64;
+        vec![
+            ("data/loss_floor", unknown * symbols.ln() / predictions),
+            ("data/accuracy_ceiling", 1.0 - unknown * (1.0 - 1.0 / symbols) / predictions),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Goal;
+
+    fn config(objective: Asked) -> Copy {
+        Copy { train: 50, valid: 10, test: 10, symbols: 5, length: 4, delay: 3, objective, seed: 2 }
+    }
+
+    #[test]
+    fn a_string_comes_again_behind_its_question() {
+        let made = config(Asked::Predict).make(|_| true).unwrap();
+        assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Predict, 0, 12, 7));
+        for index in 0..made.train.len() {
+            let tokens = made.train.sequence(index);
+            assert_eq!(tokens[..4], tokens[8..]);
+            assert_eq!(tokens[4..8], [5, 5, 5, 6]);
+        }
+        let floor = made.metrics[0].1;
+        assert!((floor - 3.0 * 5_f64.ln() / 11.0).abs() < 1e-12, "{floor}");
+        assert!((made.metrics[1].1 - (1.0 - 3.0 * 0.8 / 11.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_label_is_the_symbol_that_is_asked_for() {
+        let made = config(Asked::Classify).make(|_| true).unwrap();
+        assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Classify, 5, 8, 10));
+        let mut asked = std::collections::BTreeSet::new();
+        for index in 0..made.train.len() {
+            let tokens = made.train.sequence(index);
+            let place = (tokens[7] - 6) as usize;
+            assert_eq!(made.train.labels()[index], tokens[place]);
+            asked.insert(place);
+        }
+        assert_eq!(asked.len(), 4, "every place is asked for");
+    }
+
+    #[test]
+    fn more_strings_than_there_are_are_refused() {
+        let small = Copy { symbols: 2, length: 3, ..config(Asked::Predict) };
+        let (key, message, _) = small.impossible().unwrap();
+        assert_eq!(key, "train");
+        assert!(message.contains("70 different sequences are wanted, and there are no more than 8"), "{message}");
+        assert_eq!(Copy { length: 0, ..config(Asked::Predict) }.impossible().unwrap().0, "length");
+        assert_eq!(Copy { test: 0, ..config(Asked::Predict) }.impossible().unwrap().0, "test");
+        assert!(config(Asked::Predict).impossible().is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! What every kind of dataset comes to before it is written, and drawing sequences that are all different.
+
+use std::collections::HashSet;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::context::StepError;
+use crate::dataset::{Goal, Split};
+
+/// No more tokens than this in all, so that a dataset stays below 1 GiB.
+pub const MAX_TOKENS: u64 = 1 << 28;
+
+/// What a model shall do with a sequence that needs memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// A language model: name each next token.
+    #[default]
+    Predict,
+    /// A classifier: answer one question at the end.
+    Classify,
+}
+
+impl From<Asked> for Goal {
+    fn from(asked: Asked) -> Self {
+        match asked {
+            Asked::Predict => Goal::Predict,
+            Asked::Classify => Goal::Classify,
+        }
+    }
+}
+
+/// A dataset but for its config.
+#[derive(Default)]
+pub struct Made {
+    pub name: &'static str,
+    pub description: String,
+    pub vocabulary: Vec<String>,
+    pub goal: Goal,
+    pub classes: usize,
+    pub max_length: usize,
+    pub train: Split,
+    pub valid: Split,
+    pub test: Split,
+    /// What only this kind of dataset reports, by name.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// Lines for the log.
+    pub notes: Vec<String>,
+}
+
+/// Why a config is impossible: the key, what is wrong, and a hint.
+pub type Impossible = (&'static str, String, String);
+
+/// A sequence, and its label where it is for a classifier.
+pub type Sample = (Vec<u32>, Option<u32>);
+
+/// Draws so many different sequences and deals them to the splits. `keep_going` is asked now and then, with the number
+/// of sequences so far. The caller sees to it that there are at least twice as many sequences as are wanted, so that
+/// drawing again what was there already takes no more than as many draws.
+///
+/// # Errors
+/// [`StepError::Cancelled`] if `keep_going` says so.
+pub fn deal(
+    sizes: [usize; 3],
+    seed: u64,
+    mut draw: impl FnMut(&mut ChaCha8Rng) -> Sample,
+    mut keep_going: impl FnMut(usize) -> bool,
+) -> Result<[Split; 3], StepError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut seen = HashSet::new();
+    let mut splits = [(); 3].map(|()| Split::default());
+    for (split, size) in splits.iter_mut().zip(sizes) {
+        while split.len() < size {
+            if seen.len() % 4096 == 0 && !keep_going(seen.len()) {
+                return Err(StepError::Cancelled);
+            }
+            let (tokens, label) = draw(&mut rng);
+            if !seen.insert(tokens.clone()) {
+                continue;
+            }
+            match label {
+                Some(label) => split.push(&tokens, label),
+                None => split.push_unlabelled(&tokens),
+            }
+        }
+    }
+    Ok(splits)
+}
+
+/// What makes a dataset of so many sequences, of `length` tokens each, impossible where only `possible` are different.
+#[must_use]
+pub fn too_many(sizes: [usize; 3], length: usize, possible: f64) -> Option<Impossible> {
+    if let Some(at) = sizes.iter().position(|size| !(1..=1_000_000).contains(size)) {
+        let key = ["train", "valid", "test"][at];
+        return Some((key, format!("{key} is outside 1..=1000000"), "give at least one sequence".into()));
+    }
+    let wanted: usize = sizes.iter().sum();
+    if (wanted as f64) > possible / 2.0 {
+        let message = format!("{wanted} different sequences are wanted, and there are no more than {possible} in all");
+        return Some(("train", message, "ask for at most half of them, or for longer ones of more symbols".into()));
+    }
+    let tokens = wanted as u64 * length as u64;
+    (tokens > MAX_TOKENS).then(|| {
+        let message = format!("{wanted} sequences of {length} tokens are {tokens} tokens");
+        ("train", message, format!("ask for fewer or shorter ones: the limit is {MAX_TOKENS} tokens in all"))
+    })
+}
+
+/// The first of these numbers that is outside its range.
+#[must_use]
+pub fn outside(numbers: &[(&'static str, usize, usize, usize)]) -> Option<Impossible> {
+    let (key, value, low, high) = numbers.iter().find(|(_, value, low, high)| value < low || value > high)?;
+    Some((key, format!("{key} {value} is outside {low}..={high}"), format!("give a {key} in {low}..={high}")))
+}

@@ -1,0 +1,142 @@
+//! Where a step's time goes: nested timers, written as a Chrome trace.
+//!
+//! The file is the JSON array of the Trace Event Format, with complete events (`ph: X`), times in microseconds since
+//! the profiler began; Perfetto and `chrome://tracing` open it. Events lie in one another as their times do. A profiler
+//! that is off costs a comparison a timer.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::context::StepError;
+
+/// No more events than this are kept: about 2 MB of file.
+const MAX_EVENTS: usize = 20_000;
+
+/// Collects timers, if it is on.
+pub struct Profiler {
+    began: Instant,
+    on: bool,
+    events: Vec<Event>,
+}
+
+/// A timer that runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Span(Option<Instant>);
+
+struct Event {
+    name: &'static str,
+    at: Duration,
+    took: Duration,
+    /// A number that tells it from others of its name, such as the training step.
+    number: Option<u64>,
+}
+
+impl Profiler {
+    /// One that collects.
+    #[must_use]
+    pub fn on() -> Self {
+        Profiler { began: Instant::now(), on: true, events: Vec::new() }
+    }
+
+    /// One that does nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Profiler { began: Instant::now(), on: false, events: Vec::new() }
+    }
+
+    /// From now on nothing is collected; what was, is kept.
+    pub fn stop(&mut self) {
+        self.on = false;
+    }
+
+    /// Starts a timer.
+    #[must_use]
+    pub fn begin(&self) -> Span {
+        Span(self.on.then(Instant::now))
+    }
+
+    /// Ends a timer, and says what it measured.
+    pub fn end(&mut self, span: Span, name: &'static str) {
+        self.record(span, name, None);
+    }
+
+    /// As [`Profiler::end`], with a number that is shown beside the name.
+    pub fn end_numbered(&mut self, span: Span, name: &'static str, number: u64) {
+        self.record(span, name, Some(number));
+    }
+
+    fn record(&mut self, span: Span, name: &'static str, number: Option<u64>) {
+        let Some(start) = span.0 else { return };
+        if self.events.len() < MAX_EVENTS {
+            self.events.push(Event { name, at: start.duration_since(self.began), took: start.elapsed(), number });
+        }
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), StepError> {
+        let microseconds = |time: Duration| time.as_nanos() as f64 / 1000.0;
+        // Whoever contains another comes first, as viewers like it.
+        let mut order: Vec<&Event> = self.events.iter().collect();
+        order.sort_by_key(|event| (event.at, std::cmp::Reverse(event.took)));
+        let event = |event: &&Event| {
+            let args = event.number.map_or(json!({}), |number| json!({"step": number}));
+            let (ts, dur) = (microseconds(event.at), microseconds(event.took));
+            json!({"name": event.name, "cat": "step", "ph": "X", "ts": ts, "dur": dur, "pid": 1, "tid": 1, "args": args})
+        };
+        let trace: Vec<Value> = order.iter().map(event).collect();
+        let failed = |error: String| StepError::failed(format!("{}: {error}", path.display()));
+        let text = serde_json::to_string(&trace).map_err(|error| failed(error.to_string()))?;
+        std::fs::write(path, text).map_err(|error| failed(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(profiler: &Profiler) -> Vec<Value> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile.json");
+        profiler.write(&path).unwrap();
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn timers_lie_in_one_another_as_they_ran() {
+        let mut profiler = Profiler::on();
+        let outer = profiler.begin();
+        let inner = profiler.begin();
+        std::thread::sleep(Duration::from_millis(2));
+        profiler.end(inner, "inner");
+        profiler.end_numbered(outer, "outer", 7);
+        let trace = written(&profiler);
+        assert_eq!((&trace[0]["name"], &trace[0]["args"]["step"]), (&json!("outer"), &json!(7)));
+        let ends = |event: &Value| {
+            let (at, took) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+            (at, at + took)
+        };
+        let (outer, inner) = (ends(&trace[0]), ends(&trace[1]));
+        assert!(outer.0 <= inner.0 && inner.1 <= outer.1 && inner.1 - inner.0 >= 2000.0, "{trace:?}");
+    }
+
+    #[test]
+    fn one_that_is_off_or_full_collects_nothing() {
+        let mut off = Profiler::off();
+        let span = off.begin();
+        off.end(span, "never");
+        assert!(written(&off).is_empty());
+        let mut on = Profiler::on();
+        (0..MAX_EVENTS + 5).for_each(|_| {
+            let span = on.begin();
+            on.end(span, "often");
+        });
+        assert_eq!(on.events.len(), MAX_EVENTS);
+        on.stop();
+        assert!(on.begin().0.is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! When a training's state is saved, and where an earlier attempt's is found.
+//!
+//! There is one file, `checkpoint.safetensors`, in the folder that all attempts at this work share. It is written beside
+//! the attempt's other files and renamed into its place, so that a process that is killed leaves the old state or the new
+//! one. Against a machine that loses its power there is the hash in the file: a damaged state is not used.
+//!
+//! A state that cannot be written or read never fails a training: the log says why, and the work is done again.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use assay_models::{ArrayFile, FileError};
+
+use super::config::Checkpoints;
+use crate::context::{Context, StepError};
+
+/// The file's name.
+const NAME: &str = "checkpoint.safetensors";
+
+/// Decides when to save, and does it.
+pub struct Keeper {
+    folder: Option<PathBuf>,
+    policy: Checkpoints,
+    saved: u64,
+    at: Instant,
+}
+
+impl Keeper {
+    /// One for this attempt.
+    #[must_use]
+    pub fn new(policy: Checkpoints, context: &dyn Context) -> Self {
+        Keeper { folder: context.resume_dir(), policy, saved: 0, at: Instant::now() }
+    }
+
+    /// Whether the state after `step` is to be saved by the policy.
+    #[must_use]
+    pub fn is_due(&self, step: u64) -> bool {
+        let by_steps = self.policy.every_steps.is_some_and(|every| step.is_multiple_of(every.max(1)));
+        self.is_news(step) && (by_steps || self.at.elapsed().as_secs_f64() >= 60.0 * self.policy.every_minutes)
+    }
+
+    /// Whether there is a place to save to, and the state after `step` is not there.
+    #[must_use]
+    pub fn is_news(&self, step: u64) -> bool {
+        self.folder.is_some() && step > self.saved
+    }
+
+    /// Saves the state after `step`; returns how long it took.
+    ///
+    /// # Errors
+    /// What `state` returns. That the file cannot be written is a line in the log.
+    pub fn save(
+        &mut self,
+        step: u64,
+        state: impl FnOnce() -> Result<ArrayFile, StepError>,
+        context: &mut dyn Context,
+    ) -> Result<Duration, StepError> {
+        let began = Instant::now();
+        let Some(folder) = &self.folder else { return Ok(Duration::ZERO) };
+        // Whatever comes of it, the next one has its time.
+        self.saved = step;
+        if let Err(error) = put(&state()?, folder, &context.workdir()) {
+            context.log(&format!("the state after step {step} could not be saved: {error}"));
+        }
+        self.at = Instant::now();
+        Ok(began.elapsed())
+    }
+
+    /// The file that an earlier attempt left, if there is one that can be read.
+    pub fn find(&self, context: &mut dyn Context) -> Option<ArrayFile> {
+        let path = self.folder.as_ref()?.join(NAME);
+        match ArrayFile::read(&path) {
+            Ok(file) => Some(file),
+            Err(FileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                refuse(&error.to_string(), context);
+                None
+            }
+        }
+    }
+
+    /// The state after `step` is that of the file.
+    pub fn went_on_from(&mut self, step: u64) {
+        self.saved = step;
+    }
+}
+
+/// Says that an earlier attempt's state is of no use.
+pub fn refuse(why: &str, context: &mut dyn Context) {
+    context.log(&format!("an earlier attempt's state is not used, and training begins anew: {why}"));
+}
+
+fn put(file: &ArrayFile, folder: &Path, workdir: &Path) -> Result<(), String> {
+    let temporary = workdir.join(NAME);
+    file.write(&temporary).map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let path = folder.join(NAME);
+    std::fs::rename(&temporary, &path).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,232 @@
+//! The whole state of a training between two steps, as one safetensors file: with it, training goes on with the same
+//! bits as if it had not stopped.
+//!
+//! | in the file | meaning |
+//! |---|---|
+//! | `parameters.NAME`, F32 | a parameter, as in the checkpoint of a model |
+//! | `adamw.m.NAME`, `adamw.v.NAME`, F32 | its moments |
+//! | `sampler.pass`, U32 | the samples that the present pass has left, last first |
+//! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and where each begins |
+//! | `window`, F64 `[3]` | sums since the last report: loss, gradient norm, seconds |
+//! | `reports.name`, U32, `reports.step`, U64, `reports.value`, F64 | every metric point so far |
+//! | metadata `assay.training` | [`Counters`] as JSON: the step, counts, and the names of the metrics |
+//! | metadata `assay.identity` | what the training is: config, replicate, device, version of Assay, as JSON |
+//! | metadata `assay.hash` | BLAKE3 over all of the above |
+//!
+//! Nothing else has a state: the learning rate and the keys of dropout follow from the step and the seed.
+
+use std::collections::BTreeMap;
+
+use assay_models::{Array, ArrayFile, Model, ModelError};
+use assay_tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::curriculum::SamplerState;
+use super::optimizer::{AdamW, dense};
+use super::reports::{Point, Reports};
+use crate::context::StepError;
+
+const COUNTERS: &str = "assay.training";
+const IDENTITY: &str = "assay.identity";
+const HASH: &str = "assay.hash";
+
+/// The sums since the last report.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Window {
+    pub steps: u64,
+    pub loss: f64,
+    pub norm: f64,
+    pub correct: usize,
+    pub count: usize,
+    pub tokens: usize,
+    /// How long these steps took.
+    pub seconds: f64,
+}
+
+/// What is neither a parameter nor the optimizer's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// Steps done.
+    pub step: u64,
+    /// Whether the validation after that step is yet to come.
+    pub unvalidated: bool,
+    /// Where the data stand.
+    pub sampler: SamplerState,
+    /// What is yet to be reported.
+    pub window: Window,
+    /// What has been reported.
+    pub reports: Reports,
+}
+
+/// The numbers of a state that are no arrays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Counters {
+    /// The layout of the file.
+    format: u32,
+    /// Steps done.
+    step: u64,
+    /// Whether the validation after that step is yet to come.
+    unvalidated: bool,
+    /// Updates done.
+    updates: u64,
+    /// The stage of the curriculum, counting from 0.
+    stage: usize,
+    /// Words that the stage's random generator has given, in decimal: it may exceed what JSON can count.
+    position: String,
+    /// Of the window.
+    steps: u64,
+    correct: usize,
+    count: usize,
+    tokens: usize,
+    /// The names of the metrics.
+    names: Vec<String>,
+}
+
+/// Writes a state into a file's arrays.
+///
+/// # Errors
+/// If the device cannot be read.
+pub fn write(identity: &str, model: &Model, optimizer: &AdamW, place: &Place) -> Result<ArrayFile, StepError> {
+    let mut file = ArrayFile::default();
+    let (updates, moments) = optimizer.state();
+    for (name, parameter) in model.parameters().iter() {
+        file.arrays.insert(format!("parameters.{name}"), array(dense(name, parameter)?)?);
+    }
+    for (name, (m, v)) in moments {
+        file.arrays.insert(format!("adamw.m.{name}"), array(m)?);
+        file.arrays.insert(format!("adamw.v.{name}"), array(v)?);
+    }
+    let (sampler, window) = (&place.sampler, &place.window);
+    let mut offsets = vec![0];
+    offsets.extend(sampler.ready.iter().scan(0, |end, batch| {
+        *end += batch.len() as u32;
+        Some(*end)
+    }));
+    let (names, points) = place.reports.parts();
+    let column = |values: Vec<u32>| Array::u32(&values, &[values.len()]);
+    let steps: Vec<u64> = points.iter().map(|point| point.step).collect();
+    let values: Vec<f64> = points.iter().map(|point| point.value).collect();
+    file.arrays.extend([
+        ("sampler.pass".into(), column(sampler.pass.iter().map(|sample| *sample as u32).collect())),
+        ("sampler.ready".into(), column(sampler.ready.iter().flatten().map(|sample| *sample as u32).collect())),
+        ("sampler.ready.offsets".into(), column(offsets)),
+        ("window".into(), Array::f64(&[window.loss, window.norm, window.seconds], &[3])),
+        ("reports.name".into(), column(points.iter().map(|point| point.name).collect())),
+        ("reports.step".into(), Array::u64(&steps, &[steps.len()])),
+        ("reports.value".into(), Array::f64(&values, &[values.len()])),
+    ]);
+    let counters = Counters {
+        format: 1,
+        step: place.step,
+        unvalidated: place.unvalidated,
+        updates,
+        stage: sampler.stage,
+        position: sampler.position.to_string(),
+        steps: window.steps,
+        correct: window.correct,
+        count: window.count,
+        tokens: window.tokens,
+        names: names.to_vec(),
+    };
+    let counters = serde_json::to_string(&counters).map_err(|error| StepError::failed(error.to_string()))?;
+    file.metadata.insert(COUNTERS.into(), counters);
+    file.metadata.insert(IDENTITY.into(), identity.into());
+    file.metadata.insert(HASH.into(), digest(&file));
+    Ok(file)
+}
+
+/// The model in the state of a file, and where its training was; a fresh optimizer goes there too. If the file is
+/// damaged, or belongs to another training, what is wrong is the answer, as a fragment.
+pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut AdamW) -> Result<(Model, Place), String> {
+    if file.metadata.get(HASH) != Some(&digest(file)) {
+        return Err("its content does not have the hash that it should have".into());
+    }
+    if file.metadata.get(IDENTITY).map(String::as_str) != Some(identity) {
+        return Err("it belongs to another training, device or version".into());
+    }
+    let counters: Counters = file.json(COUNTERS).map_err(|error| error.to_string())?;
+    if counters.format != 1 {
+        return Err(format!("its format is {}", counters.format));
+    }
+    let place = place_of(file, &counters)?;
+    let floats = |name: String, dims: &[usize]| {
+        let array = file.array(&name).map_err(|error| error.to_string())?;
+        let values = array.to_f32().filter(|_| array.shape == dims);
+        values.ok_or_else(|| format!("`{name}` is no array of {dims:?} floats"))
+    };
+    let device = model.device().clone();
+    let failed = |error: ModelError| error.to_string();
+    let parameters = model.parameters().map(|name, value| {
+        let values = floats(format!("parameters.{name}"), value.dims());
+        let values = values.map_err(ModelError::Input)?;
+        Ok(Tensor::from_f32(&device, values, value.dims())?)
+    });
+    let restored = model.with_parameters(&parameters.map_err(failed)?).map_err(failed)?;
+    optimizer.restore(&device, counters.updates, |name, dims| {
+        Ok([floats(format!("adamw.m.{name}"), dims)?, floats(format!("adamw.v.{name}"), dims)?])
+    })?;
+    Ok((restored, place))
+}
+
+fn place_of(file: &ArrayFile, counters: &Counters) -> Result<Place, String> {
+    let wrong = |name: &str| format!("`{name}` is not what it should be");
+    let numbers = |name: &str| {
+        let array = file.array(name).map_err(|error| error.to_string())?;
+        array.to_u32().ok_or_else(|| wrong(name))
+    };
+    let samples = |name: &str| Ok::<_, String>(numbers(name)?.into_iter().map(|sample| sample as usize).collect());
+    let floats = |name: &str| file.array(name).ok().and_then(Array::to_f64).ok_or_else(|| wrong(name));
+    let (pass, flat): (Vec<usize>, Vec<usize>) = (samples("sampler.pass")?, samples("sampler.ready")?);
+    let offsets: Vec<usize> = samples("sampler.ready.offsets")?;
+    let batch = |ends: &[usize]| flat.get(ends[0]..ends[1]).map(<[usize]>::to_vec);
+    let ready: Option<Vec<_>> = offsets.windows(2).map(batch).collect();
+    let steps = file.array("reports.step").ok().and_then(Array::to_u64).ok_or_else(|| wrong("reports.step"))?;
+    let columns = (numbers("reports.name")?, floats("reports.value")?);
+    let points = columns.0.iter().zip(&steps).zip(&columns.1);
+    let points = points.map(|((name, step), value)| Point { name: *name, step: *step, value: *value }).collect();
+    let [loss, norm, seconds] = floats("window")?[..] else { return Err(wrong("window")) };
+    Ok(Place {
+        step: counters.step,
+        unvalidated: counters.unvalidated,
+        sampler: SamplerState {
+            stage: counters.stage,
+            position: counters.position.parse().map_err(|_| wrong("position"))?,
+            pass,
+            ready: ready.ok_or_else(|| wrong("sampler.ready.offsets"))?,
+        },
+        window: Window {
+            steps: counters.steps,
+            loss,
+            norm,
+            correct: counters.correct,
+            count: counters.count,
+            tokens: counters.tokens,
+            seconds,
+        },
+        reports: Reports::of(counters.names.clone(), points).ok_or_else(|| wrong("reports.name"))?,
+    })
+}
+
+fn array(tensor: &Tensor) -> Result<Array, StepError> {
+    Ok(Array::f32(&tensor.to_f32_vec().map_err(ModelError::from)?, tensor.dims()))
+}
+
+/// A hash over all that the file says but its hash, without a copy of its bytes.
+fn digest(file: &ArrayFile) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    let metadata: BTreeMap<_, _> = file.metadata.iter().filter(|(key, _)| *key != HASH).collect();
+    for (key, text) in metadata {
+        part(key.as_bytes());
+        part(text.as_bytes());
+    }
+    for (name, array) in &file.arrays {
+        part(name.as_bytes());
+        part(format!("{:?} {:?}", array.dtype, array.shape).as_bytes());
+        part(&array.bytes);
+    }
+    hasher.finalize().to_hex().to_string()
+}
