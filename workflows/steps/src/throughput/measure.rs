@@ -1,7 +1,6 @@
 //! The rounds. Each measures everything once, in an order that the seed shuffles anew: what changes slowly, a neighbour
 //! on the machine or the temperature, then falls on all alike, and a ratio is that of two samples of one moment.
 
-use std::fs;
 use std::time::Instant;
 
 use assay_models::Model;
@@ -12,6 +11,7 @@ use super::decoding::decode;
 use super::operations::operations_per_token;
 use super::training::Training;
 use crate::context::{Context, StepError};
+use crate::memory::peak_bytes;
 
 /// A sample of training shall take at least so long, in seconds.
 const SHORTEST: f64 = 0.05;
@@ -62,11 +62,11 @@ pub(super) struct Samples {
 /// # Errors
 /// If a model fails, or [`StepError::Cancelled`].
 pub(super) fn measure(mut subject: Subject, plan: &Plan, context: &mut dyn Context) -> Result<Samples, StepError> {
-    let length = subject.training.model().task().max_length;
-    let operations = operations_per_token(subject.training.model(), length);
+    let length = subject.training.model()?.task().max_length;
+    let operations = operations_per_token(subject.training.model()?, length);
     let mut samples = Samples { operations, steps: warm_up(&mut subject, plan, context)?, ..Samples::default() };
     // Before anything is decoded, so that it is training's alone.
-    samples.peak_memory = peak_memory();
+    samples.peak_memory = peak_bytes();
     for decoder in &subject.decoders {
         decode(decoder, plan.decoded)?;
     }
@@ -117,12 +117,4 @@ fn train(training: &mut Training, steps: u32) -> Result<f64, StepError> {
         }
     }
     Ok(f64::from(steps) * training.tokens() as f64 / began.elapsed().as_secs_f64())
-}
-
-/// The most memory that this process has had, in bytes (VmHWM).
-fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
 }

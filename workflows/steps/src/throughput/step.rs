@@ -131,7 +131,7 @@ impl Step for Throughput {
         }
         let before = Machine::read();
         let training = Training::new(context.device(), &config.setup(context))?;
-        let model = training.model().detached()?;
+        let model = training.model()?.detached()?;
         let int8 = model.with_parameters(&quantize(model.parameters())?.0)?;
         let plan = Plan {
             warmup: config.warmup,

@@ -31,7 +31,8 @@ pub struct Setup {
 
 /// A language model that learns one batch of random tokens by heart.
 pub struct Training {
-    model: Model,
+    /// None only after an update that failed: an update takes the model, so that it can change its parameters in place.
+    model: Option<Model>,
     optimizer: AdamW,
     rate: f64,
     sequences: Vec<Vec<u32>>,
@@ -53,14 +54,16 @@ impl Training {
         let model = Model::fresh(device, &setup.model, &task, setup.seed, DType::F32)?;
         let OptimizerConfig::AdamW(config) = &setup.optimizer;
         let rate = config.lr;
-        let (optimizer, model) = AdamW::new(config.clone(), &model)?;
-        Ok(Training { model, optimizer, rate, sequences, batch })
+        let optimizer = AdamW::new(config.clone(), &model)?;
+        Ok(Training { model: Some(model), optimizer, rate, sequences, batch })
     }
 
     /// The model as it is now.
-    #[must_use]
-    pub fn model(&self) -> &Model {
-        &self.model
+    ///
+    /// # Errors
+    /// [`StepError::Failed`] if an update failed.
+    pub fn model(&self) -> Result<&Model, StepError> {
+        self.model.as_ref().ok_or_else(lost)
     }
 
     /// What it is trained on.
@@ -80,10 +83,8 @@ impl Training {
     /// # Errors
     /// If the device fails.
     pub fn gradient_norm(&self) -> Result<(f64, f64), StepError> {
-        let score = self.model.score(&self.batch, &[])?;
-        let loss = score.loss.item().map_err(assay_models::ModelError::from)?;
-        let gradients = score.loss.backward().map_err(assay_models::ModelError::from)?;
-        Ok((loss, self.optimizer.norm(&self.model, &gradients)?))
+        let pass = self.model()?.learn(&self.batch, &[], &assay_models::Training::default())?;
+        Ok((pass.loss, self.optimizer.norm(&pass.gradients)?))
     }
 
     /// One step; returns the loss before it.
@@ -91,14 +92,16 @@ impl Training {
     /// # Errors
     /// If the device fails.
     pub fn step(&mut self) -> Result<f64, StepError> {
-        let score = self.model.score(&self.batch, &[])?;
-        let loss = score.loss.item().map_err(assay_models::ModelError::from)?;
-        let gradients = score.loss.backward().map_err(assay_models::ModelError::from)?;
-        drop(score);
-        let norm = self.optimizer.norm(&self.model, &gradients)?;
-        self.model = self.optimizer.step(&self.model, &gradients, norm, self.rate)?;
-        Ok(loss)
+        let model = self.model.take().ok_or_else(lost)?;
+        let pass = model.learn(&self.batch, &[], &assay_models::Training::default())?;
+        let norm = self.optimizer.norm(&pass.gradients)?;
+        self.model = Some(self.optimizer.step(model, &pass.gradients, norm, self.rate)?);
+        Ok(pass.loss)
     }
+}
+
+fn lost() -> StepError {
+    StepError::failed("an update failed, and the model is gone with it")
 }
 
 #[cfg(test)]
