@@ -204,6 +204,27 @@ async fn what_a_superseded_attempt_says_is_refused() {
 }
 
 #[tokio::test]
+async fn attempts_at_the_same_work_share_a_place_to_go_on_from_and_others_have_another() {
+    let (_keep, cancel) = mpsc::channel(1);
+    let places = Arc::new(Mutex::new(Vec::new()));
+    let seen = places.clone();
+    run(Arc::new(Memory::default()), CHAIN, cancel, move |order| match order {
+        ToWorker::Start(assignment) => {
+            let mut seen = seen.lock().unwrap();
+            seen.push((assignment.address.clone(), assignment.resume.clone()));
+            if seen.len() == 1 { vec![crashed(assignment.attempt)] } else { completed(&assignment) }
+        }
+        ToWorker::Stop(_) => Vec::new(),
+    })
+    .await;
+    let places = places.lock().unwrap();
+    let [(first, one), (again, two), (_, three), (_, four)] = &places[..] else { panic!("{places:?}") };
+    assert_eq!((first.as_str(), again.as_str()), ("a", "a"));
+    // The cells of `b` have the same config here, and so the same work.
+    assert!(one == two && one != three && three == four, "{places:?}");
+}
+
+#[tokio::test]
 async fn a_failure_skips_what_needs_it() {
     let ledger = Arc::new(Memory::default());
     let (_keep, cancel) = mpsc::channel(1);

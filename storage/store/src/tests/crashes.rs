@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_server::RunStateName;
@@ -142,6 +143,25 @@ async fn an_interrupted_run_is_closed() {
     assert!(!workdir.exists());
     insta::assert_snapshot!(dump(&store).await);
     assert_eq!(store.recover().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_attempts_left_for_later_ones_is_kept_for_two_weeks() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).await.unwrap();
+    let [old, new] = ['a', 'b'].map(|key| store.resume_dir(&super::story::key(key)));
+    for place in [&old, &new] {
+        std::fs::create_dir_all(place).unwrap();
+        std::fs::write(place.join("checkpoint"), "half way").unwrap();
+    }
+    let days = |days: u64| SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60);
+    std::fs::File::open(&old).unwrap().set_modified(days(15)).unwrap();
+    std::fs::File::open(&new).unwrap().set_modified(days(13)).unwrap();
+    drop(store);
+    let (store, _) = reopened(folder.path()).await;
+    assert!(!old.exists() && new.join("checkpoint").exists());
+    let outside = store.resume_dir("../../etc");
+    assert_eq!(outside, folder.path().join("resume/no-such-key"), "only a key becomes a path");
 }
 
 #[tokio::test]

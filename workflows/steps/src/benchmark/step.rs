@@ -223,6 +223,15 @@ mod tests {
     }
 
     #[test]
+    fn a_language_model_is_measured_as_it_comes() {
+        let (mut context, _) = world();
+        let (model, _) =
+            context.provide_language_model(json!({"family": "ten", "dim": 4, "layers": 1, "states": 2}), 1);
+        context.run(&Benchmark, json!({"models": {"text": model}, "lengths": [3], "warmup": 1})).unwrap();
+        assert!(context.last("latency/text/3/median").unwrap() > 0.0);
+    }
+
+    #[test]
     fn configs_that_cannot_be_measured_are_refused_with_their_place() {
         let (mut context, models) = world();
         for (change, path, part) in [
