@@ -41,6 +41,7 @@ const METRICS: &[MetricKind] = &[
     metric("ten/*/*", "", Better::Neither, None),
     metric("pulse/*", "", Better::Neither, None),
     metric("pulse/*/*", "", Better::Neither, None),
+    metric("attention/density", "", Better::Neither, None),
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {

@@ -72,12 +72,21 @@ pub fn checkpoint_bytes(context: &TestContext) -> Vec<u8> {
 fn a_task_that_needs_memory_is_learned_by_each_family() {
     for model in [
         json!({"family": "ten", "dim": 16, "layers": 1, "states": 8, "chunk": 64, "pool": "last"}),
+        json!({"family": "pulse", "dim": 16, "layers": 1, "states": 4, "chunk": 4, "heads": 2, "pool": "last"}),
         json!({"family": "transformer", "dim": 16, "layers": 1, "heads": 2, "pool": "last"}),
+        json!({
+            "family": "transformer", "dim": 16, "layers": 1, "heads": 2, "attention": "sparse",
+            "sparsity": {"kind": "learned", "block": 2}, "pool": "last",
+        }),
     ] {
         let context = trained(1, 1, |config| config["model"] = model.clone());
         let first = context.metrics.iter().find(|(name, _, _)| name == "train/loss").unwrap().2;
         let (loss, accuracy) = (context.last("test/loss").unwrap(), context.last("test/accuracy").unwrap());
         assert!(loss < 0.5 * first && accuracy > 0.9, "{first} to {loss}, accuracy {accuracy}: {model}");
+        let kinds = Train.kind().metrics;
+        for (name, _, _) in &context.metrics {
+            assert!(kinds.iter().any(|kind| covers(kind.name, name)), "{name} is not announced");
+        }
     }
 }
 
