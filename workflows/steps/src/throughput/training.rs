@@ -34,6 +34,7 @@ pub struct Training {
     /// None only after an update that failed: an update takes the model, so that it can change its parameters in place.
     model: Option<Model>,
     optimizer: AdamW,
+    steps: u64,
     rate: f64,
     sequences: Vec<Vec<u32>>,
     batch: Batch,
@@ -55,7 +56,7 @@ impl Training {
         let OptimizerConfig::AdamW(config) = &setup.optimizer;
         let rate = config.lr;
         let optimizer = AdamW::new(config.clone(), &model)?;
-        Ok(Training { model: Some(model), optimizer, rate, sequences, batch })
+        Ok(Training { model: Some(model), optimizer, steps: 0, rate, sequences, batch })
     }
 
     /// The model as it is now.
@@ -93,7 +94,9 @@ impl Training {
     /// If the device fails.
     pub fn step(&mut self) -> Result<f64, StepError> {
         let model = self.model.take().ok_or_else(lost)?;
-        let pass = model.learn(&self.batch, &[], &assay_models::Training::default())?;
+        self.steps += 1;
+        let how = assay_models::Training { dropout: Some(self.steps), ..assay_models::Training::default() };
+        let pass = model.learn(&self.batch, &[], &how)?;
         let norm = self.optimizer.norm(&pass.gradients)?;
         self.model = Some(self.optimizer.step(model, &pass.gradients, norm, self.rate)?);
         Ok(pass.loss)
