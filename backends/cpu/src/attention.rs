@@ -8,7 +8,7 @@
 use assay_tensor::{AttentionKind, AttentionOptions};
 
 use crate::math::exp;
-use crate::matmul::{Extent, Into, Matrix, multiply};
+use crate::matmul::{Extent, Matrix, Start, multiply};
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::{reduce, simd, sum};
 
@@ -184,10 +184,10 @@ fn forward_block(
         let part = first_key * d..(first_key + keys) * d;
         scores.resize(queries * keys, 0.0);
         let extent = Extent { m: queries, n: keys, k: d };
-        multiply(extent, Matrix::new(q, d), Matrix::new(&k[part.clone()], d).transposed(), scores, Into::Write);
+        multiply(extent, Matrix::new(q, d), Matrix::new(&k[part.clone()], d).transposed(), scores, Start::Zero);
         absorb(call, tile, scores, &mut running, out);
         let extent = Extent { m: queries, n: d, k: keys };
-        multiply(extent, Matrix::new(scores, keys), Matrix::new(&v[part], d), out, Into::Add);
+        multiply(extent, Matrix::new(scores, keys), Matrix::new(&v[part], d), out, Start::Add);
     }
     finish(&running, d, out, lse);
 }
@@ -260,15 +260,15 @@ fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3
             weights.resize(queries * keys, 0.0);
             dp.resize(queries * keys, 0.0);
             let scores = Extent { m: queries, n: keys, k: d };
-            multiply(scores, q, k.transposed(), weights, Into::Write);
+            multiply(scores, q, k.transposed(), weights, Start::Zero);
             weigh(call, tile, weights, &saved.lse[rows.clone()]);
-            multiply(scores, grad, v.transposed(), dp, Into::Write);
+            multiply(scores, grad, v.transposed(), dp, Start::Zero);
             score_gradient(call.scale(), keys, weights, &inner[rows], dp);
             let to_keys = Extent { m: keys, n: d, k: queries };
-            multiply(to_keys, Matrix::new(weights, keys).transposed(), grad, &mut dv[of_keys.clone()], Into::Add);
-            multiply(to_keys, Matrix::new(dp, keys).transposed(), q, &mut dk[of_keys.clone()], Into::Add);
+            multiply(to_keys, Matrix::new(weights, keys).transposed(), grad, &mut dv[of_keys.clone()], Start::Add);
+            multiply(to_keys, Matrix::new(dp, keys).transposed(), q, &mut dk[of_keys.clone()], Start::Add);
             let to_queries = Extent { m: queries, n: d, k: keys };
-            multiply(to_queries, Matrix::new(dp, keys), k, &mut dq[of_queries], Into::Add);
+            multiply(to_queries, Matrix::new(dp, keys), k, &mut dq[of_queries], Start::Add);
         }
     }
 }

@@ -9,7 +9,7 @@ use candle_core::CpuStorage;
 
 use crate::flush::Flushed;
 use crate::int8::{self, Weights};
-use crate::matmul::{Extent, Into, Matrix, products};
+use crate::matmul::{Extent, Matrix, Start, products};
 use crate::movement::{Rows, copy_rows, strided};
 use crate::parallel::Threads;
 use crate::scan::Recurrence;
@@ -201,7 +201,7 @@ impl Kernels for Cpu {
         if batch_b.numel() == 1 && batch_a == batch && !trans_a {
             let extent = Extent { m: m * batch.numel(), n, k };
             let operands = |_| (Matrix::new(x, *ca), Matrix::new(w, *cb).transposed_if(trans_b));
-            products(&self.threads, 1, extent, operands, &mut y, Into::Write);
+            products(&self.threads, 1, extent, operands, &mut y, Start::Zero);
             return Ok(self.array(y, &shape));
         }
         let (from_a, from_b) = (offsets(&batch_a, &batch), offsets(&batch_b, &batch));
@@ -209,7 +209,7 @@ impl Kernels for Cpu {
             let a = Matrix::new(&x[from_a[i] * ra * ca..], *ca).transposed_if(trans_a);
             (a, Matrix::new(&w[from_b[i] * rb * cb..], *cb).transposed_if(trans_b))
         };
-        products(&self.threads, batch.numel(), Extent { m, n, k }, operands, &mut y, Into::Write);
+        products(&self.threads, batch.numel(), Extent { m, n, k }, operands, &mut y, Start::Zero);
         Ok(self.array(y, &shape))
     }
 
@@ -410,16 +410,12 @@ impl Kernels for Cpu {
         };
         let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
         let mut y = self.take(name, &shape)?;
-        let into = match bias {
-            Some(bias) if n > 0 => {
-                let bias = f32s(name, bias)?;
-                y.chunks_exact_mut(n).for_each(|row| row.copy_from_slice(bias));
-                Into::Add
-            }
-            _ => Into::Write,
+        let start = match bias {
+            Some(bias) => Start::Bias(f32s(name, bias)?),
+            None => Start::Zero,
         };
         let (x, w) = (Matrix::new(f32s(name, x)?, k), Matrix::new(f32s(name, weight)?, k).transposed());
-        products(&self.threads, 1, Extent { m: shape.rows(), n, k }, |_| (x, w), &mut y, into);
+        products(&self.threads, 1, Extent { m: shape.rows(), n, k }, |_| (x, w), &mut y, start);
         Ok(self.array(y, &shape))
     }
 

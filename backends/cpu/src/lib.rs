@@ -35,6 +35,8 @@ mod strides;
 
 mod adamw;
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod convert;
 mod elementwise;
 mod int8;

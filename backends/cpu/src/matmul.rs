@@ -1,8 +1,12 @@
-//! Matrix products by `gemm`, the crate that candle-core itself multiplies with.
+//! Matrix products: by our own kernel where the machine has AVX-512, else by `gemm`, the crate that candle-core itself
+//! multiplies with.
 //!
-//! It is called directly because candle allocates each result anew and takes its number of threads from the
-//! environment. A large product is cut into blocks of its result by its shape alone, each block is one call on one
-//! thread, and no block cuts the inner dimension: so the bits do not depend on the number of threads.
+//! Neither goes through candle, which allocates each result anew and takes its number of threads from the environment.
+//! Our kernel gives each element the same bits wherever the result is cut, so that threads share it as is convenient. For
+//! `gemm` a large product is cut into blocks of its result by its shape alone, and each block is one call on one thread.
+//! No cut goes through the inner dimension: so the bits do not depend on the number of threads.
+
+use std::ops::Range;
 
 use gemm::Parallelism;
 
@@ -40,13 +44,15 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// What to do with what is in the result already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Into {
-    /// Write over it.
-    Write,
-    /// Add to it.
+/// What a product is added to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Start<'a> {
+    /// Nothing: what is in the result already is written over.
+    Zero,
+    /// What is in the result already.
     Add,
+    /// These n numbers, in each row.
+    Bias(&'a [f32]),
 }
 
 /// The extents of a product: m k times k n.
@@ -60,6 +66,11 @@ pub(crate) struct Extent {
 impl Extent {
     fn flops(&self) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    /// Roughly how long one thread takes.
+    fn nanoseconds(&self) -> f64 {
+        self.flops() / 150.0
     }
 
     /// The rows and columns of a block. Blocks take some 2 MFLOP at least, so that starting one costs nothing in
@@ -78,25 +89,78 @@ impl Extent {
 }
 
 /// Multiplies on this thread: `out`, row-major with rows of n, is a b, or that is added to it.
-pub(crate) fn multiply(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], into: Into) {
+pub(crate) fn multiply(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], start: Start<'_>) {
     let Extent { m, n, .. } = extent;
     assert!(out.len() >= m * n, "the result has {} elements for {m} x {n}", out.len());
     // SAFETY: the slice holds the whole result.
-    unsafe { multiply_at(extent, a, b, out.as_mut_ptr(), n, into) };
+    unsafe { multiply_at(own_kernel(m), extent, a, b, out.as_mut_ptr(), n, start) };
 }
 
-/// [`multiply`] to a place whose rows are `stride` apart.
+/// Rows below which packing the right side would cost more than multiplying by it.
+const FEW: usize = 6;
+
+/// Whether a product of this many rows is one for our own kernel.
+fn own_kernel(m: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return m >= FEW && crate::simd::level() == crate::simd::Level::Avx512;
+    #[cfg(not(target_arch = "x86_64"))]
+    return m == usize::MAX;
+}
+
+/// [`multiply`] to a place whose rows are `stride` apart, by our `own` kernel or not: that is decided for a whole
+/// product, of which this may be a part.
 ///
 /// # Safety
 ///
-/// The m rows of n elements at `out` must be valid for writes, and no other thread may use them.
-unsafe fn multiply_at(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, out: *mut f32, stride: usize, into: Into) {
+/// The m rows of n elements at `out` must be valid for reads and writes, and no other thread may use them.
+unsafe fn multiply_at(
+    own: bool,
+    extent: Extent,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    out: *mut f32,
+    stride: usize,
+    start: Start<'_>,
+) {
     let Extent { m, n, k } = extent;
     assert!(a.reach(m, k) <= a.elements.len() && b.reach(k, n) <= b.elements.len(), "matrices end in their slices");
+    if let Start::Bias(bias) = start {
+        assert!(bias.len() >= n, "a bias of {} for {n} columns", bias.len());
+    }
+    #[cfg(target_arch = "x86_64")]
+    if own && k > 0 {
+        // SAFETY: the machine has AVX-512; the operands' elements are in their slices and the bias is long enough, which
+        // was asserted; the caller vouches for the result.
+        return unsafe { crate::avx512::multiply(extent, a, b, out, stride, start) };
+    }
+    // SAFETY: as above.
+    unsafe { multiply_by_gemm(extent, a, b, out, stride, start) };
+}
+
+/// [`multiply_at`] for every machine.
+///
+/// # Safety
+///
+/// As [`multiply_at`]; the operands' elements must be in their slices.
+unsafe fn multiply_by_gemm(
+    extent: Extent,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    out: *mut f32,
+    stride: usize,
+    start: Start<'_>,
+) {
+    let Extent { m, n, k } = extent;
+    if let Start::Bias(bias) = start {
+        for row in 0..m {
+            // SAFETY: the row is valid for writes, and the bias long enough.
+            unsafe { std::ptr::copy_nonoverlapping(bias.as_ptr(), out.add(row * stride), n) };
+        }
+    }
     let [a_row, a_column] = a.strides.map(|s| s as isize);
     let [b_row, b_column] = b.strides.map(|s| s as isize);
-    let add = into == Into::Add;
-    // SAFETY: the operands' elements are in their slices, which was asserted; the caller vouches for the result.
+    let add = start != Start::Zero;
+    // SAFETY: the caller vouches for the operands and the result.
     unsafe {
         gemm::gemm(
             m,
@@ -130,30 +194,56 @@ pub(crate) fn products<'a>(
     extent: Extent,
     operands: impl Fn(usize) -> (Matrix<'a>, Matrix<'a>) + Sync,
     out: &mut [f32],
-    into: Into,
+    start: Start<'_>,
 ) {
     let Extent { m, n, k } = extent;
+    let own = own_kernel(m);
     assert!(out.len() >= count * m * n, "the results have {} elements for {count} of {m} x {n}", out.len());
     if m * n * count == 0 {
         return;
     }
-    let (rows, columns) = extent.block();
-    let (down, across) = (m.div_ceil(rows), n.div_ceil(columns));
     let whole = Shared(out.as_mut_ptr());
-    let cost = Extent { m: rows.min(m), n: columns.min(n), k }.flops() / 100.0;
-    threads.split(count * down * across, 1, cost, |range| {
-        for block in range {
-            let (product, block) = (block / (down * across), block % (down * across));
-            let (row, column) = (block / across * rows, block % across * columns);
-            let extent = Extent { m: rows.min(m - row), n: columns.min(n - column), k };
-            let (a, b) = operands(product);
-            let a = Matrix { elements: a.elements.get(row * a.strides[0]..).unwrap_or(&[]), ..a };
-            let b = Matrix { elements: b.elements.get(column * b.strides[1]..).unwrap_or(&[]), ..b };
-            // SAFETY: the block lies inside the result, whose length was asserted, and `split` gives each block once.
-            unsafe { multiply_at(extent, a, b, whole.at((product * m + row) * n + column), n, into) };
-        }
-    });
+    // Multiplies the part of product `i` that has these rows and columns.
+    let part = |i: usize, rows: Range<usize>, columns: Range<usize>| {
+        let extent = Extent { m: rows.len(), n: columns.len(), k };
+        let (a, b) = operands(i);
+        let a = Matrix { elements: a.elements.get(rows.start * a.strides[0]..).unwrap_or(&[]), ..a };
+        let b = Matrix { elements: b.elements.get(columns.start * b.strides[1]..).unwrap_or(&[]), ..b };
+        let start = match start {
+            Start::Bias(bias) => Start::Bias(&bias[columns.clone()]),
+            other => other,
+        };
+        // SAFETY: the part lies inside the result, whose length was asserted, and each is multiplied once.
+        unsafe { multiply_at(own, extent, a, b, whole.at((i * m + rows.start) * n + columns.start), n, start) };
+    };
+    if !own {
+        let (rows, columns) = extent.block();
+        let (down, across) = (m.div_ceil(rows), n.div_ceil(columns));
+        let cost = Extent { m: rows.min(m), n: columns.min(n), k }.nanoseconds();
+        return threads.split(count * down * across, 1, cost, |range| {
+            for block in range {
+                let (i, block) = (block / (down * across), block % (down * across));
+                let (row, column) = (block / across * rows, block % across * columns);
+                part(i, row..(row + rows).min(m), column..(column + columns).min(n));
+            }
+        });
+    }
+    let cost = extent.nanoseconds();
+    if count > 1 {
+        return threads.split(count, 1, cost, |range| range.for_each(|i| part(i, 0..m, 0..n)));
+    }
+    // Columns are shared where they come out even: then no thread packs what another packs too.
+    let strips = n.div_ceil(STRIP);
+    if strips.is_multiple_of(threads.count()) || strips >= 8 * threads.count() {
+        threads.split(n, STRIP, cost / n as f64, |columns| part(0, 0..m, columns));
+    } else {
+        threads.split(m, PANEL, cost / m as f64, |rows| part(0, rows, 0..n));
+    }
 }
+
+/// Columns and rows that our own kernel takes at a time.
+const STRIP: usize = 32;
+const PANEL: usize = 14;
 
 /// A result that several threads write different blocks of.
 struct Shared(*mut f32);
