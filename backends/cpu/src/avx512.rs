@@ -115,6 +115,23 @@ unsafe fn pack_b(b: Matrix<'_>, first: usize, depth: usize, column: usize, width
     }
 }
 
+/// The first `rows` of each of `depth` runs of `x`, which begin `stride` apart.
+///
+/// # Safety
+///
+/// The runs must lie inside `x`, and `packed` have room for a vector of each.
+#[target_feature(enable = "avx512f")]
+unsafe fn pack_columns(x: &[f32], stride: usize, depth: usize, rows: usize, packed: &mut [f32]) {
+    let mask: __mmask16 = ((1u32 << rows) - 1) as __mmask16;
+    for step in 0..depth {
+        // SAFETY: masked loads touch the rows only.
+        unsafe {
+            let run = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(step * stride));
+            _mm512_storeu_ps(packed.as_mut_ptr().add(step * PACKED_ROW), run);
+        }
+    }
+}
+
 /// packed[i * width + j] = x[i * strides[0] + j * strides[1]] for i, j below `extent`. Where the elements of a column lie
 /// side by side, it goes by squares of 16, and what is left of a square of columns becomes zeros.
 #[target_feature(enable = "avx512f")]
@@ -200,15 +217,17 @@ unsafe fn panel(
     let Piece { depth, width, packed_b, start, stride } = piece;
     let [down, across] = a.strides;
     let source = &a.elements[row * down + first * across..];
-    // Rows whose distance is a multiple of a quarter of the first cache's ways would throw each other out of it.
-    let packs = across == 1 && down.is_multiple_of(512) && width > COLUMNS;
-    let (source, strides) = match packs {
-        true => {
-            transpose(source, [across, down], [depth, rows], packed_a, PACKED_ROW);
-            (&*packed_a, [1, PACKED_ROW])
-        }
-        false => (source, [down, across]),
-    };
+    // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page,
+    // its rows where their distance would make them throw each other out of the first cache.
+    let transposed = across != 1;
+    let packs = width > COLUMNS && (transposed || down.is_multiple_of(512));
+    if packs && transposed {
+        // SAFETY: the caller vouches for the rows, and the room is there.
+        unsafe { pack_columns(source, across, depth, rows, packed_a) };
+    } else if packs {
+        transpose(source, [across, down], [depth, rows], packed_a, PACKED_ROW);
+    }
+    let (source, strides) = if packs { (&*packed_a, [1, PACKED_ROW]) } else { (source, [down, across]) };
     for (strip, from) in packed_b.chunks_exact(depth * COLUMNS).zip((0..width).step_by(COLUMNS)) {
         let columns = COLUMNS.min(width - from);
         let start = match start {
@@ -272,25 +291,29 @@ unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: Start<'_>) {
         for r in 0..R {
             (left[r], right[r]) = (begin(r, 0, low), begin(r, 16, high));
         }
-        let mut step = |a: *const f32, b: *const f32| {
-            let (b0, b1) = (_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(16)));
-            for r in 0..R {
-                let x = _mm512_set1_ps(*a.add(r * down));
-                left[r] = _mm512_fmadd_ps(x, b0, left[r]);
-                right[r] = _mm512_fmadd_ps(x, b1, right[r]);
-            }
-        };
+        // Written out rather than called: a call would keep the accumulators in memory.
+        macro_rules! step {
+            ($step:literal) => {
+                let (a, b) = (a.add($step * across), b.add($step * COLUMNS));
+                let (b0, b1) = (_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(16)));
+                for r in 0..R {
+                    let x = _mm512_set1_ps(*a.add(r * down));
+                    left[r] = _mm512_fmadd_ps(x, b0, left[r]);
+                    right[r] = _mm512_fmadd_ps(x, b1, right[r]);
+                }
+            };
+        }
         // Four steps at a time: the addresses of 14 rows do not fit into the registers, and are worked out once for all.
         for _ in 0..depth / 4 {
-            step(a, b);
-            step(a.add(across), b.add(COLUMNS));
-            step(a.add(2 * across), b.add(2 * COLUMNS));
-            step(a.add(3 * across), b.add(3 * COLUMNS));
+            step!(0);
+            step!(1);
+            step!(2);
+            step!(3);
             a = a.add(4 * across);
             b = b.add(4 * COLUMNS);
         }
         for _ in 0..depth % 4 {
-            step(a, b);
+            step!(0);
             a = a.add(across);
             b = b.add(COLUMNS);
         }
