@@ -83,13 +83,13 @@ simd! {
             if seen.is_empty() {
                 continue;
             }
-            let peak = reduce(seen.len(), running.peak[i], |j| seen[j] * scale, |a, b| if b > a { b } else { a });
+            let peak = reduce([seen], running.peak[i], |[s]| s * scale, |a, b| if b > a { b } else { a });
             for s in seen.iter_mut() {
                 *s = exp(*s * scale - peak);
             }
             // At the first block the old peak is minus infinity and the factor 0.
             let keep = exp(running.peak[i] - peak);
-            running.total[i] = running.total[i].mul_add(keep, sum(seen.len(), |j| seen[j]));
+            running.total[i] = running.total[i].mul_add(keep, sum([seen], |[s]| s));
             running.peak[i] = peak;
             for o in &mut out[i * call.d..(i + 1) * call.d] {
                 *o *= keep;
@@ -133,7 +133,7 @@ simd! {
     /// sum x y of each row.
     fn row_products(x: &[f32], y: &[f32], d: usize, out: &mut [f32]) {
         for ((x, y), out) in x.chunks_exact(d).zip(y.chunks_exact(d)).zip(out) {
-            *out = sum(d, |i| x[i] * y[i]);
+            *out = sum([x, y], |[x, y]| x * y);
         }
     }
 }

@@ -27,7 +27,7 @@ simd! {
     /// gets a step of 0, one that is not finite a step of NaN.
     fn quantize_rows(x: &[f32], k: usize, shifted: &mut [u8], steps: &mut [f32]) {
         for ((x, out), step) in x.chunks_exact(k).zip(shifted.chunks_exact_mut(k)).zip(steps) {
-            let peak = reduce(k, 0.0, |i| x[i].abs(), |a, b| if b > a || b.is_nan() { b } else { a });
+            let peak = reduce([&x[..k]], 0.0, |[x]| x.abs(), |a, b| if b > a || b.is_nan() { b } else { a });
             if peak <= LEAST_PEAK as f32 || !peak.is_finite() {
                 *step = if peak.is_finite() { 0.0 } else { f32::NAN };
                 out.fill(128);

@@ -13,14 +13,15 @@
 //!   zero while a kernel runs (`flush.rs`). The caller's own mode is restored before a kernel returns.
 //! - A kernel never changes what another handle sees. It writes in place only where its array is the only one on its
 //!   elements.
-//! - Sums over many rows are added in blocks, and long rows in 16 lanes (`reduce.rs`, `norm.rs`, `simd.rs`).
+//! - Sums over many rows are added in blocks, and long rows in 64 lanes (`reduce.rs`, `norm.rs`, `simd.rs`).
 //! - No kernel panics on the contents of its arguments: ids beyond a table and targets beyond the classes are errors.
 //! - `exp` is within 1.5 units of f32's epsilon, `tanh` within 2, `sigmoid` within 3 (`math.rs`, tested over the range).
 //!
 //! # In reading order
 //!
-//! `kernels.rs` is the surface; `storage.rs`, `parallel.rs`, `flush.rs`, `simd.rs`, `math.rs` and `strides.rs` are what
-//! all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no kernel can exceed.
+//! `kernels.rs` is the surface; `storage.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and `strides.rs`
+//! are what all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no kernel can
+//! exceed.
 
 pub mod peak;
 
@@ -29,6 +30,7 @@ mod kernels;
 mod flush;
 mod math;
 mod parallel;
+mod pool;
 mod simd;
 mod storage;
 mod strides;

@@ -16,8 +16,8 @@ simd! {
         let d = gain.len();
         let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(mean.iter_mut().zip(rstd));
         for ((x, y), (mean, rstd)) in rows {
-            let m = sum(d, |i| x[i]) / d as f32;
-            let variance = sum(d, |i| (x[i] - m) * (x[i] - m)) / d as f32;
+            let m = sum([x], |[x]| x) / d as f32;
+            let variance = sum([x], |[x]| (x - m) * (x - m)) / d as f32;
             let r = 1.0 / (variance + eps).sqrt();
             for (((y, x), gain), bias) in y.iter_mut().zip(x).zip(gain).zip(bias) {
                 *y = ((*x - m) * r).mul_add(*gain, *bias);
@@ -35,8 +35,8 @@ simd! {
         for (row, dx) in rows.zip(dx.chunks_exact_mut(d)) {
             let (x, g) = (&saved.x[row * d..][..d], &grad[row * d..][..d]);
             let (m, r) = (saved.mean[row], saved.rstd[row]);
-            let mean_h = sum(d, |i| g[i] * gain[i]) / d as f32;
-            let mean_hn = sum(d, |i| g[i] * gain[i] * ((x[i] - m) * r)) / d as f32;
+            let mean_h = sum([g, gain], |[g, gain]| g * gain) / d as f32;
+            let mean_hn = sum([g, gain, x], |[g, gain, x]| g * gain * ((x - m) * r)) / d as f32;
             for (((dx, x), g), gain) in dx.iter_mut().zip(x).zip(g).zip(gain) {
                 let normal = (*x - m) * r;
                 *dx = r * normal.mul_add(-mean_hn, g.mul_add(*gain, -mean_h));

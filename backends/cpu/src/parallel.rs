@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use assay_tensor::{Result, TensorError};
 
-use crate::flush::flush_thread;
+use crate::pool::Pool;
 
-/// A part should take this long at least, in nanoseconds: waking a thread costs 10 to 30 thousand. In tests everything
-/// is shared out, so that small cases show whether results depend on it.
-const GRAIN: f64 = if cfg!(test) { 1.0 } else { 40_000.0 };
+/// A part should take this long at least, in nanoseconds: handing it to a thread that is awake, and waiting for it, costs
+/// about a thousand, and to one that sleeps 10 to 30 thousand. In tests everything is shared out, so that small cases show whether results depend on it.
+const GRAIN: f64 = if cfg!(test) { 1.0 } else { 8_000.0 };
 
 /// The calling thread, and a pool of the others.
 #[derive(Debug)]
 pub(crate) struct Threads {
     count: usize,
-    pool: Option<rayon::ThreadPool>,
+    pool: Option<Pool>,
 }
 
 impl Threads {
@@ -25,15 +25,10 @@ impl Threads {
         if count == 1 {
             return Ok(Threads { count, pool: None });
         }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(count - 1)
-            .thread_name(|i| format!("assay-cpu-{}", i + 1))
-            .start_handler(|_| flush_thread())
-            .build()
-            .map_err(|error| {
-                TensorError::new("device", format!("cannot start {count} compute threads: {error}"))
-                    .hint("ask for fewer threads")
-            })?;
+        let pool = Pool::new(count - 1).map_err(|error| {
+            TensorError::new("device", format!("cannot start {count} compute threads: {error}"))
+                .hint("ask for fewer threads")
+        })?;
         Ok(Threads { count, pool: Some(pool) })
     }
 
@@ -57,15 +52,11 @@ impl Threads {
             return;
         };
         let bound = |i: usize| (items * i / parts).next_multiple_of(align).min(items);
-        // The caller takes the first part itself, so that only the others are woken.
-        pool.in_place_scope(|scope| {
-            for i in 1..parts {
-                let (part, range) = (&part, bound(i)..bound(i + 1));
-                if !range.is_empty() {
-                    scope.spawn(move |_| part(range));
-                }
+        pool.run(parts, &|i| {
+            let range = bound(i)..bound(i + 1);
+            if !range.is_empty() {
+                part(range);
             }
-            part(0..bound(1));
         });
     }
 

@@ -1,6 +1,6 @@
 //! Reductions over any set of axes, one group of neighbouring axes after the other.
 //!
-//! The order of every sum is fixed by the shape: along rows, 16 lanes over blocks of [`BLOCK`] elements, whose totals
+//! The order of every sum is fixed by the shape: along rows, 64 lanes over blocks of [`BLOCK`] elements, whose totals
 //! are added in f64; across rows, blocks of [`ROWS`] rows. No sum is split between threads.
 
 use assay_tensor::Reduce;
@@ -19,13 +19,13 @@ simd! {
     fn sum_row(x: &[f32]) -> f32 {
         let mut total = 0.0f64;
         for block in x.chunks(BLOCK) {
-            total += f64::from(sum(block.len(), |i| block[i]));
+            total += f64::from(sum([block], |[x]| x));
         }
         total as f32
     }
 
     fn max_row(x: &[f32]) -> f32 {
-        reduce(x.len(), f32::NEG_INFINITY, |i| x[i], |a, b| if b > a { b } else { a })
+        reduce([x], f32::NEG_INFINITY, |[x]| x, |a, b| if b > a { b } else { a })
     }
 
     /// The sum of `rows` rows, `stride` apart, of as many elements as `y`.

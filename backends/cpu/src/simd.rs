@@ -121,24 +121,43 @@ pub(crate) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 
     lanes[0]
 }
 
-/// A reduction of `f(i)` for i in 0..n: lane i mod 16 takes element i, then the lanes are folded.
+/// Vectors of partial results that a reduction keeps, so that one need not wait for the last.
+const SETS: usize = 4;
+
+/// A reduction of `f` of the elements at each index of N rows of one length: partial result i mod 64 takes element i,
+/// then the partial results are joined, halves at a time.
 #[inline(always)]
-pub(crate) fn reduce(n: usize, start: f32, f: impl Fn(usize) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes = [start; LANES];
-    let whole = n / LANES * LANES;
-    for first in (0..whole).step_by(LANES) {
-        for lane in 0..LANES {
-            lanes[lane] = join(lanes[lane], f(first + lane));
+pub(crate) fn reduce<const N: usize>(
+    rows: [&[f32]; N],
+    start: f32,
+    f: impl Fn([f32; N]) -> f32,
+    join: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    const WIDE: usize = SETS * LANES;
+    let n = rows.iter().map(|row| row.len()).min().unwrap_or(0);
+    let mut lanes = [start; WIDE];
+    let whole = n / WIDE * WIDE;
+    for first in (0..whole).step_by(WIDE) {
+        // Blocks of known length, so that no index is checked inside the loop.
+        let blocks = rows.map(|row| row[first..].first_chunk::<WIDE>().unwrap_or(&[0.0; WIDE]));
+        for lane in 0..WIDE {
+            lanes[lane] = join(lanes[lane], f(blocks.map(|block| block[lane])));
         }
     }
-    for i in whole..n {
-        lanes[i - whole] = join(lanes[i - whole], f(i));
+    let rests = rows.map(|row| &row[whole..n]);
+    for i in 0..n - whole {
+        lanes[i] = join(lanes[i], f(rests.map(|rest| rest[i])));
     }
-    fold(lanes, join)
+    let mut narrow = [start; LANES];
+    for lane in 0..LANES {
+        let pair = |set: usize| join(lanes[set * LANES + lane], lanes[(set + SETS / 2) * LANES + lane]);
+        narrow[lane] = join(pair(0), pair(1));
+    }
+    fold(narrow, join)
 }
 
-/// The sum of `f(i)` for i in 0..n, see [`reduce`].
+/// The sum of `f` of the elements at each index of the rows, see [`reduce`].
 #[inline(always)]
-pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
-    reduce(n, 0.0, f, |a, b| a + b)
+pub(crate) fn sum<const N: usize>(rows: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    reduce(rows, 0.0, f, |a, b| a + b)
 }

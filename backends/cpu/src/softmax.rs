@@ -7,14 +7,14 @@ use crate::simd::{reduce, simd, sum};
 /// The largest element of a row. The maximum is taken out before an exponential, so that nothing overflows.
 #[inline(always)]
 fn peak(x: &[f32]) -> f32 {
-    reduce(x.len(), f32::NEG_INFINITY, |i| x[i], |a, b| if b > a { b } else { a })
+    reduce([x], f32::NEG_INFINITY, |[x]| x, |a, b| if b > a { b } else { a })
 }
 
 /// ln sum e^x
 #[inline(always)]
 fn log_sum_exp(x: &[f32]) -> f32 {
     let peak = peak(x);
-    peak + sum(x.len(), |i| exp(x[i] - peak)).ln()
+    peak + sum([x], |[x]| exp(x - peak)).ln()
 }
 
 simd! {
@@ -24,7 +24,7 @@ simd! {
             for (y, x) in y.iter_mut().zip(x) {
                 *y = exp(*x - peak);
             }
-            let factor = 1.0 / sum(d, |i| y[i]);
+            let factor = 1.0 / sum([&*y], |[y]| y);
             for y in y {
                 *y *= factor;
             }
@@ -33,7 +33,7 @@ simd! {
 
     fn softmax_backward_rows(y: &[f32], grad: &[f32], d: usize, dx: &mut [f32]) {
         for ((y, g), dx) in y.chunks_exact(d).zip(grad.chunks_exact(d)).zip(dx.chunks_exact_mut(d)) {
-            let inner = sum(d, |i| y[i] * g[i]);
+            let inner = sum([y, g], |[y, g]| y * g);
             for ((dx, y), g) in dx.iter_mut().zip(y).zip(g) {
                 *dx = *y * (*g - inner);
             }
@@ -51,7 +51,7 @@ simd! {
 
     fn log_softmax_backward_rows(y: &[f32], grad: &[f32], d: usize, dx: &mut [f32]) {
         for ((y, g), dx) in y.chunks_exact(d).zip(grad.chunks_exact(d)).zip(dx.chunks_exact_mut(d)) {
-            let total = sum(d, |i| g[i]);
+            let total = sum([g], |[g]| g);
             for ((dx, y), g) in dx.iter_mut().zip(y).zip(g) {
                 *dx = exp(*y).mul_add(-total, *g);
             }
@@ -64,7 +64,7 @@ simd! {
             let hot = x[*target as usize];
             *loss = match smoothing {
                 0.0 => *lse - hot,
-                s => *lse - (1.0 - s) * hot - s * (sum(d, |i| x[i]) / d as f32),
+                s => *lse - (1.0 - s) * hot - s * (sum([x], |[x]| x) / d as f32),
             };
         }
     }
