@@ -116,7 +116,8 @@ impl<'a> Trainer<'a> {
         let steps = self.config.steps();
         let last = self.step.saturating_add(PROFILED_STEPS);
         let mut stage = (self.step > 0).then(|| self.curriculum.stage());
-        self.since = Instant::now().checked_sub(Duration::from_secs_f64(self.window.seconds)).unwrap_or(self.since);
+        let before = Duration::try_from_secs_f64(self.window.seconds).unwrap_or_default();
+        self.since = Instant::now().checked_sub(before).unwrap_or(self.since);
         loop {
             if let Err(error) = self.between_steps(&model, context) {
                 if error == StepError::Cancelled {
