@@ -19,9 +19,9 @@
 //!
 //! # In reading order
 //!
-//! `kernels.rs` is the surface; `storage.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and `strides.rs`
-//! are what all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no kernel can
-//! exceed.
+//! `kernels.rs` is the surface; `storage.rs`, `memory.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and
+//! `strides.rs` are what all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no
+//! kernel can exceed.
 
 pub mod peak;
 
@@ -29,6 +29,7 @@ mod kernels;
 
 mod flush;
 mod math;
+mod memory;
 mod parallel;
 mod pool;
 mod simd;

@@ -6,70 +6,18 @@
 //! | u32 | `CpuStorage::U32` |
 //! | i8 | `CpuStorage::U8`, the same bits: candle has no signed bytes |
 //!
-//! A training step asks for the same sizes again and again, and the operating system hands out fresh pages for each
-//! large block: their page faults cost more than the arithmetic. So large blocks of f32 are kept when their last
-//! array is dropped, and handed out again to whoever asks for exactly as many elements.
+//! Large blocks of f32 are used again, see [`crate::memory`].
 
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use assay_tensor::{Array, DType, Result, Shape, TensorError};
 use candle_core::CpuStorage;
 
-/// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
-const SMALLEST: usize = 8 * 1024;
-/// The most elements that are kept (1 GiB). What comes beyond makes the memory forget all that it has.
-const LARGEST_TOTAL: usize = 256 * 1024 * 1024;
+use crate::memory::Memory;
+
 /// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
 const LARGE: usize = 64 * 1024 * 1024;
-
-/// Dropped blocks by their number of elements.
-#[derive(Default)]
-pub(crate) struct Memory {
-    kept: Mutex<Kept>,
-}
-
-#[derive(Default)]
-struct Kept {
-    blocks: BTreeMap<usize, Vec<Vec<f32>>>,
-    total: usize,
-}
-
-impl Memory {
-    /// A block of `length` elements with arbitrary contents.
-    fn take(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
-        if length >= SMALLEST {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(block) = kept.blocks.get_mut(&length).and_then(Vec::pop) {
-                kept.total -= length;
-                return Ok(block);
-            }
-        }
-        zeros(operation, length)
-    }
-
-    fn give(&self, block: Vec<f32>) {
-        let length = block.len();
-        if length < SMALLEST || length > LARGEST_TOTAL {
-            return;
-        }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.total + length > LARGEST_TOTAL {
-            *kept = Kept::default();
-        }
-        kept.total += length;
-        kept.blocks.entry(length).or_default().push(block);
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "Memory({} elements kept)", kept.total)
-    }
-}
 
 /// Zeroed elements. Pages are not touched before they are used.
 pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) -> Result<Vec<T>> {
@@ -93,7 +41,7 @@ struct Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let CpuStorage::F32(block) = std::mem::replace(&mut self.storage, CpuStorage::U8(Vec::new())) {
-            self.memory.give(block);
+            self.memory.end(block);
         }
     }
 }
@@ -122,6 +70,9 @@ impl Allocator {
 
     /// An array around candle's storage.
     pub(crate) fn wrap(&self, storage: CpuStorage, shape: impl Into<Shape>, dtype: DType) -> Array {
+        if let CpuStorage::F32(block) = &storage {
+            self.0.begin(block.len());
+        }
         Array::new(Buffer { storage, memory: self.0.clone() }, shape, dtype)
     }
 }
@@ -186,18 +137,6 @@ fn wrong_type(operation: &'static str, x: &Array, wanted: DType) -> TensorError 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn large_blocks_are_used_again_and_small_ones_are_not() {
-        let memory = Allocator::default();
-        let first = memory.take("test", SMALLEST).unwrap();
-        let place = first.as_ptr();
-        drop(memory.array(first, SMALLEST));
-        let (other, again) = (memory.take("test", SMALLEST + 1).unwrap(), memory.take("test", SMALLEST).unwrap());
-        assert!(other.as_ptr() != place && again.as_ptr() == place);
-        drop(memory.array(vec![1.0], 1));
-        assert_eq!(memory.0.kept.lock().unwrap().total, 0);
-    }
 
     #[test]
     fn shared_elements_cannot_be_changed() {

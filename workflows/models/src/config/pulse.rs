@@ -219,6 +219,13 @@ impl PulseConfig {
                 hint: "with 1 no block would have slots: the family `transformer` is that model".into(),
             });
         }
+        if let Some(every) = self.attention_every.filter(|every| *every > self.layers && *every <= 256) {
+            found.push(Finding::new(
+                "attention_every",
+                format!("attention_every {every} is more than the {} layers: no block would attend", self.layers),
+                "leave it out, or take a smaller one",
+            ));
+        }
         let attends = self.local == LocalKind::Attention || self.attention_every.is_some();
         if attends && !self.dim.is_multiple_of(self.heads) {
             found.push(Finding {
@@ -266,6 +273,8 @@ mod tests {
         check(json!({"dim": 12}), &["positions"]);
         check(json!({"dim": 12, "positions": "none"}), &[]);
         check(json!({"attention_every": 1}), &["attention_every"]);
+        check(json!({"attention_every": 2}), &[]);
+        check(json!({"attention_every": 3}), &["attention_every"]);
         check(
             json!({"states": 0, "chunk": 0, "memory": {"slots": 0, "width": 9000}}),
             &["states", "chunk", "memory.slots", "memory.width"],

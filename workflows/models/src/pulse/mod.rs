@@ -30,16 +30,20 @@
 //! With rope, the queries and keys of the local attention turn by their place in the chunk, those of an attention block
 //! by their position. The initial slots, LSTM cells and memory are learned.
 //!
-//! The carry holds `blocks.L.slots.{state, cell}` and `blocks.L.memory.state`; in the middle of a chunk also the running
-//! sums `blocks.L.slots.{sum, mass}` `[B, S, P]`, `[B, S, 1]` and `blocks.L.memory.sum` `[B, D]`, the slots as they are
-//! met, `blocks.L.slots.sides` `[B, S, 2P]`, and `blocks.L.local.{keys, values}` or the last three inputs
-//! `blocks.L.local.inputs`.
+//! | in the carry, below `blocks.L.` | shape | |
+//! |---|---|---|
+//! | `slots.state`, `slots.cell` | `[B, S, P]` | s, and the c of an LSTM |
+//! | `slots.sides` | `[B, S, 2P]` | in the middle of a chunk: W_k s beside W_c s |
+//! | `slots.sum`, `slots.mass` | `[B, S, P]`, `[B, S, 1]` | the same: what was written so far, and the weights' sum |
+//! | `local.keys`, `local.values` | `[B, H, t, D / H]` | the same: of the t tokens of the chunk that were read |
+//! | `local.inputs` | `[B, 3, D]` | the same, for a convolution |
+//! | `memory.state`, `memory.sum` | `[B, M, W]`, `[B, D]` | m; and in the middle of a chunk the sum of x |
 //!
-//! Parameters: `embedding.table`, `positions.table`, `blocks.L.norm1`, `blocks.L.slots.{initial, initial_cell, in}` (W_q
-//! above W_v), `blocks.L.slots.{sides}` (W_k above W_c), `blocks.L.slots.{gates, candidate}` (W_z above W_f, or W_g; W_h),
-//! `blocks.L.slots.{mix.qkv, mix.out, mix.norm, out}`, `blocks.L.local.{qkv, out}` or `blocks.L.local.taps`,
-//! `blocks.L.memory.{initial, query, out, write}`, `blocks.L.attention.{qkv, out}`, `blocks.L.norm2`,
-//! `blocks.L.ffn.{up, gate, down}`, `norm`.
+//! Parameters: `embedding.table`, `positions.table`, `norm`, and below `blocks.L.`: `norm1`, `norm2`,
+//! `ffn.{up, gate, down}`, `slots.{initial, initial_cell}`, `slots.in` (W_q above W_v), `slots.sides` (W_k above W_c),
+//! `slots.gates` (W_z above W_f, or W_g), `slots.candidate` (W_h), `slots.mix.{qkv, out, norm}`, `slots.out` (W_o),
+//! `local.{qkv, out}` or `local.taps`, `memory.{initial, query, out, write}`; in a block of attention
+//! `attention.{qkv, out}` in place of slots, local mixer and memory.
 
 mod gate;
 mod local;
