@@ -8,7 +8,9 @@
 //!
 //! - What a step computes depends on its config, its inputs and the replicate alone: the same bits with any number of
 //!   threads. Clocks serve figures about time only, which no later step computes with.
-//! - A step reads its inputs by hash through the context, and writes only below its work folder.
+//! - A step reads its inputs by hash through the context, and writes only below its work folder, but for what it leaves for the
+//!   next attempt at the same work ([`Context::resume_dir`]). That changes what the work costs, and no bit of what comes
+//!   of it.
 //! - A step panics on no config and no file: what is wrong is a [`StepError`] that a person can act on.
 //! - A step that is asked to stop does so within a fraction of a second.
 

@@ -11,7 +11,8 @@ use crate::context::{Context, StepError};
 ///
 /// A kind is one file or folder of this crate, with its config, its run and its tests together, and one line in
 /// [`crate::registry`]. What a step computes depends on its config, its inputs and the replicate alone: clocks serve
-/// figures about time only. It never chooses its own backend, and writes only below its work folder.
+/// figures about time only. It never chooses its own backend, and writes only below its work folder and, for a later
+/// attempt, below [`Context::resume_dir`].
 pub trait Step: Send + Sync {
     /// What the spec needs to check a workflow file: name, schema, outputs, metrics.
     fn kind(&self) -> StepKind;

@@ -52,15 +52,20 @@ fn same(one: &TestContext, other: &TestContext) {
 #[test]
 fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
     type Change = fn(&mut Value);
-    let changes: [Change; 3] = [
+    let changes: [Change; 4] = [
         |_| (),
+        |config| {
+            config["model"] = json!({
+                "family": "pulse", "dim": 8, "layers": 1, "states": 4, "chunk": 4, "heads": 2, "dropout": 0.2,
+            });
+        },
         |config| {
             config.as_object_mut().unwrap().remove("batch_size");
             config["batching"] = json!({"max_tokens": 50});
             config["accumulate"] = json!(2);
         },
         |config| {
-            config["model"] = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
+            config["model"] = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2, "dropout": 0.1});
             config["label_smoothing"] = json!(0.1);
         },
     ];
