@@ -22,9 +22,10 @@ use crate::config::{Checkpoint, Objective};
 use crate::error::ModelError;
 use crate::head::Pooling;
 use crate::loss::Targets;
-use crate::mode::{Mode, pieces};
+use crate::mode::Mode;
 use crate::model::Model;
 use crate::parameters::Weight;
+use crate::pieces::Pieces;
 use crate::stack::recompute;
 
 /// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
@@ -210,7 +211,7 @@ impl Learner<'_> {
 
     /// The lengths of the pieces of the whole batch.
     fn cuts(&self, chunk: usize) -> Vec<usize> {
-        pieces(0, self.batch.tokens().dims()[1], chunk)
+        Pieces::new(0, self.batch.tokens().dims()[1], chunk).lengths()
     }
 
     /// Runs the network on the next `length` tokens and `of_hidden` on what comes out, keeping only the memory.

@@ -4,6 +4,7 @@ use assay_tensor::Tensor;
 
 use crate::error::ModelError;
 use crate::parameters::hash;
+use crate::pieces::Pieces;
 
 /// How a network is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +48,7 @@ impl Dropout {
             return Ok(x.clone());
         }
         let key = |position: usize| mix(key ^ mix(self.place ^ mix((position / self.chunk) as u64)));
-        let lengths = pieces(position, x.dims()[1], self.chunk);
+        let lengths = Pieces::new(position, x.dims()[1], self.chunk).lengths();
         if lengths.len() == 1 {
             return Ok(x.dropout(self.rate, key(position))?);
         }
@@ -60,40 +61,10 @@ impl Dropout {
     }
 }
 
-/// The lengths of the pieces into which `length` tokens from `position` on fall at each multiple of `chunk`.
-pub(crate) fn pieces(position: usize, length: usize, chunk: usize) -> Vec<usize> {
-    let (mut lengths, mut at, end) = (Vec::new(), position, position + length);
-    while at < end {
-        let next = (at / chunk + 1).saturating_mul(chunk).min(end);
-        lengths.push(next - at);
-        at = next;
-    }
-    lengths
-}
-
 /// The finalizer of SplitMix64 (Steele et al. 2014): neighbouring keys become unrelated ones.
 fn mix(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     key ^ (key >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_end_at_multiples_of_the_chunk() {
-        for (position, length, chunk, expected) in [
-            (0, 8, 3, vec![3, 3, 2]),
-            (2, 5, 3, vec![1, 3, 1]),
-            (3, 3, 3, vec![3]),
-            (4, 1, 3, vec![1]),
-            (0, 5, 64, vec![5]),
-            (0, 0, 4, vec![]),
-        ] {
-            assert_eq!(pieces(position, length, chunk), expected);
-        }
-    }
 }

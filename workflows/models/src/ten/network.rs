@@ -7,8 +7,9 @@ use crate::carry::{Carry, SequenceModel, State, token_count};
 use crate::config::{Checkpoint, NormPlace, Task, TenConfig, TenPositions};
 use crate::error::ModelError;
 use crate::layers::{Embedding, LayerNorm, sinusoids};
-use crate::mode::{Dropout, Mode, pieces};
+use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
+use crate::pieces::Pieces;
 use crate::positions::learned;
 use crate::stack::stack;
 
@@ -43,7 +44,8 @@ pub enum Positions {
 impl SequenceModel for Ten {
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
         let length = token_count(tokens)?;
-        let lengths = self.cut.map_or_else(|| vec![length], |chunk| pieces(carry.position, length, chunk));
+        let lengths =
+            self.cut.map_or_else(|| vec![length], |chunk| Pieces::new(carry.position, length, chunk).lengths());
         if lengths.len() == 1 {
             return self.piece(tokens, carry, mode);
         }

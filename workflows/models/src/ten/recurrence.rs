@@ -6,7 +6,7 @@ use super::cell::Cell;
 use super::mixer::{Joined, concat, selectors};
 use crate::config::Resonance;
 use crate::error::ModelError;
-use crate::mode::pieces;
+use crate::pieces::Pieces;
 
 /// How far a selective cell moves its eigenvalues: the factor of tanh(u) and tanh(v).
 pub const SELECTION: f64 = 0.1;
@@ -114,7 +114,7 @@ fn scan(
 impl States<'_> {
     /// Chunk by chunk, with the states turned by `boundary` where a chunk begins, except at the very beginning.
     fn turned(&self, decay: &Pair, boundary: &Tensor) -> Result<Pair, ModelError> {
-        let lengths = pieces(self.position, self.x.dims()[1], self.chunk);
+        let lengths = Pieces::new(self.position, self.x.dims()[1], self.chunk).lengths();
         let (input_re, input_im) = (self.beta.0.split(1, &lengths)?, self.beta.1.as_ref());
         let input_im = input_im.map(|im| im.split(1, &lengths)).transpose()?;
         let varying = decay.0.rank() == 3;

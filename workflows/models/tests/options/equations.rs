@@ -124,7 +124,7 @@ fn cell(named: &Named, path: &str, config: &Value, x: &Sequence) -> Sequence {
     let mut c = vec![(0.0, 0.0); states];
     let mut y = Vec::new();
     for (t, x) in x.iter().enumerate() {
-        if resonates("chunk_carry") && t > 0 && t as u64 % config["chunk"].as_u64().unwrap() == 0 {
+        if resonates("chunk_carry") && t > 0 && (t as u64).is_multiple_of(config["chunk"].as_u64().unwrap()) {
             c = resonate(named, path, strength, &c);
         }
         c = c.into_iter().zip(eigenvalues(named, path, config, x)).map(|(c, a)| times(a, c)).collect();
