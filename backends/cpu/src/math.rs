@@ -41,7 +41,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
     p = p.mul_add(s, 2.063_908_8e-2);
     p = p.mul_add(s, -5.373_971_6e-2);
     p = p.mul_add(s, 1.333_144_2e-1);
-    p = p.mul_add(s, -3.333_328_2e-1);
+    p = p.mul_add(s, -3.333_328e-1);
     let small = (p * s).mul_add(x, x);
     let large = (1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0)).copysign(x);
     if magnitude < 0.625 { small } else { large }
@@ -80,13 +80,7 @@ pub(crate) fn gelu(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn gelu_slope(x: f32) -> f32 {
     // Beyond 20 it is 0 or 1 to rounding; without the limit, the square of a large x would overflow.
-    let x = if x > 20.0 {
-        20.0
-    } else if x < -20.0 {
-        -20.0
-    } else {
-        x
-    };
+    let x = x.clamp(-20.0, 20.0);
     let p = gelu_gate(x);
     let slope = (x * x).mul_add(6.0 * C * D, 2.0 * C);
     (x * slope).mul_add(p * (1.0 - p), p)

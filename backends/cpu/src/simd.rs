@@ -77,7 +77,7 @@ pub(crate) fn processor() -> String {
     {
         use std::arch::x86_64::__cpuid;
         if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
-            let leaves = (0x8000_0002..=0x8000_0004).map(|leaf| __cpuid(leaf));
+            let leaves = (0x8000_0002..=0x8000_0004).map(__cpuid);
             let bytes: Vec<u8> = leaves.flat_map(|l| [l.eax, l.ebx, l.ecx, l.edx]).flat_map(u32::to_le_bytes).collect();
             let name = String::from_utf8_lossy(&bytes).replace('\0', "");
             if !name.trim().is_empty() {

@@ -56,8 +56,9 @@ impl Operands<'_> {
 }
 
 type Values = Vec<(Shape, HostData)>;
+type Work<'a> = &'a dyn Fn(&dyn Kernels, &mut Operands<'_>) -> Result<Vec<Array>>;
 
-fn run(device: &Device, float: DType, work: &dyn Fn(&dyn Kernels, &mut Operands<'_>) -> Result<Vec<Array>>) -> Values {
+fn run(device: &Device, float: DType, work: Work<'_>) -> Values {
     let kernels = device.kernels();
     let mut operands = Operands { kernels, float, state: 7 };
     let arrays = work(kernels, &mut operands).unwrap();

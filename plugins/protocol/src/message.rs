@@ -50,6 +50,8 @@ pub struct DeviceInfo {
 }
 
 /// What a worker asks of an executor.
+// A worker makes one or two of these in the life of an executor: their size does not matter.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {

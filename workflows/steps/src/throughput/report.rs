@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_ratio_is_that_of_two_samples_of_one_moment() {
         // The machine halves its clock in every second round: the rates scatter, and the ratio does not.
-        let clock = |round: usize| if round % 2 == 0 { 1.0 } else { 0.5 };
+        let clock = |round: usize| if round.is_multiple_of(2) { 1.0 } else { 0.5 };
         let samples = |rate: f64| (0..20).map(|round| rate * clock(round)).collect::<Vec<f64>>();
         let samples = Samples {
             train: samples(80.0),

@@ -210,7 +210,7 @@ impl Config {
             let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);
             found.push(finding(&["label_smoothing"], message, "the usual one is 0.1"));
         }
-        if !(self.checkpoints.every_minutes >= 0.0) {
+        if self.checkpoints.every_minutes.is_nan() || self.checkpoints.every_minutes < 0.0 {
             let message = format!("every_minutes {} is negative", self.checkpoints.every_minutes);
             found.push(finding(&["checkpoints", "every_minutes"], message, "give a number of minutes, such as 1"));
         }

@@ -139,10 +139,10 @@ impl<'a> Trainer<'a> {
             let (loss, updated) = self.step(step, model, &indices, context)?;
             (self.step, model) = (step, updated);
             context.progress(step, Some(steps), "steps", &format!("loss {loss:.2}"));
-            if step % self.config.log_every == 0 || step == steps {
+            if step.is_multiple_of(self.config.log_every) || step == steps {
                 self.report(context);
             }
-            self.unvalidated = step % self.config.eval_every == 0 || step == steps;
+            self.unvalidated = step.is_multiple_of(self.config.eval_every) || step == steps;
         }
     }
 
