@@ -97,3 +97,42 @@ fn put(file: &ArrayFile, folder: &Path, workdir: &Path) -> Result<(), String> {
     let path = folder.join(NAME);
     std::fs::rename(&temporary, &path).map_err(|error| format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestContext;
+
+    fn keeper(every_steps: Option<u64>, every_minutes: f64, folder: Option<&Path>) -> (Keeper, TestContext) {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        context.resume = folder.map(Path::to_owned);
+        (Keeper::new(Checkpoints { every_steps, every_minutes }, &context), context)
+    }
+
+    #[test]
+    fn the_policy_counts_steps_and_minutes() {
+        let place = Path::new("/nowhere");
+        let due = |steps, minutes, folder, step| keeper(steps, minutes, folder).0.is_due(step);
+        assert!(due(Some(3), 60.0, Some(place), 6) && !due(Some(3), 60.0, Some(place), 7));
+        assert!(due(None, 0.0, Some(place), 7), "no time at all has passed");
+        assert!(!due(None, 60.0, Some(place), 7));
+        assert!(!due(Some(1), 0.0, None, 7), "there is no place to save to");
+        assert!(!due(Some(1), 0.0, Some(place), 0), "nothing was done");
+    }
+
+    #[test]
+    fn what_was_saved_is_found_and_is_no_news() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("deep/resume");
+        let (mut keeper, mut context) = keeper(Some(1), 60.0, Some(&place));
+        assert!(keeper.find(&mut context).is_none() && context.logs.is_empty());
+        let mut file = ArrayFile::default();
+        file.metadata.insert("step".into(), "4".into());
+        keeper.save(4, || Ok(file.clone()), &mut context).unwrap();
+        assert!(!keeper.is_news(4) && !keeper.is_due(4) && keeper.is_due(5));
+        assert_eq!(keeper.find(&mut context), Some(file));
+        std::fs::write(place.join(NAME), "rubbish").unwrap();
+        assert!(keeper.find(&mut context).is_none());
+        assert!(context.logs[0].contains("training begins anew"), "{:?}", context.logs);
+    }
+}
