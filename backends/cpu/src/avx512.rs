@@ -30,6 +30,9 @@ const DEPTH: usize = 512;
 /// Columns of B that are packed together: with [`DEPTH`], half of a second cache of 2 MiB.
 const WIDTH: usize = 512;
 
+/// Elements after which places fall into the same sets of the first cache.
+const PAGE: usize = 1024;
+
 thread_local! {
     /// Packed pieces of B and of A.
     static PACKED: RefCell<(Vec<f32>, Vec<f32>)> = const { RefCell::new((Vec::new(), Vec::new())) };
@@ -220,7 +223,7 @@ unsafe fn panel(
     // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page,
     // its rows where their distance would make them throw each other out of the first cache.
     let transposed = across != 1;
-    let packs = width > COLUMNS && (transposed || down.is_multiple_of(512));
+    let packs = width > COLUMNS && (transposed || down.is_multiple_of(PAGE));
     if packs && transposed {
         // SAFETY: the caller vouches for the rows, and the room is there.
         unsafe { pack_columns(source, across, depth, rows, packed_a) };
@@ -349,7 +352,7 @@ mod tests {
         }
         let extents = [(1, 1, 1), (3, 5, 2), (14, 32, 16), (15, 33, 17), (13, 31, 130), (29, 70, 515), (40, 600, 40)];
         // The last has rows that fall into the same sets of the cache, so that A is packed.
-        for (m, n, k) in extents.into_iter().chain([(20, 48, 1024), (14, 16, 512)]) {
+        for (m, n, k) in extents.into_iter().chain([(20, 48, 1024), (14, 16, 512), (31, 40, 2048)]) {
             let extent = Extent { m, n, k };
             let (x, w, bias) = (numbers(m * k, 1), numbers(k * n, 2), numbers(n, 3));
             for trans_a in [false, true] {
