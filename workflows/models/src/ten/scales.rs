@@ -8,11 +8,13 @@
 use assay_tensor::Tensor;
 
 use super::block::Block;
+use super::mixer::concat;
 use crate::carry::{Carry, State};
 use crate::config::TenConfig;
 use crate::error::ModelError;
 use crate::mode::Mode;
 use crate::parameters::{Init, Role, Scope, constant};
+use crate::pieces::Pieces;
 use crate::stack::Layer;
 
 /// One layer of a TEN.
@@ -101,41 +103,75 @@ fn at_scale(
     if scale == 1 {
         return block.forward(x, carry, after, mode);
     }
-    let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+    let (batch, dim) = (x.dims()[0], x.dims()[2]);
     let (pending, held) = (format!("{}pending", block.prefix()), format!("{}held", block.prefix()));
-    let nothing = |rows: usize| constant(x.device(), x.dtype(), vec![0.0; batch * rows * dim], &[batch, rows, dim]);
     let remembered = |name: &str| match carry.get(name, &[Some(batch), Some(dim)])? {
         Some(tensor) => Ok(tensor.reshape([batch, 1, dim])?),
-        None => nothing(1),
+        None => constant(x.device(), x.dtype(), vec![0.0; batch * dim], &[batch, 1, dim]),
     };
-    // The first window has `begun` tokens already, whose sum is pending; it stands in the place of one of them.
-    let begun = carry.position % scale;
-    let whole = (begun + length) / scale;
-    let windows = (begun + length).div_ceil(scale);
-    let mut rows = Vec::new();
-    if begun > 0 {
-        rows.push(remembered(&pending)?);
-        rows.push(nothing(begun - 1)?);
-    }
-    rows.push(x.clone());
-    rows.push(nothing(windows * scale - begun - length)?);
-    let rows: Vec<&Tensor> = rows.iter().filter(|rows| rows.dims()[1] > 0).collect();
-    let sums = Tensor::concat(&rows, 1)?.reshape([batch, windows, scale, dim])?.sum(&[2], false)?;
-    let rest = if windows > whole { sums.slice(1, whole, 1)? } else { nothing(1)? };
+    let (sums, rest) = windows(x, scale, carry.position, &remembered(&pending)?)?;
     after.insert(pending.clone(), rest.reshape([batch, dim])?);
 
     let inner = Carry { position: carry.position / scale, ..carry.below(block.prefix()) };
-    let mut known = vec![remembered(&held)?];
-    if whole > 0 {
-        let means = sums.slice(1, 0, whole)?.scale(1.0 / scale as f64)?;
-        known.push(block.forward(&means, &inner, after, mode)?);
+    let mut known = remembered(&held)?;
+    if let Some(sums) = sums {
+        let made = block.forward(&sums.scale(1.0 / scale as f64)?, &inner, after, mode)?;
+        known = Tensor::concat(&[&known, &made], 1)?;
     } else {
         // The block has read nothing: it remembers what it did.
         after.extend(inner.state.into_iter().filter(|(name, _)| ![&pending, &held].contains(&name)));
     }
-    let known = Tensor::concat(&known.iter().collect::<Vec<_>>(), 1)?;
-    after.insert(held, known.slice(1, whole, 1)?.reshape([batch, dim])?);
-    // Row j of `known` holds for `scale` tokens; the first of them for the token that ended its window.
-    let repeated = known.reshape([batch, whole + 1, 1, dim])?.broadcast_to([batch, whole + 1, scale, dim])?;
-    Ok(repeated.reshape([batch, (whole + 1) * scale, dim])?.slice(1, begun + 1, length)?)
+    let last = known.dims()[1] - 1;
+    after.insert(held, known.slice(1, last, 1)?.reshape([batch, dim])?);
+    repeated(&known, scale, carry.position, x.dims()[1])
+}
+
+/// The sums of the windows of `x` `[B, T, D]` that end here, `[B, windows, D]` or none, and what the window that does not
+/// end here has so far, `[B, 1, D]`. The first one begins with what is `pending`.
+fn windows(
+    x: &Tensor,
+    scale: usize,
+    position: usize,
+    pending: &Tensor,
+) -> Result<(Option<Tensor>, Tensor), ModelError> {
+    let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+    let pieces = Pieces::new(position, length, scale);
+    let (mut sums, mut rest) = (Vec::new(), pending.clone());
+    if pieces.head > 0 {
+        rest = rest.add(&x.slice(1, 0, pieces.head)?.sum(&[1], true)?)?;
+        if pieces.closes(0) {
+            sums.push(rest.clone());
+        }
+    }
+    if pieces.whole > 0 {
+        let whole = x.slice(1, pieces.head, pieces.whole * scale)?;
+        sums.push(whole.reshape([batch, pieces.whole, scale, dim])?.sum(&[2], false)?);
+    }
+    if pieces.tail > 0 {
+        rest = x.slice(1, length - pieces.tail, pieces.tail)?.sum(&[1], true)?;
+    } else if !pieces.open() {
+        rest = constant(x.device(), x.dtype(), vec![0.0; batch * dim], &[batch, 1, dim])?;
+    }
+    Ok((if sums.is_empty() { None } else { Some(concat(&sums, 1)?) }, rest))
+}
+
+/// For each of `length` tokens from `position` on the row of `known` `[B, rows, D]` that holds for it: the first row until
+/// the next window ends, each other from the last token of its window on.
+fn repeated(known: &Tensor, scale: usize, position: usize, length: usize) -> Result<Tensor, ModelError> {
+    let (batch, rows, dim) = (known.dims()[0], known.dims()[1], known.dims()[2]);
+    let times = |row: usize, count: usize| known.slice(1, row, 1)?.broadcast_to([batch, count, dim]);
+    let first = length.min(scale - 1 - position % scale);
+    let mut parts = Vec::new();
+    if first > 0 {
+        parts.push(times(0, first)?);
+    }
+    if rows > 2 {
+        let middle = known.slice(1, 1, rows - 2)?.reshape([batch, rows - 2, 1, dim])?;
+        let middle = middle.broadcast_to([batch, rows - 2, scale, dim])?;
+        parts.push(middle.reshape([batch, (rows - 2) * scale, dim])?);
+    }
+    if rows > 1 {
+        parts.push(times(rows - 1, length - first - (rows - 2) * scale)?);
+    }
+    concat(&parts, 1)
 }
