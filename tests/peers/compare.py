@@ -33,8 +33,8 @@ SIZES = {
     "M": {"dim": 384, "states": 128, "layers": 6, "cells": 2, "vocabulary": 8192, "heads": 6},
 }
 FORMS = {"ten": ["toeplitz", "fft", "loop", "serial"], "pulse": ["chunks"], "transformer": ["sdpa"]}
-# Compiling unrolls these loops into graphs that take the compiler many minutes.
-EAGER_ONLY = {"serial"}
+# Compiling unrolls these loops into graphs that take the compiler many minutes (and at XS were slower than in eager mode).
+EAGER_ONLY = {"loop", "serial"}
 # A block takes about so long, in seconds, and holds a step at least.
 BLOCK = 0.4
 # Between the blocks the threads of the side that is done go to sleep.
@@ -108,8 +108,8 @@ def agree(ours, theirs):
             raise SystemExit(f"{theirs.name}: {key} is {other[key]}, ours is {mine[key]}")
 
 
-def peers(family, setup, threads):
-    for form in FORMS[family]:
+def peers(family, setup, threads, forms):
+    for form in (form for form in FORMS[family] if not forms or form in forms):
         for compiled in (False, True):
             if compiled and form in EAGER_ONLY:
                 continue
@@ -118,10 +118,10 @@ def peers(family, setup, threads):
             yield Side(name, command, setup | {"form": form, "compile": compiled}, threads)
 
 
-def quickest(ours, family, setup, threads):
+def quickest(ours, family, setup, threads, forms):
     """The quickest of the peer's formulations, and how long a step of each takes at best."""
     best, times = None, {}
-    for side in peers(family, setup, threads):
+    for side in peers(family, setup, threads, forms):
         agree(ours, side)
         count = side.warm()
         times[side.name] = min(side.seconds(count) for _ in range(5))
@@ -133,7 +133,7 @@ def quickest(ours, family, setup, threads):
     return best, times
 
 
-def compare(family, size, binary, pairs, threads):
+def compare(family, size, binary, pairs, threads, forms):
     model, vocabulary = config(family, size), SIZES[size]["vocabulary"]
     print(f"{family}/{size}", file=sys.stderr)
     task = {"vocabulary": vocabulary, "batch": BATCH, "length": LENGTH, "seed": 1}
@@ -142,7 +142,8 @@ def compare(family, size, binary, pairs, threads):
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "model.safetensors")
         tokens = ours.ask(do="export", path=path)["tokens"]
-        theirs, times = quickest(ours, family, setup | {"family": family, "parameters": path, "tokens": tokens}, threads)
+        common = setup | {"family": family, "parameters": path, "tokens": tokens}
+        theirs, times = quickest(ours, family, common, threads, forms)
     counts = {side: side.warm() for side in (ours, theirs)}
     samples, peaks = {ours: [], theirs: []}, []
     for _ in range(pairs):
@@ -198,13 +199,14 @@ def main():
     parser.add_argument("cells", nargs="*", default=[f"{family}/{size}" for family in FORMS for size in SIZES])
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--forms", nargs="*", help="only these of the peer's formulations, such as toeplitz")
     parser.add_argument("--ours", help="the built example, instead of building it")
     parser.add_argument("--json", help="also write the results to this file")
     options = parser.parse_args()
     binary = options.ours or build()
     results = []
     for cell in options.cells:
-        results.append(compare(*cell.split("/"), binary, options.pairs, options.threads))
+        results.append(compare(*cell.split("/"), binary, options.pairs, options.threads, options.forms))
         print("    " + row(results[-1]), file=sys.stderr)
     print("| model | ours, tokens/s | PyTorch, tokens/s | its form | ratio | floor, tokens/s | share of the floor |")
     print("|---|---|---|---|---|---|---|")
