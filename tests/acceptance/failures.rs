@@ -6,10 +6,10 @@ use assay_tests::bin_dir;
 
 use crate::support::{Home, Ran, children, fixture, signal, wait_for};
 
-/// Runs the chaos workflow with an executor that does this.
-fn chaos(behaviour: &str) -> Ran {
+/// Runs the chaos workflow with an executor that does this, within so many minutes.
+fn chaos(behaviour: &str, minutes: &str) -> Ran {
     let home = Home::new();
-    let mut command: Command = home.command(&["run", &fixture("chaos.yaml"), "--json"]);
+    let mut command: Command = home.command(&["run", &fixture("chaos.yaml"), "--json", "-P", &format!("minutes={minutes}")]);
     let path = std::env::join_paths(
         std::iter::once(bin_dir()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     );
@@ -19,7 +19,7 @@ fn chaos(behaviour: &str) -> Ran {
 
 #[track_caller]
 fn fails_as(behaviour: &str, class: &str, words: &str) {
-    let ran = chaos(behaviour);
+    let ran = chaos(behaviour, if class == "timeout" { "0.05" } else { "2" });
     assert_eq!((ran.state(), ran.code), ("failed", Some(1)), "{behaviour}: {:#}", ran.json);
     let error = &ran.task("broken")["error"];
     assert_eq!(error["class"], class, "{behaviour}: {error:#}");

@@ -105,17 +105,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         // y = log softmax(x):  dx = g - e^y sum g
         Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
         // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => {
-            let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
-            let mut grads = vec![
-                to(0, &|| Ok(k.matmul(&flat(g), weight, false, false)?.viewed(&x.shape)))?,
-                to(1, &|| k.matmul(&flat(g), &flat(x), true, false))?,
-            ];
-            if inputs.len() > 2 {
-                grads.push(to(2, &|| Ok(g.clone()))?);
-            }
-            Ok(grads)
-        }
+        Op::Linear { x, weight } => linear(k, x, weight, inputs, g, &to),
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
@@ -133,6 +123,19 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
     }
+}
+
+/// The rule of a linear layer, with or without a bias.
+fn linear(k: &dyn Kernels, x: &Array, weight: &Array, inputs: &[Input], g: &Array, to: ToInput<'_>) -> Rules {
+    let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
+    let mut grads = vec![
+        to(0, &|| Ok(k.matmul(&flat(g), weight, false, false)?.viewed(&x.shape)))?,
+        to(1, &|| k.matmul(&flat(g), &flat(x), true, false))?,
+    ];
+    if inputs.len() > 2 {
+        grads.push(to(2, &|| Ok(g.clone()))?);
+    }
+    Ok(grads)
 }
 
 /// The rule of concatenation: each tracked input takes back its own part of the gradient.
