@@ -9,7 +9,8 @@ use crate::support::{Home, Ran, children, fixture, signal, wait_for};
 /// Runs the chaos workflow with an executor that does this, within so many minutes.
 fn chaos(behaviour: &str, minutes: &str) -> Ran {
     let home = Home::new();
-    let mut command: Command = home.command(&["run", &fixture("chaos.yaml"), "--json", "-P", &format!("minutes={minutes}")]);
+    let mut command: Command =
+        home.command(&["run", &fixture("chaos.yaml"), "--json", "-P", &format!("minutes={minutes}")]);
     let path = std::env::join_paths(
         std::iter::once(bin_dir()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     );
