@@ -303,8 +303,9 @@ impl Driver {
         }
         self.ledger.record(self.run, std::mem::take(&mut self.pending)).await?;
         for folder in self.settled.drain(..) {
-            // Most steps leave nothing. What cannot be removed now is removed by the store in a while.
-            tokio::spawn(tokio::fs::remove_dir_all(folder));
+            // Waited for, since this may be the last thing that the process does. Most steps leave nothing; what cannot be
+            // removed now is removed by the store in a while.
+            let _ = tokio::fs::remove_dir_all(folder).await;
         }
         Ok(())
     }
