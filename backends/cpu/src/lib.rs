@@ -1,14 +1,15 @@
-//! The CPU backend: candle-core for storage and matmul, our own kernels where the time goes.
+//! The CPU backend: candle-core for storage, our own kernels where the time goes.
 //!
 //! [`device`] gives a [`Device`] of f32, u32 and i8 (f64 is the reference backend's). Elements live in candle-core's
-//! `CpuStorage`, whose strided copies slice and join; products are those of `gemm`, the crate that candle multiplies
-//! with, whose AVX-512 kernels are switched on here for both. Everything else is loops of our own, written once and
-//! compiled for AVX-512, for AVX2 with FMA, and for the baseline (`simd.rs`).
+//! `CpuStorage`, whose strided copies slice and join. Products are our own where the machine has AVX-512 (`avx512.rs`);
+//! elsewhere, and for a few rows, they are those of `gemm`, the crate that candle multiplies with (`matmul.rs`).
+//! Everything else is loops of our own, written once and compiled for AVX-512, for AVX2 with FMA, and for the baseline
+//! (`simd.rs`).
 //!
 //! # Invariants
 //!
-//! - The same arguments give the same bits at any number of threads: threads share out independent results, whose
-//!   cuts into blocks depend on shapes alone. No sum is split between threads.
+//! - The same arguments give the same bits at any number of threads: threads share out independent results. Where
+//!   a cut could change a result's bits, it depends on shapes alone; no sum is split between threads.
 //! - On every thread that computes, the caller's included, denormal operands count as zero and denormal results become
 //!   zero while a kernel runs (`flush.rs`). The caller's own mode is restored before a kernel returns.
 //! - A kernel never changes what another handle sees. It writes in place only where its array is the only one on its

@@ -1,9 +1,9 @@
 //! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
 //! the states, tiles of states shared between threads.
 //!
-//! A tile's states, its factors and its sums stay in registers from the first step to the last, so that memory sees each
-//! input and each result once. A step's new state waits for the last one's, two fused multiply-adds long; tiles are wide
-//! enough that several vectors take turns.
+//! A tile's states, its factors and its sums are local from the first step to the last, in registers or in the first
+//! cache, so that memory sees each input and each result once. A step's new state waits for the last one's, two fused
+//! multiply-adds long; tiles are wide enough that several vectors take turns.
 
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
