@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Cursor, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use polars::prelude::*;
@@ -92,7 +93,7 @@ fn put(content: &[u8], temporary: &Path, path: &Path) -> std::io::Result<()> {
 /// Reads the named series of a segment, or all of them if none is named, in the order of their names. A name that the
 /// segment does not have is left out.
 ///
-/// It blocks, and polars waits for a runtime of its own: call it where blocking is allowed, not from an async task.
+/// It blocks: call it where blocking is allowed, not from an async task.
 ///
 /// # Errors
 /// If the file is not there, or its content does not have this hash.
@@ -102,38 +103,48 @@ pub fn read(path: &Path, hash: &str, names: &[String]) -> Result<Vec<Curve>, Met
     if found != hash {
         return Err(MetricsError::Damaged { path: path.to_owned(), expected: hash.to_owned(), found });
     }
-    decode(content, names).map_err(MetricsError::parquet("decode", path))
+    decode(&content, names).map_err(MetricsError::parquet("decode", path))
 }
 
-fn decode(content: Vec<u8>, names: &[String]) -> PolarsResult<Vec<Curve>> {
-    let sources = ScanSources::Buffers(std::iter::once(content.into()).collect());
-    // Left to itself, polars looks for columns in the names of folders, which a buffer does not have.
-    let options = ScanArgsParquet { hive_options: HiveOptions::new_disabled(), ..ScanArgsParquet::default() };
-    let mut scan = LazyFrame::scan_parquet_sources(sources, options)?;
-    if let Some(wanted) = names.iter().map(|name| col("name").eq(lit(name.as_str()))).reduce(Expr::or) {
-        scan = scan.filter(wanted);
+/// Rows lie by name and then by `seq`, so a series is one run of rows: the names alone are read to find it, and only the
+/// row groups it touches are decoded.
+fn decode(content: &[u8], names: &[String]) -> PolarsResult<Vec<Curve>> {
+    let mut curves = Vec::new();
+    for (name, rows) in runs(content)? {
+        if names.is_empty() || names.contains(&name) {
+            curves.push(curve(content, name, rows)?);
+        }
     }
-    let frame = scan.select([col("name"), col("seq"), col("step"), col("value")]).collect()?;
-    let (name, seq) = (frame.column("name")?.str()?, frame.column("seq")?.u64()?);
-    let (step, value) = (frame.column("step")?.u64()?, frame.column("value")?.f64()?);
-    let mut rows: BTreeMap<&str, Vec<(u64, u64, f64)>> = BTreeMap::new();
-    for (((name, seq), step), value) in name.iter().zip(seq.iter()).zip(step.iter()).zip(value.iter()) {
-        let (Some(name), Some(seq), Some(step), Some(value)) = (name, seq, step, value) else {
-            polars_bail!(ComputeError: "a column has a null");
-        };
-        rows.entry(name).or_default().push((seq, step, value));
-    }
-    Ok(rows.into_iter().map(|(name, rows)| curve(name, rows)).collect())
+    Ok(curves)
 }
 
-/// The scan may deliver row groups in any order.
-fn curve(name: &str, mut rows: Vec<(u64, u64, f64)>) -> Curve {
-    rows.sort_by_key(|&(seq, ..)| seq);
-    Curve {
-        name: name.to_owned(),
-        steps: rows.iter().map(|&(_, step, _)| step).collect(),
-        values: rows.iter().map(|&(_, _, value)| value).collect(),
+/// Where each series lies: its rows, in the order of the names.
+fn runs(content: &[u8]) -> PolarsResult<Vec<(String, Range<usize>)>> {
+    let frame = columns(content, &["name"]).finish()?;
+    let mut runs: Vec<(String, Range<usize>)> = Vec::new();
+    for (row, name) in frame.column("name")?.str()?.iter().enumerate() {
+        let name = name.ok_or_else(has_null)?;
+        match runs.last_mut() {
+            Some((last, rows)) if last == name => rows.end = row + 1,
+            _ => runs.push((name.to_owned(), row..row + 1)),
+        }
     }
+    Ok(runs)
+}
+
+fn curve(content: &[u8], name: String, rows: Range<usize>) -> PolarsResult<Curve> {
+    let frame = columns(content, &["step", "value"]).with_slice(Some((rows.start, rows.len()))).finish()?;
+    let steps = frame.column("step")?.u64()?.iter().collect::<Option<_>>().ok_or_else(has_null)?;
+    let values = frame.column("value")?.f64()?.iter().collect::<Option<_>>().ok_or_else(has_null)?;
+    Ok(Curve { name, steps, values })
+}
+
+fn columns<'a>(content: &'a [u8], names: &[&str]) -> ParquetReader<Cursor<&'a [u8]>> {
+    ParquetReader::new(Cursor::new(content)).with_columns(Some(names.iter().map(|name| (*name).to_owned()).collect()))
+}
+
+fn has_null() -> PolarsError {
+    polars_err!(ComputeError: "a column has a null")
 }
 
 #[cfg(test)]
