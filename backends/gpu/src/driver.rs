@@ -1,0 +1,221 @@
+//! The boundary to a vendor: what CUDA and HIP both have, in one vocabulary.
+
+use std::fmt;
+
+/// An address in the device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub u64);
+
+/// A kernel of a compiled source, valid as long as its driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Function(pub u64);
+
+/// A captured sequence of launches, valid as long as its driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Graph(pub u64);
+
+/// What code is compiled for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Architecture {
+    /// NVIDIA: the compute capability, such as 9.0.
+    Cuda(u32, u32),
+    /// AMD: the target, such as `gfx942`.
+    Hip(String),
+}
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The device's name as its driver says it.
+    pub name: String,
+    /// What kernels are compiled for.
+    pub architecture: Architecture,
+    /// The version of the driver, as a person writes it.
+    pub driver: String,
+    /// The version of the runtime's compiler, as a person writes it.
+    pub compiler: String,
+    /// Threads that advance together: 32, or 64 on some AMD devices.
+    pub wave: u32,
+    /// Streaming multiprocessors, or compute units.
+    pub multiprocessors: u32,
+    /// Shared memory that a block may use, in bytes.
+    pub shared: usize,
+    /// All memory of the device, in bytes.
+    pub memory: usize,
+}
+
+/// A failed call, in the classes that a run tells apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DriverError {
+    /// The device has no room.
+    OutOfMemory {
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes free at that time.
+        free: usize,
+        /// All bytes of the device.
+        total: usize,
+    },
+    /// A kernel read or wrote where it must not, or trapped. The context is of no more use.
+    Fault(String),
+    /// The device is gone: fallen off the bus, reset, or taken away. The context is of no more use.
+    Lost(String),
+    /// A kernel's source was refused.
+    Compile {
+        /// What the compiler said.
+        log: String,
+    },
+    /// Any other refusal.
+    Call {
+        /// The call, by its vendor's name.
+        call: &'static str,
+        /// The vendor's code and text.
+        reason: String,
+    },
+}
+
+/// An argument of a kernel. Its C++ parameter has the type of the same name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Argument {
+    /// A pointer into the device's memory, or null.
+    Pointer(Option<Address>),
+    /// `unsigned int`
+    U32(u32),
+    /// `unsigned long long`
+    U64(u64),
+    /// `float`
+    F32(f32),
+}
+
+/// How a kernel is spread over the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+}
+
+/// The elements of a product's operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// 32-bit floating point; products are in true f32, not in TF32.
+    F32,
+    /// bfloat16, with f32 accumulation.
+    Bf16,
+}
+
+/// A matrix of a product, or a batch of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operand {
+    /// The first element of the first matrix.
+    pub address: Address,
+    /// The elements' type.
+    pub element: Element,
+    /// Elements from one row, as it lies in memory, to the next.
+    pub stride: usize,
+    /// Elements from one matrix of the batch to the next; 0 repeats one matrix.
+    pub batch_stride: usize,
+    /// Whether the product takes the transpose of what lies in memory. Never set for the result.
+    pub transposed: bool,
+}
+
+/// What is done to a product before it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Epilogue {
+    /// Nothing.
+    None,
+    /// A bias of n elements (f32) is added to each row.
+    Bias(Address),
+}
+
+/// c = a b + beta c, with the epilogue, for each matrix of a batch. Row-major: c is [m, n], a as taken [m, k], b as taken [k, n].
+/// The same product gives the same bits every time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Product {
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// The extent that is summed over.
+    pub k: usize,
+    /// How many such products.
+    pub batch: usize,
+    /// The left side.
+    pub a: Operand,
+    /// The right side.
+    pub b: Operand,
+    /// The result.
+    pub c: Operand,
+    /// 0, or 1 to add to what `c` holds.
+    pub beta: f32,
+    /// What is done before storing.
+    pub epilogue: Epilogue,
+}
+
+/// A vendor's device: one context and one stream, on which everything happens in the order of the calls.
+///
+/// Calls may come from any thread. A call that fails leaves the driver usable, unless its error says otherwise. Dropping
+/// the driver frees what is left.
+pub trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// What the device is.
+    fn facts(&self) -> &Facts;
+    /// Bytes free, and in all.
+    fn memory(&self) -> Result<(usize, usize), DriverError>;
+    /// Memory of at least one byte, aligned to 256.
+    fn allocate(&self, bytes: usize) -> Result<Address, DriverError>;
+    /// Gives memory back, once what was called before is done with it.
+    fn free(&self, address: Address) -> Result<(), DriverError>;
+    /// Host to device. The bytes may be reused when it returns.
+    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
+    /// Device to host; waits until the bytes are there.
+    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError>;
+    /// Device to device; the two do not overlap.
+    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<(), DriverError>;
+    /// Sets all bytes to zero.
+    fn clear(&self, address: Address, bytes: usize) -> Result<(), DriverError>;
+    /// Compiles a source that includes no file (its headers are given by name), and finds kernels in it, by their
+    /// `extern "C"` names. What was compiled before may come from a cache.
+    fn compile(
+        &self,
+        source: &str,
+        headers: &[(&str, &str)],
+        options: &[&str],
+        names: &[&str],
+    ) -> Result<Vec<Function>, DriverError>;
+    /// Starts a kernel.
+    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result<(), DriverError>;
+    /// Starts a matrix product.
+    fn product(&self, product: &Product) -> Result<(), DriverError>;
+    /// Waits for everything that was started, and says how it ended.
+    fn synchronize(&self) -> Result<(), DriverError>;
+    /// From here on, calls are noted and not carried out, until [`Driver::end_capture`]. Only launches, products,
+    /// copies on the device and clearing are allowed between the two.
+    fn begin_capture(&self) -> Result<(), DriverError>;
+    /// What was called since [`Driver::begin_capture`].
+    fn end_capture(&self) -> Result<Graph, DriverError>;
+    /// Starts all of a captured sequence.
+    fn replay(&self, graph: Graph) -> Result<(), DriverError>;
+    /// Milliseconds between two points of the stream: before and after `work`, as the device measures them.
+    fn time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: f64 = 1024.0 * 1024.0;
+        match self {
+            DriverError::OutOfMemory { asked, free, total } => {
+                let [asked, free, total] = [*asked, *free, *total].map(|bytes| bytes as f64 / MIB);
+                write!(f, "out of device memory: {asked:.1} MiB were asked for, {free:.1} of {total:.1} MiB are free")
+            }
+            DriverError::Fault(what) => write!(f, "a kernel failed on the device: {what}"),
+            DriverError::Lost(what) => write!(f, "the device was lost: {what}"),
+            DriverError::Compile { log } => write!(f, "a kernel does not compile: {log}"),
+            DriverError::Call { call, reason } => write!(f, "{call} failed: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {}
