@@ -1,6 +1,8 @@
 //! The CPU backend against the reference, and against itself on other numbers of threads.
 
-use assay_conformance::{Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits};
+use assay_conformance::{
+    Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage,
+};
 use assay_tensor::{DType, Device, Tensor};
 
 fn passes(report: &Report) {
@@ -32,6 +34,11 @@ fn recurrences() {
 #[test]
 fn refusals() {
     passes(&check_refusals(&cpu(2), DType::F32));
+}
+
+#[test]
+fn bf16_is_storage() {
+    passes(&check_storage(&cpu(2)));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The reference backend against itself in f32, against the composed forms, and against central differences.
 
 use assay_conformance::{
-    Report, Tolerance, check, check_adamw, check_gradients, check_recurrences, check_refusals, composed_device,
+    Report, Tolerance, check, check_adamw, check_gradients, check_recurrences, check_refusals, check_storage,
+    composed_device,
 };
 use assay_tensor::DType;
 
@@ -45,4 +46,10 @@ fn refusals() {
         passes(&check_refusals(&assay_reference::device(), float));
         passes(&check_refusals(&composed_device(), float));
     }
+}
+
+#[test]
+fn bf16_is_storage() {
+    passes(&check_storage(&assay_reference::device()));
+    passes(&check_storage(&composed_device()));
 }

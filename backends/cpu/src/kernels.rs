@@ -3,14 +3,14 @@
 
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary,
+    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary, bf16,
 };
 use candle_core::CpuStorage;
 
 use crate::flush::Flushed;
 use crate::int8::{self, Weights};
 use crate::matmul::{Extent, Matrix, Start, products};
-use crate::movement::{Rows, copy_rows, strided};
+use crate::movement::{Rows, copy_rows, moved, strided};
 use crate::parallel::Threads;
 use crate::scan::Recurrence;
 use crate::storage::{Allocator, f32s, f32s_mut, i8s, storage, u32s, zeros};
@@ -43,16 +43,9 @@ impl Cpu {
                 strided(threads, x, dims, strides, &mut y);
                 CpuStorage::F32(y)
             }
-            CpuStorage::U32(x) => {
-                let mut y = zeros(operation, length)?;
-                strided(threads, x, dims, strides, &mut y);
-                CpuStorage::U32(y)
-            }
-            CpuStorage::U8(x) => {
-                let mut y = zeros(operation, length)?;
-                strided(threads, x, dims, strides, &mut y);
-                CpuStorage::U8(y)
-            }
+            CpuStorage::BF16(x) => CpuStorage::BF16(moved(threads, operation, x, dims, strides)?),
+            CpuStorage::U32(x) => CpuStorage::U32(moved(threads, operation, x, dims, strides)?),
+            CpuStorage::U8(x) => CpuStorage::U8(moved(threads, operation, x, dims, strides)?),
             _ => return Err(no_type(operation, x.dtype)),
         };
         Ok(self.memory.wrap(moved, shape, x.dtype))
@@ -63,6 +56,7 @@ impl Cpu {
         let length = shape.check_size(operation)?;
         match dtype {
             DType::F32 => Ok(CpuStorage::F32(self.memory.take(operation, length)?)),
+            DType::Bf16 => Ok(CpuStorage::BF16(zeros(operation, length)?)),
             DType::U32 => Ok(CpuStorage::U32(zeros(operation, length)?)),
             DType::I8 => Ok(CpuStorage::U8(zeros(operation, length)?)),
             DType::F64 => Err(no_type(operation, dtype)),
@@ -97,7 +91,7 @@ impl Kernels for Cpu {
             name: "cpu".to_owned(),
             description: format!("{}, candle-core and gemm", simd::processor()),
             threads: self.threads.count(),
-            dtypes: vec![DType::F32, DType::U32, DType::I8],
+            dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
             features: simd::features(),
         }
     }
@@ -113,6 +107,7 @@ impl Kernels for Cpu {
         let dtype = data.dtype();
         let held = match data {
             HostData::F32(v) => CpuStorage::F32(v),
+            HostData::Bf16(v) => CpuStorage::BF16(v),
             HostData::U32(v) => CpuStorage::U32(v),
             HostData::I8(v) => CpuStorage::U8(v.into_iter().map(|x| x as u8).collect()),
             HostData::F64(_) => return Err(no_type("upload", DType::F64)),
@@ -123,6 +118,7 @@ impl Kernels for Cpu {
     fn download(&self, x: &Array) -> Result<HostData> {
         match storage("download", x)? {
             CpuStorage::F32(v) => Ok(HostData::F32(v.clone())),
+            CpuStorage::BF16(v) => Ok(HostData::Bf16(v.clone())),
             CpuStorage::U32(v) => Ok(HostData::U32(v.clone())),
             CpuStorage::U8(v) => Ok(HostData::I8(v.iter().map(|&x| x as i8).collect())),
             _ => Err(no_type("download", x.dtype)),
@@ -133,6 +129,7 @@ impl Kernels for Cpu {
         let mut held = self.empty("full", shape, dtype)?;
         match &mut held {
             CpuStorage::F32(v) => v.fill(value as f32),
+            CpuStorage::BF16(v) => v.fill(bf16::from_f32(value as f32)),
             CpuStorage::U32(v) => v.fill(value as u32),
             CpuStorage::U8(v) => v.fill(value as i8 as u8),
             _ => return Err(no_type("full", dtype)),
@@ -145,7 +142,7 @@ impl Kernels for Cpu {
             return Ok(x.clone());
         }
         let mut held = self.empty("cast", &x.shape, dtype)?;
-        convert::convert(storage("cast", x)?, &mut held).ok_or_else(|| no_type("cast", dtype))?;
+        convert::convert(&self.threads, storage("cast", x)?, &mut held).ok_or_else(|| no_type("cast", dtype))?;
         Ok(self.memory.wrap(held, &x.shape, dtype))
     }
 
@@ -266,6 +263,7 @@ impl Kernels for Cpu {
         let mut held = self.empty(name, &shape, table.dtype)?;
         match (storage(name, table)?, &mut held) {
             (CpuStorage::F32(table), CpuStorage::F32(y)) => rows::gather_f32(&self.threads, table, list, width, y),
+            (CpuStorage::BF16(table), CpuStorage::BF16(y)) => rows::gather(table, list, width, y),
             (CpuStorage::U32(table), CpuStorage::U32(y)) => rows::gather(table, list, width, y),
             (CpuStorage::U8(table), CpuStorage::U8(y)) => rows::gather(table, list, width, y),
             _ => return Err(no_type(name, table.dtype)),
@@ -414,7 +412,8 @@ impl Kernels for Cpu {
             Some(bias) => Start::Bias(f32s(name, bias)?),
             None => Start::Zero,
         };
-        let (x, w) = (Matrix::new(f32s(name, x)?, k), Matrix::new(f32s(name, weight)?, k).transposed());
+        let (x, weight) = (self.wide(x)?, self.wide(weight)?);
+        let (x, w) = (Matrix::new(f32s(name, &x)?, k), Matrix::new(f32s(name, &weight)?, k).transposed());
         products(&self.threads, 1, Extent { m: shape.rows(), n, k }, |_| (x, w), &mut y, start);
         Ok(self.array(y, &shape))
     }

@@ -1,6 +1,6 @@
 //! The CPU backend: candle-core for storage, our own kernels where the time goes.
 //!
-//! [`device`] gives a [`Device`] of f32, u32 and i8 (f64 is the reference backend's). Elements live in candle-core's
+//! [`device`] gives a [`Device`] of f32, u32, i8, and bf16 as storage (f64 is the reference backend's). Elements live in candle-core's
 //! `CpuStorage`, whose strided copies slice and join. Products are our own where the machine has AVX-512 (`avx512.rs`);
 //! elsewhere, and for a few rows, they are those of `gemm`, the crate that candle multiplies with (`matmul.rs`).
 //! Everything else is loops of our own, written once and compiled for AVX-512, for AVX2 with FMA, and for the baseline
@@ -41,6 +41,7 @@ mod adamw;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod bf16;
 mod convert;
 mod elementwise;
 mod int8;

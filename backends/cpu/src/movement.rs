@@ -5,6 +5,7 @@ use candle_core::CpuStorage;
 use candle_core::backend::BackendStorage;
 
 use crate::parallel::{Disjoint, Threads};
+use crate::storage::zeros;
 use crate::strides::Walk;
 
 /// Writes to `y`, of extents `dims`, the elements of `x` that `strides` reach: a permutation or a repetition.
@@ -34,6 +35,19 @@ pub(crate) fn strided<T: Copy + Send + Sync>(
             }
         });
     });
+}
+
+/// [`strided`] into elements of its own.
+pub(crate) fn moved<T: Copy + Default + Send + Sync>(
+    threads: &Threads,
+    operation: &'static str,
+    x: &[T],
+    dims: &[usize],
+    strides: &[usize],
+) -> Result<Vec<T>> {
+    let mut y = zeros(operation, dims.iter().product())?;
+    strided(threads, x, dims, strides, &mut y);
+    Ok(y)
 }
 
 /// A run of rows in storage: where it begins, how long a row is, and how far the next.

@@ -3,6 +3,7 @@
 //! | type | candle's storage |
 //! |---|---|
 //! | f32 | `CpuStorage::F32` |
+//! | bf16 | `CpuStorage::BF16` |
 //! | u32 | `CpuStorage::U32` |
 //! | i8 | `CpuStorage::U8`, the same bits: candle has no signed bytes |
 //!
@@ -86,6 +87,7 @@ pub(crate) fn storage<'a>(operation: &'static str, x: &'a Array) -> Result<&'a C
     };
     let length = match storage {
         CpuStorage::F32(v) => v.len(),
+        CpuStorage::BF16(v) => v.len(),
         CpuStorage::U32(v) => v.len(),
         CpuStorage::U8(v) => v.len(),
         _ => 0,

@@ -9,6 +9,7 @@ fn pick(x: &HostData, places: impl Iterator<Item = usize>) -> HostData {
     match x {
         HostData::F32(v) => HostData::F32(places.map(|i| v[i]).collect()),
         HostData::F64(v) => HostData::F64(places.map(|i| v[i]).collect()),
+        HostData::Bf16(v) => HostData::Bf16(places.map(|i| v[i]).collect()),
         HostData::U32(v) => HostData::U32(places.map(|i| v[i]).collect()),
         HostData::I8(v) => HostData::I8(places.map(|i| v[i]).collect()),
     }

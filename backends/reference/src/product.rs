@@ -40,7 +40,7 @@ pub(crate) fn linear(x: &Array, weight: &Array, bias: Option<&Array>) -> Result<
             out.push(bias[j] + (0..k).map(|p| xs[row * k + p] * w[j * k + p]).sum::<f64>());
         }
     }
-    Ok(store(&out, x.shape.with(x.shape.rank() - 1, n), x.dtype))
+    Ok(store(&out, x.shape.with(x.shape.rank() - 1, n), x.dtype.wide()))
 }
 
 /// The quantization is carried out in f32, because its rounding decides the integers.

@@ -7,13 +7,18 @@ use crate::tensor::Tensor;
 
 /// Both live on one device and have one type.
 pub(crate) fn same(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    alike(operation, a, b, a.dtype() == b.dtype())
+}
+
+/// Both live on one device, and their types go together.
+fn alike(operation: &'static str, a: &Tensor, b: &Tensor, types_fit: bool) -> Result<()> {
     if a.device() != b.device() {
         let problem = format!("the operands live on two devices, {} and {}", a.device().name(), b.device().name());
         return Err(TensorError::new(operation, problem)
             .shapes([a.shape(), b.shape()])
             .hint("move one with to_device(), and make each device only once"));
     }
-    if a.dtype() != b.dtype() {
+    if !types_fit {
         let problem = format!("the operands have two types, {} and {}", a.dtype(), b.dtype());
         return Err(TensorError::new(operation, problem)
             .shapes([a.shape(), b.shape()])
@@ -22,11 +27,11 @@ pub(crate) fn same(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()
     Ok(())
 }
 
-/// All are floats of one type on one device.
+/// All are floats on one device that are computed in one type: bf16 goes with f32.
 pub(crate) fn float(operation: &'static str, tensors: &[&Tensor]) -> Result<()> {
     let Some(first) = tensors.first() else { return Ok(()) };
     for tensor in tensors {
-        same(operation, first, tensor)?;
+        alike(operation, first, tensor, first.dtype().wide() == tensor.dtype().wide())?;
     }
     dtype(operation, first, first.dtype().is_float(), "floats")
 }

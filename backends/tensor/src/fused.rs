@@ -16,14 +16,14 @@ impl Tensor {
     /// Normalises over the last axis: e^x / sum e^x. Errors where that axis is empty.
     pub fn softmax(&self) -> Result<Tensor> {
         self.check_rows("softmax")?;
-        let y = self.kernels().softmax(self.array())?;
+        let y = self.kernels().softmax(&self.wide()?)?;
         Ok(Tensor::recorded(y.clone(), &[self], || Op::Softmax { y }))
     }
 
     /// The logarithm of [`Tensor::softmax`], computed without overflow.
     pub fn log_softmax(&self) -> Result<Tensor> {
         self.check_rows("log_softmax")?;
-        let y = self.kernels().log_softmax(self.array())?;
+        let y = self.kernels().log_softmax(&self.wide()?)?;
         Ok(Tensor::recorded(y.clone(), &[self], || Op::LogSoftmax { y }))
     }
 
@@ -35,7 +35,7 @@ impl Tensor {
         check::shape("layer_norm", "gain", gain, &width)?;
         check::shape("layer_norm", "bias", bias, &width)?;
         let (x, g) = (self.array(), gain.array());
-        let out = self.kernels().layer_norm(x, g, bias.array(), eps)?;
+        let out = self.kernels().layer_norm(&self.wide()?, &gain.wide()?, &bias.wide()?, eps)?;
         let op = || Op::LayerNorm { x: x.clone(), gain: g.clone(), mean: out.mean, rstd: out.rstd };
         Ok(Tensor::recorded(out.y, &[self, gain, bias], op))
     }
@@ -54,13 +54,14 @@ impl Tensor {
             return Err(TensorError::new(name, format!("a smoothing of {smoothing} is not in [0, 1]")));
         }
         let (logits, targets) = (self.array().clone(), targets.array().clone());
-        let (loss, lse) = self.kernels().cross_entropy(&logits, &targets, smoothing)?;
+        let (loss, lse) = self.kernels().cross_entropy(&self.wide()?, &targets, smoothing)?;
         // The targets are no input on the tape: they have no gradient.
         let op = || Op::CrossEntropy { logits, targets, lse, smoothing };
         Ok(Tensor::recorded(loss, &[self], op))
     }
 
-    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N].
+    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Where x or the weight is bf16 the product is that of
+    /// their values, accumulated in f32.
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let name = "linear";
         check::float(name, &[self, weight])?;
@@ -68,12 +69,13 @@ impl Tensor {
         self.check_width(name, k, weight)?;
         let mut inputs = vec![self, weight];
         if let Some(bias) = bias {
-            check::same(name, self, bias)?;
+            check::float(name, &[self, bias])?;
             check::shape(name, "bias", bias, &Shape::from(n))?;
             inputs.push(bias);
         }
         let (x, w) = (self.array(), weight.array());
-        let y = self.kernels().linear(x, w, bias.map(Tensor::array))?;
+        let bias = bias.map(Tensor::wide).transpose()?;
+        let y = self.kernels().linear(x, w, bias.as_ref())?;
         Ok(Tensor::recorded(y, &inputs, || Op::Linear { x: x.clone(), weight: w.clone() }))
     }
 
@@ -113,7 +115,7 @@ impl Tensor {
             return Err(TensorError::new(name, problem).shapes([self.shape(), k.shape()]));
         }
         let (qa, ka, va) = (self.array().clone(), k.array().clone(), v.array().clone());
-        let (out, lse) = self.kernels().attention(&qa, &ka, &va, options)?;
+        let (out, lse) = self.kernels().attention(&self.wide()?, &k.wide()?, &v.wide()?, options)?;
         let op = || Op::Attention { q: qa, k: ka, v: va, out: out.clone(), lse, options };
         Ok(Tensor::recorded(out.clone(), &[self, k, v], op))
     }
@@ -130,7 +132,7 @@ impl Tensor {
         if p == 0.0 {
             return Ok(self.clone());
         }
-        let y = self.kernels().dropout(self.array(), p, key)?;
+        let y = self.kernels().dropout(&self.wide()?, p, key)?;
         Ok(Tensor::recorded(y, &[self], || Op::Dropout { p, key }))
     }
 
@@ -143,7 +145,7 @@ impl Tensor {
             let problem = format!("cannot take the {k} largest of {}", self.shape().last());
             return Err(TensorError::new(name, problem).shapes([self.shape()]));
         }
-        Ok(Tensor::untracked(self.device(), self.kernels().top_k_mask(self.array(), k)?))
+        Ok(Tensor::untracked(self.device(), self.kernels().top_k_mask(&self.wide()?, k)?))
     }
 
     /// Floats with something in each row.
@@ -186,16 +188,8 @@ pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
     if segment == Some(0) {
         return Err(TensorError::new(name, "a segment of 0 steps").hint("segments have one step at least"));
     }
-    let scan = Scan {
-        decay_re: decay_re.array(),
-        decay_im: decay_im.array(),
-        input_re: input_re.array(),
-        input_im: input_im.map(Tensor::array),
-        carry_re: carry_re.array(),
-        carry_im: carry_im.array(),
-        segment,
-    };
-    let (re, im) = input_re.kernels().diagonal_scan(scan)?;
+    let wide = inputs.iter().map(|t| t.wide()).collect::<Result<Vec<_>>>()?;
+    let (re, im) = input_re.kernels().diagonal_scan(scan_of(&wide, segment)?)?;
     let saved: Vec<Array> = inputs.iter().map(|t| t.array().clone()).collect();
     let op = || Op::Scan { inputs: saved, states: (re.clone(), im.clone()), segment };
     let mut both = Tensor::recorded_many(vec![re.clone(), im.clone()], &inputs, op).into_iter();
@@ -205,6 +199,14 @@ pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
     }
 }
 
+/// The arguments of a scan as kernels take them, from decay, carry and input, the real part of each first.
+pub(crate) fn scan_of(inputs: &[Array], segment: Option<usize>) -> Result<Scan<'_, Array>> {
+    let [decay_re, decay_im, carry_re, carry_im, input_re, rest @ ..] = inputs else {
+        return Err(TensorError::new("diagonal_scan", format!("{} inputs are too few", inputs.len())));
+    };
+    Ok(Scan { decay_re, decay_im, input_re, input_im: rest.first(), carry_re, carry_im, segment })
+}
+
 /// One AdamW update of `param` and its moments `m` and `v`, all of one shape, with the settings of [`AdamW`].
 ///
 /// A parameter that is a leaf stays the same leaf. The update happens in the tensors' own memory unless something else
@@ -212,6 +214,10 @@ pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
 pub fn adamw(param: &mut Tensor, grad: &Tensor, m: &mut Tensor, v: &mut Tensor, args: AdamW) -> Result<()> {
     let name = "adamw";
     check::float(name, &[param, grad, m, v])?;
+    for tensor in [&*param, grad, m, v] {
+        // A step is most often smaller than what bf16 can tell apart.
+        check::dtype(name, tensor, tensor.dtype() != DType::Bf16, "values of type f32")?;
+    }
     for (what, tensor) in [("gradient", grad), ("first moment", &*m), ("second moment", &*v)] {
         check::shape(name, what, tensor, param.shape())?;
     }

@@ -1,11 +1,13 @@
 //! The gradient rules, as one table: how the gradients of an operation's inputs follow from that of its value.
 //!
 //! Throughout, g is the gradient of the value y; a rule gives one gradient for each input, in the input's shape, and
-//! `None` where that input is a constant. Gradients of broadcast inputs are summed over the repeated axes.
+//! `None` where that input is a constant. Gradients of broadcast inputs are summed over the repeated axes. What was saved
+//! as bf16 is read as f32, `w(..)`, and gradients are of the type that is computed in.
 
-use crate::args::{Binary, Scan, Unary};
+use crate::args::{Binary, Unary};
 use crate::array::Array;
 use crate::error::Result;
+use crate::fused::scan_of;
 use crate::kernels::Kernels;
 use crate::math::Math;
 use crate::op::Op;
@@ -36,6 +38,7 @@ pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Arra
 /// The table.
 fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
     let m = Math(k);
+    let w = |saved: &Array| m.wide(saved);
     let wanted = |i: usize| inputs[i].is_tracked();
     // The gradient of input i, summed to its shape, computed only where it is wanted.
     let to = |i: usize, gradient: &dyn Fn() -> Result<Array>| match wanted(i) {
@@ -47,7 +50,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         // A leaf has no inputs; the scan and the split have several values and their own rules below; the walk itself
         // runs a checkpoint again.
         Op::Leaf | Op::Scan { .. } | Op::Split { .. } | Op::Checkpoint { .. } => Ok(vec![None; inputs.len()]),
-        Op::Unary { op, saved } => like(k.unary_backward(*op, saved, g)?),
+        Op::Unary { op, saved } => like(k.unary_backward(*op, &w(saved)?, g)?),
         Op::Affine { op: Unary::Scale(c) } => like(m.scale(g, *c)?),
         Op::Affine { op: Unary::Neg } => like(m.neg(g)?),
         Op::Affine { .. } => like(g.clone()),
@@ -57,13 +60,17 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         // y = a - b:  da = g,  db = -g
         Op::Sub => Ok(vec![to(0, &|| Ok(g.clone()))?, to(1, &|| m.neg(g))?]),
         // y = a b:  da = g b,  db = g a
-        Op::Mul { a, b } => Ok(vec![to(0, &|| m.mul(g, b))?, to(1, &|| m.mul(g, a))?]),
+        Op::Mul { a, b } => Ok(vec![to(0, &|| m.mul(g, &w(b)?))?, to(1, &|| m.mul(g, &w(a)?))?]),
         // y = a / b:  da = g / b,  db = -g a / b^2
-        Op::Div { a, b } => Ok(vec![to(0, &|| m.div(g, b))?, to(1, &|| m.neg(&m.div(&m.mul(g, &m.div(a, b)?)?, b)?))?]),
+        Op::Div { a, b } => {
+            let b = w(b)?;
+            let db = || m.neg(&m.div(&m.mul(g, &m.div(&w(a)?, &b)?)?, &b)?);
+            Ok(vec![to(0, &|| m.div(g, &b))?, to(1, &db)?])
+        }
         // y = max(a, b):  the larger takes g; a does where they are equal
-        Op::Maximum { a, b } => choose(&m, &to, g, &m.greater(b, a)?),
+        Op::Maximum { a, b } => choose(&m, &to, g, &m.greater(&w(b)?, &w(a)?)?),
         // y = min(a, b):  the smaller takes g; a does where they are equal
-        Op::Minimum { a, b } => choose(&m, &to, g, &m.greater(a, b)?),
+        Op::Minimum { a, b } => choose(&m, &to, g, &m.greater(&w(a)?, &w(b)?)?),
 
         // y = sum x:  dx = g everywhere
         Op::Sum { axes } => like(m.spread(g, axes, &inputs[0].shape)?),
@@ -74,14 +81,16 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         }
         // y = max x:  those that tie for it share g equally
         Op::Max { axes, x, y } => {
-            let ties = m.equal(x, y)?;
+            let ties = m.equal(&w(x)?, y)?;
             let share = m.div(&ties, &m.sum(&ties, axes)?)?;
             like(m.mul(&share, &m.spread(g, axes, &x.shape)?)?)
         }
         // Y = A B:  dA = G B^T,  dB = A^T G, each transposed where its operand was
         Op::MatMul { a, b, trans_a, trans_b } => {
-            let da = || if *trans_a { k.matmul(b, g, *trans_b, true) } else { k.matmul(g, b, false, !trans_b) };
-            let db = || if *trans_b { k.matmul(g, a, true, *trans_a) } else { k.matmul(a, g, !trans_a, false) };
+            let da =
+                || if *trans_a { k.matmul(&w(b)?, g, *trans_b, true) } else { k.matmul(g, &w(b)?, false, !trans_b) };
+            let db =
+                || if *trans_b { k.matmul(g, &w(a)?, true, *trans_a) } else { k.matmul(&w(a)?, g, !trans_a, false) };
             Ok(vec![to(0, &da)?, to(1, &db)?])
         }
 
@@ -96,7 +105,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
         Op::Concat { axis } => apart(k, g, inputs, *axis),
         Op::Rows { ids } => like(k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?),
-        Op::Cast => like(k.cast(g, inputs[0].dtype)?),
+        Op::Cast => like(k.cast(g, inputs[0].dtype.wide())?),
         // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
         Op::Dropout { p, key } => like(k.dropout(g, *p, *key)?),
 
@@ -109,17 +118,17 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
-            let d = k.layer_norm_backward(x, gain, mean, rstd, g)?;
+            let d = k.layer_norm_backward(&w(x)?, &w(gain)?, mean, rstd, g)?;
             Ok(vec![Some(d.x), Some(d.gain), Some(d.bias)])
         }
         // y = lse(l) - q . l for the target distribution q:  dl = g (softmax(l) - q)
         Op::CrossEntropy { logits, targets, lse, smoothing } => {
-            like(k.cross_entropy_backward(logits, targets, lse, g, *smoothing)?)
+            like(k.cross_entropy_backward(&w(logits)?, targets, lse, g, *smoothing)?)
         }
         // P = softmax(s Q K^T), O = P V:
         //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q
         Op::Attention { q, k: keys, v, out, lse, options } => {
-            let d = k.attention_backward(q, keys, v, out, lse, g, *options)?;
+            let d = k.attention_backward(&w(q)?, &w(keys)?, &w(v)?, out, lse, g, *options)?;
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
     }
@@ -127,10 +136,11 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
 
 /// The rule of a linear layer, with or without a bias.
 fn linear(k: &dyn Kernels, x: &Array, weight: &Array, inputs: &[Input], g: &Array, to: ToInput<'_>) -> Rules {
+    let m = Math(k);
     let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
     let mut grads = vec![
-        to(0, &|| Ok(k.matmul(&flat(g), weight, false, false)?.viewed(&x.shape)))?,
-        to(1, &|| k.matmul(&flat(g), &flat(x), true, false))?,
+        to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?,
+        to(1, &|| k.matmul(&flat(g), &flat(&m.wide(x)?), true, false))?,
     ];
     if inputs.len() > 2 {
         grads.push(to(2, &|| Ok(g.clone()))?);
@@ -153,7 +163,7 @@ fn apart(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -> Rules {
 fn joined(k: &dyn Kernels, axis: usize, shapes: &[Shape], input: &Input, grads: Vec<Option<Array>>) -> Rules {
     let piece = |(i, shape): (usize, &Shape)| match grads.get(i).and_then(Option::as_ref) {
         Some(gradient) => Ok(gradient.clone()),
-        None => k.full(shape, input.dtype, 0.0),
+        None => k.full(shape, input.dtype.wide(), 0.0),
     };
     let pieces = shapes.iter().enumerate().map(piece).collect::<Result<Vec<_>>>()?;
     Ok(vec![Some(k.concat(&pieces.iter().collect::<Vec<_>>(), axis)?)])
@@ -178,9 +188,8 @@ fn scan(
     grads: &[Option<Array>],
 ) -> Rules {
     let upstream = |part: usize| grads.get(part).and_then(Option::as_ref);
-    let [decay_re, decay_im, carry_re, carry_im, input_re, rest @ ..] = inputs else { return Ok(Vec::new()) };
-    let scan = Scan { decay_re, decay_im, input_re, input_im: rest.first(), carry_re, carry_im, segment };
-    let d = k.diagonal_scan_backward(scan, states, (upstream(0), upstream(1)))?;
+    let inputs = inputs.iter().map(|x| Math(k).wide(x)).collect::<Result<Vec<_>>>()?;
+    let d = k.diagonal_scan_backward(scan_of(&inputs, segment)?, states, (upstream(0), upstream(1)))?;
     let all = [d.decay.0, d.decay.1, d.carry.0, d.carry.1, d.input.0, d.input.1];
     Ok(all.into_iter().take(inputs.len()).map(Some).collect())
 }

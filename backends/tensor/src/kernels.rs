@@ -82,6 +82,8 @@ pub struct ScanGradient {
 /// - Arrays are contiguous and row-major, and come from this backend. Shapes and types have been checked by the
 ///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
+/// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast` and `linear`
+///   are given it. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;
@@ -204,7 +206,8 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Array> {
         composed::cross_entropy_backward(self, logits, targets, lse, grad, smoothing)
     }
-    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N].
+    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Each of x and the weight may be bf16 instead of f32:
+    /// then the result is that for their values in f32.
     fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
         composed::linear(self, x, weight, bias)
     }

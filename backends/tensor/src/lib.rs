@@ -11,6 +11,9 @@
 //! - No reduction is split between threads, so a result has the same bits at any number of threads.
 //! - No operation panics on its arguments: shapes, types, devices and ids are checked, and refused with a
 //!   [`TensorError`] that says what was wrong with which shapes. No memory is changed by a refused operation.
+//! - bf16 is storage: an operation reads it as f32, computes in f32 and gives f32 (what moves or reshapes elements gives
+//!   bf16 again). bf16 and f32 are operands of one operation; the tape keeps what it was given, so that what was saved as
+//!   bf16 takes half the memory. Gradients of bf16 values are f32.
 //! - Nothing is recorded where no input is tracked. A node keeps what its rule needs and no more.
 //! - Gradients are added in the reverse order of the operations' creation, and in no other.
 //! - Each fused operation has a composed form in terms of the primitives, which is its definition and its default.
@@ -47,6 +50,7 @@ pub use dtype::{DType, HostData};
 pub use error::{Result, TensorError};
 pub use fused::{ScanArgs, adamw, diagonal_scan};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
+pub use half::bf16;
 pub use kernels::{AttentionGradient, DeviceInfo, Kernels, LayerNorm, LayerNormGradient, ScanGradient};
 pub use op::operation_names;
 pub use shape::Shape;

@@ -65,6 +65,11 @@ impl<K: Kernels + ?Sized> Math<'_, K> {
         self.0.full(&Shape::scalar(), x.dtype, value)
     }
 
+    /// The elements in the type that is computed in: f32 for bf16, else as they are.
+    pub(crate) fn wide(&self, x: &Array) -> Result<Array> {
+        if x.dtype == x.dtype.wide() { Ok(x.clone()) } else { self.0.cast(x, x.dtype.wide()) }
+    }
+
     /// The sum over `axes`, which stay with extent 1.
     pub(crate) fn sum(&self, x: &Array, axes: &[usize]) -> Result<Array> {
         self.0.reduce(Reduce::Sum, x, axes)

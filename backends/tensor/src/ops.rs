@@ -92,7 +92,7 @@ impl Tensor {
     /// `op` of each element.
     pub fn unary(&self, op: Unary) -> Result<Tensor> {
         check::float(op.name(), &[self])?;
-        let y = self.kernels().unary(op, self.array())?;
+        let y = self.kernels().unary(op, &self.wide()?)?;
         let saved = || if op.gradient_needs_value() { y.clone() } else { self.array().clone() };
         Ok(Tensor::recorded(y.clone(), &[self], || match op {
             Unary::Neg | Unary::Scale(_) | Unary::Offset(_) => Op::Affine { op },
@@ -104,7 +104,7 @@ impl Tensor {
     pub fn binary(&self, op: Binary, rhs: &Tensor) -> Result<Tensor> {
         check::float(op.name(), &[self, rhs])?;
         Shape::broadcast(op.name(), self.shape(), rhs.shape())?.check_size(op.name())?;
-        let y = self.kernels().binary(op, self.array(), rhs.array())?;
+        let y = self.kernels().binary(op, &self.wide()?, &rhs.wide()?)?;
         match gradient::binary_op(op, self.array(), rhs.array()) {
             Some(recorded) => Ok(Tensor::recorded(y, &[self, rhs], || recorded)),
             None => Ok(Tensor::untracked(self.device(), y)),
@@ -155,7 +155,7 @@ impl Tensor {
             return Err(TensorError::new(op.name(), "there are no elements to reduce").shapes([self.shape()]));
         }
         let x = self.array();
-        let kept = self.kernels().reduce(op, x, &axes)?;
+        let kept = self.kernels().reduce(op, &self.wide()?, &axes)?;
         let value = kept.viewed(self.shape().reduced(&axes, keep));
         Ok(Tensor::recorded(value, &[self], || match op {
             Reduce::Sum => Op::Sum { axes },
@@ -179,7 +179,7 @@ impl Tensor {
             return flat.matmul_with(rhs, false, trans_b)?.reshape(shape);
         }
         let (a, b) = (self.array(), rhs.array());
-        let y = self.kernels().matmul(a, b, trans_a, trans_b)?;
+        let y = self.kernels().matmul(&self.wide()?, &rhs.wide()?, trans_a, trans_b)?;
         Ok(Tensor::recorded(y, &[self, rhs], || Op::MatMul { a: a.clone(), b: b.clone(), trans_a, trans_b }))
     }
 
@@ -223,7 +223,7 @@ impl Tensor {
                 .shapes([self.shape(), &shape])
                 .hint("only missing axes and axes of extent 1 are repeated"));
         }
-        let y = self.kernels().broadcast(self.array(), &shape)?;
+        let y = self.kernels().broadcast(&self.wide()?, &shape)?;
         Ok(Tensor::recorded(y, &[self], || Op::Broadcast))
     }
 
@@ -272,8 +272,9 @@ impl Tensor {
         Ok(Tensor::recorded(y, &[self], || Op::Rows { ids: ids.array().clone() }))
     }
 
-    /// The conversion to `dtype`: floats round to nearest; to integers they are truncated towards zero and saturate.
-    /// A gradient flows between floats only.
+    /// The conversion to `dtype`: floats round to nearest, ties to even; to integers they are truncated towards zero and
+    /// saturate.
+    /// A gradient flows between floats only, and passes the rounding as if it were none.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         if dtype == self.dtype() {
             return Ok(self.clone());
@@ -287,22 +288,28 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// The tensors one after the other along `axis`. Errors where there are none, or other extents differ.
+    /// The tensors one after the other along `axis`; f32 where only some of them are bf16. Errors where there are none, or
+    /// other extents differ.
     pub fn concat(tensors: &[&Tensor], axis: usize) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(TensorError::new("concat", "there are no tensors to join"));
         };
         check::axis("concat", first, axis)?;
         for other in tensors {
-            check::same("concat", first, other)?;
+            match first.dtype() == other.dtype() {
+                true => check::same("concat", first, other)?,
+                false => check::float("concat", &[first, other])?,
+            }
             let fits = other.rank() == first.rank() && other.shape().with(axis, 0) == first.shape().with(axis, 0);
             if !fits {
                 let problem = format!("the shapes differ along an axis other than {axis}");
                 return Err(TensorError::new("concat", problem).shapes([first.shape(), other.shape()]));
             }
         }
-        let arrays: Vec<_> = tensors.iter().map(|t| t.array()).collect();
-        let y = first.kernels().concat(&arrays, axis)?;
+        let one_type = tensors.iter().all(|t| t.dtype() == first.dtype());
+        let part = |t: &&Tensor| if one_type { Ok(t.array().clone()) } else { t.wide() };
+        let arrays = tensors.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let y = first.kernels().concat(&arrays.iter().collect::<Vec<_>>(), axis)?;
         Ok(Tensor::recorded(y, tensors, || Op::Concat { axis }))
     }
 }

@@ -146,7 +146,7 @@ impl Tensor {
             return Err(TensorError::new("backward", "the value depends on no variable")
                 .hint("make the parameters leaves with variable() and do not detach() the loss"));
         };
-        let one = self.device().kernels().full(self.shape(), self.dtype(), 1.0)?;
+        let one = self.device().kernels().full(self.shape(), self.dtype().wide(), 1.0)?;
         walk(self.device(), vec![(edge.clone(), one)])
     }
 }

@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::device::Device;
 use crate::dtype::{DType, HostData};
 use crate::error::{Result, TensorError};
+use crate::math::Math;
 use crate::shape::Shape;
 use crate::tape::{Edge, Node, Op, record};
 
@@ -14,7 +15,7 @@ use crate::tape::{Edge, Node, Op, record};
 /// [`variable`](Tensor::variable). Always contiguous and row-major. Cloning is cheap and shares the elements.
 ///
 /// Every operation checks its arguments and returns an error rather than panic. Both operands must live on one
-/// device and have one type.
+/// device and have one type, but for bf16, which goes with f32.
 #[derive(Clone)]
 pub struct Tensor {
     device: Device,
@@ -150,6 +151,11 @@ impl Tensor {
     /// The value as kernels see it.
     pub fn array(&self) -> &Array {
         &self.array
+    }
+
+    /// The value as arithmetic sees it: bf16 as f32.
+    pub(crate) fn wide(&self) -> Result<Array> {
+        Math(self.device.kernels()).wide(&self.array)
     }
 
     pub(crate) fn into_array(self) -> Array {

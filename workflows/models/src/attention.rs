@@ -82,7 +82,9 @@ impl Attention {
             Lookup::Dense(kind) => {
                 // Causal from the end: the queries are the last T of all the tokens that have keys.
                 let scale = 1.0 / (width as f64).sqrt();
-                q.attention(&k, &v, AttentionOptions { causal: self.causal, scale, kind: *kind })?
+                let kept = |x: &Tensor| self.qkv.precision.round(x);
+                let options = AttentionOptions { causal: self.causal, scale, kind: *kind };
+                kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?
             }
         };
         after.insert(name_k, k);

@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::config::{Objective, Pool, Task};
 use crate::error::ModelError;
 use crate::layers::{Embedding, Linear};
-use crate::parameters::{Scope, constant};
+use crate::parameters::{Scope, Weight, constant};
 
 /// The last layer. Parameters `head.weight` and `head.bias`; a tied language model has none.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub enum Head {
     /// Names the next token, by a matrix of its own.
     Untied(Linear),
     /// Names the next token by the embedding table.
-    Tied(Embedding),
+    Tied(Linear),
 }
 
 impl Head {
@@ -39,7 +39,9 @@ impl Head {
         let dim = embedding.table.dims()[1];
         Ok(match task.objective {
             Objective::Classify(classes) => Head::Classifier { pool, linear: Linear::build(scope, classes, dim, 1.0)? },
-            Objective::Predict if tied => Head::Tied(embedding.clone()),
+            Objective::Predict if tied => {
+                Head::Tied(Linear::new(Weight::Dense(embedding.table.clone()), scope.precision())?)
+            }
             Objective::Predict => Head::Untied(Linear::build(scope, task.vocabulary, dim, 1.0)?),
         })
     }
@@ -58,8 +60,7 @@ impl Head {
     /// From vectors `[.., D]` to logits; a classifier's are pooled already.
     pub(crate) fn read(&self, vectors: &Tensor) -> Result<Tensor, ModelError> {
         match self {
-            Head::Classifier { linear, .. } | Head::Untied(linear) => linear.forward(vectors),
-            Head::Tied(embedding) => Ok(vectors.linear(&embedding.table, None)?),
+            Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => linear.forward(vectors),
         }
     }
 }

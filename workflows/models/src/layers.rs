@@ -7,6 +7,7 @@ use assay_tensor::{DType, Device, Tensor};
 use crate::config::FfnKind;
 use crate::error::ModelError;
 use crate::parameters::{Init, Role, Scope, Weight, constant};
+use crate::precision::Precision;
 
 /// Added to the variance in every layer norm.
 pub const NORM_EPSILON: f64 = 1e-5;
@@ -14,13 +15,27 @@ pub const NORM_EPSILON: f64 = 1e-5;
 /// y = x W^T + b. Parameters `weight` `[N, K]` and, if there is one, `bias` `[N]`.
 #[derive(Clone)]
 pub struct Linear {
-    /// The matrix, f32 or int8.
+    /// The matrix, f32 or int8; rounded where the precision says so.
     pub weight: Weight,
     /// The bias, always floating point.
     pub bias: Option<Tensor>,
+    /// What the matrix and what it is multiplied with are rounded to.
+    pub precision: Precision,
 }
 
 impl Linear {
+    /// Without a bias, from a matrix that is yet to be rounded.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn new(weight: Weight, precision: Precision) -> Result<Self, ModelError> {
+        let weight = match weight {
+            Weight::Dense(weight) => Weight::Dense(precision.round(&weight)?),
+            int8 => int8,
+        };
+        Ok(Linear { weight, bias: None, precision })
+    }
+
     /// With a bias that begins at zero. `gain` scales the initial weights, whose deviation is `gain / sqrt(K)`.
     ///
     /// # Errors
@@ -35,8 +50,18 @@ impl Linear {
     /// # Errors
     /// See [`Scope::linear`].
     pub fn without_bias(scope: &mut Scope, out: usize, inp: usize, gain: f64) -> Result<Self, ModelError> {
+        let precision = scope.precision();
+        let Linear { weight, .. } = Self::exact(scope, out, inp, gain)?;
+        Linear::new(weight, precision)
+    }
+
+    /// Without a bias, and in f32 whatever the model runs in: for matrices from which others are made.
+    ///
+    /// # Errors
+    /// See [`Scope::linear`].
+    pub fn exact(scope: &mut Scope, out: usize, inp: usize, gain: f64) -> Result<Self, ModelError> {
         let weight = scope.linear("weight", out, inp, Init::Deviation(gain / (inp as f64).sqrt()))?;
-        Ok(Linear { weight, bias: None })
+        Linear::new(weight, Precision::F32)
     }
 
     /// `[.., K]` to `[.., N]`. An int8 weight meets activations that are quantized row by row on the fly.
@@ -45,7 +70,7 @@ impl Linear {
     /// If `x` does not end in K.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         match &self.weight {
-            Weight::Dense(weight) => Ok(x.linear(weight, self.bias.as_ref())?),
+            Weight::Dense(weight) => Ok(self.precision.round(x)?.linear(weight, self.bias.as_ref())?),
             Weight::Int8 { q, scale } => {
                 let y = x.linear_int8(q, scale)?;
                 Ok(self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.add(bias))?)
@@ -61,6 +86,8 @@ pub struct LayerNorm {
     pub gain: Tensor,
     /// Begins at zero.
     pub bias: Tensor,
+    /// What is kept of its input, and what it gives.
+    pub precision: Precision,
 }
 
 impl LayerNorm {
@@ -69,7 +96,15 @@ impl LayerNorm {
     pub fn build(scope: &mut Scope, dim: usize) -> Result<Self, ModelError> {
         let gain = scope.tensor("gain", &[dim], Init::Constant(1.0), Role::Plain)?;
         let bias = scope.tensor("bias", &[dim], Init::Constant(0.0), Role::Plain)?;
-        Ok(LayerNorm { gain, bias })
+        Ok(LayerNorm { gain, bias, precision: scope.precision() })
+    }
+
+    /// In f32 whatever the model runs in: for states.
+    ///
+    /// # Errors
+    /// See [`Scope::tensor`].
+    pub fn exact(scope: &mut Scope, dim: usize) -> Result<Self, ModelError> {
+        Ok(LayerNorm { precision: Precision::F32, ..Self::build(scope, dim)? })
     }
 
     /// `[.., D]` to the same shape.
@@ -77,7 +112,8 @@ impl LayerNorm {
     /// # Errors
     /// If `x` does not end in D.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(x.layer_norm(&self.gain, &self.bias, NORM_EPSILON)?)
+        let y = self.precision.round(x)?.layer_norm(&self.gain, &self.bias, NORM_EPSILON)?;
+        self.precision.round(&y)
     }
 }
 
@@ -118,10 +154,12 @@ impl FeedForward {
     /// # Errors
     /// If `x` does not end in D.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let up = self.up.forward(x)?;
+        // Rounded, so that the tape keeps of each only so much.
+        let round = |x: Tensor| self.up.precision.round(&x);
+        let up = round(self.up.forward(x)?)?;
         let hidden = match &self.gate {
             None => up.gelu()?,
-            Some(gate) => gate.forward(x)?.silu()?.mul(&up)?,
+            Some(gate) => round(round(gate.forward(x)?)?.silu()?)?.mul(&up)?,
         };
         self.down.forward(&hidden)
     }

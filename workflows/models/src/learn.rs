@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_tensor::{Gradients, Tensor};
+use assay_tensor::{DType, Gradients, Tensor};
 
 use crate::batch::Batch;
 use crate::carry::{Carry, SequenceModel, State};
@@ -26,6 +26,7 @@ use crate::mode::Mode;
 use crate::model::Model;
 use crate::parameters::Weight;
 use crate::pieces::Pieces;
+use crate::precision::Precision;
 use crate::stack::recompute;
 
 /// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
@@ -38,6 +39,8 @@ pub struct Training {
     pub label_smoothing: f64,
     /// The key of this update's dropout masks; none: no dropout.
     pub dropout: Option<u64>,
+    /// What the pass keeps, and multiplies. The gradients are f32.
+    pub precision: Precision,
 }
 
 /// One forward and backward pass over a batch.
@@ -58,14 +61,14 @@ impl Model {
     ///
     /// # Errors
     /// [`ModelError::Input`] if the labels do not fit, no token has a next one, or the smoothing is no share;
-    /// [`ModelError::Parameter`] if the model is quantized.
+    /// [`ModelError::Parameter`] if the model is quantized, or is f64 and the precision is lower.
     pub fn learn(&self, batch: &Batch, labels: &[u32], training: &Training) -> Result<Pass, ModelError> {
         let smoothing = training.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(ModelError::Input(format!("label smoothing {smoothing} is outside [0, 1]")));
         }
         let targets = Targets::new(self.task().objective, batch, labels)?;
-        let model = self.tracked()?;
+        let model = self.tracked(training.precision)?;
         let mode = Mode::Learn { dropout: training.dropout };
         let learner = Learner { model: &model, batch, targets, mode, smoothing };
         let common = self.config().common();
@@ -79,19 +82,24 @@ impl Model {
         learner.finish(sums)
     }
 
-    /// The model with every parameter a leaf of the tape: itself if it is so already.
-    fn tracked(&self) -> Result<Model, ModelError> {
+    /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already. Weights are rounded
+    /// here, once for the whole pass.
+    fn tracked(&self, precision: Precision) -> Result<Model, ModelError> {
         let mut all = true;
         for (name, parameter) in self.parameters().iter() {
             match &parameter.value {
+                Weight::Dense(tensor) if precision != Precision::F32 && tensor.dtype() != DType::F32 => {
+                    return Err(ModelError::parameter(name, "is not f32, which another precision begins with"));
+                }
                 Weight::Dense(tensor) => all &= tensor.is_tracked(),
                 Weight::Int8 { .. } => return Err(ModelError::parameter(name, "is int8, which cannot be trained")),
             }
         }
-        if all {
+        if all && precision == Precision::F32 {
             return Ok(self.clone());
         }
-        self.with_parameters(&self.parameters().map(|_, value| Ok(value.variable()))?)
+        let leaf = |_: &str, value: &Tensor| Ok(if value.is_tracked() { value.clone() } else { value.variable() });
+        self.in_precision(&self.parameters().map(leaf)?, precision)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::head::Head;
 use crate::layers::Embedding;
 use crate::mode::Mode;
 use crate::parameters::{Builder, Parameters, Scope};
+use crate::precision::Precision;
 use crate::pulse::Pulse;
 use crate::ten::Ten;
 use crate::transformer::Transformer;
@@ -109,6 +110,16 @@ impl Model {
     /// As [`Model::from_parameters`].
     pub fn with_parameters(&self, parameters: &Parameters) -> Result<Self, ModelError> {
         Self::from_parameters(&self.device, &self.config, &self.task, parameters)
+    }
+
+    /// The same model with these parameters, to be run in another precision. Its parameters stay as they are given; what it
+    /// computes with is rounded.
+    ///
+    /// # Errors
+    /// As [`Model::from_parameters`].
+    pub(crate) fn in_precision(&self, parameters: &Parameters, precision: Precision) -> Result<Self, ModelError> {
+        let builder = Builder::stored(&self.device, parameters).precision(precision);
+        Self::build(&self.device, &self.config, &self.task, builder)
     }
 
     /// The same model with parameters that `change` has worked on. The network lets go of them first, so that what

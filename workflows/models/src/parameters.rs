@@ -14,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use crate::error::ModelError;
+use crate::precision::Precision;
 
 /// The matrix of a linear layer, or any other parameter, as it is stored.
 #[derive(Clone)]
@@ -164,6 +165,7 @@ impl Init {
 pub struct Builder<'a> {
     device: &'a Device,
     source: Source<'a>,
+    precision: Precision,
     made: Parameters,
 }
 
@@ -177,13 +179,21 @@ impl<'a> Builder<'a> {
     /// other.
     #[must_use]
     pub fn fresh(device: &'a Device, seed: u64, dtype: DType) -> Self {
-        Builder { device, source: Source::Fresh { seed, dtype }, made: Parameters::default() }
+        let source = Source::Fresh { seed, dtype };
+        Builder { device, source, precision: Precision::F32, made: Parameters::default() }
     }
 
     /// Takes every parameter from `parameters`.
     #[must_use]
     pub fn stored(device: &'a Device, parameters: &'a Parameters) -> Self {
-        Builder { device, source: Source::Stored(parameters), made: Parameters::default() }
+        let source = Source::Stored(parameters);
+        Builder { device, source, precision: Precision::F32, made: Parameters::default() }
+    }
+
+    /// The same for a model that runs in another precision. Its parameters stay what they are.
+    #[must_use]
+    pub fn precision(self, precision: Precision) -> Self {
+        Builder { precision, ..self }
     }
 
     /// The root of all names.
@@ -229,6 +239,12 @@ impl<'a> Scope<'_, 'a> {
     pub fn child(&mut self, name: &str) -> Scope<'_, 'a> {
         let path = self.name(name);
         Scope { builder: self.builder, path }
+    }
+
+    /// What the model runs in.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.builder.precision
     }
 
     /// The matrix `[out, in]` of a linear layer.
@@ -305,7 +321,7 @@ fn draw(
     constant(device, dtype, values, shape)
 }
 
-/// A tensor of `values` in the wanted floating type.
+/// A tensor of `values` in the wanted floating type; in f32 where that is bf16, which is computed in it.
 pub(crate) fn constant(device: &Device, dtype: DType, values: Vec<f64>, shape: &[usize]) -> Result<Tensor, ModelError> {
     Ok(match dtype {
         DType::F64 => Tensor::from_f64(device, values, shape)?,

@@ -9,6 +9,7 @@ use crate::carry::{Carry, State};
 use crate::config::Checkpoint;
 use crate::error::ModelError;
 use crate::mode::Mode;
+use crate::precision::Precision;
 
 /// One block of a network.
 pub(crate) trait Layer: Clone + Send + Sync + 'static {
@@ -20,16 +21,18 @@ pub(crate) trait Layer: Clone + Send + Sync + 'static {
     fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError>;
 }
 
-/// Runs `x` through the layers, each of them in a checkpoint if the config says so and gradients are wanted.
+/// Runs `x` through the layers, each of them in a checkpoint if the config says so and gradients are wanted. What a layer
+/// is given is rounded to `precision`, in a checkpoint or not, so that checkpoints change no result.
 pub(crate) fn stack<L: Layer>(
     layers: &[L],
     mut x: Tensor,
     carry: &Carry,
     after: &mut State,
     mode: Mode,
-    checkpoint: Checkpoint,
+    (checkpoint, precision): (Checkpoint, Precision),
 ) -> Result<Tensor, ModelError> {
     for layer in layers {
+        x = precision.round(&x)?;
         x = match (checkpoint, mode) {
             (Checkpoint::Block, Mode::Learn { .. }) => {
                 let (carry, owned) = (carry.below(layer.prefix()), layer.clone());

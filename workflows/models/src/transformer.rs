@@ -27,6 +27,7 @@ use crate::layers::{Embedding, FeedForward, LayerNorm};
 use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
 use crate::positions::learned;
+use crate::precision::Precision;
 use crate::stack::{Layer, stack};
 
 /// The network below the head.
@@ -43,6 +44,7 @@ pub struct Transformer {
     causal: bool,
     dropout: Dropout,
     checkpoint: Checkpoint,
+    precision: Precision,
 }
 
 impl SequenceModel for Transformer {
@@ -58,7 +60,7 @@ impl SequenceModel for Transformer {
         }
         x = self.dropout.forward(&x, carry.position, mode)?;
         let mut after = State::new();
-        x = stack(&self.blocks, x, carry, &mut after, mode, self.checkpoint)?;
+        x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
         Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
     }
 }
@@ -116,8 +118,8 @@ impl Transformer {
             .collect::<Result<_, _>>()?;
         let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
-        let (causal, checkpoint) = (config.causal, config.checkpoint);
-        Ok(Transformer { embedding, positions, blocks, norm, causal, dropout, checkpoint })
+        let (causal, checkpoint, precision) = (config.causal, config.checkpoint, scope.precision());
+        Ok(Transformer { embedding, positions, blocks, norm, causal, dropout, checkpoint, precision })
     }
 }
 

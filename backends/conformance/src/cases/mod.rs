@@ -105,7 +105,7 @@ impl Case {
         let mut total: Option<Tensor> = None;
         for (i, y) in outputs.iter().enumerate() {
             let weights = Numbers::new(1000 + i as u64).between(-1.0, 1.0, y.numel());
-            let part = y.mul(&tensor(y.device(), y.dtype(), &weights, y.shape())?)?.sum_all()?;
+            let part = y.mul(&tensor(y.device(), y.dtype().wide(), &weights, y.shape())?)?.sum_all()?;
             total = Some(match total {
                 Some(sum) => sum.add(&part)?,
                 None => part,

@@ -127,10 +127,11 @@ fn large_products_are_cut_by_their_shape_alone() {
 
 #[test]
 fn movement_of_every_type() {
-    for dtype in [DType::F32, DType::U32, DType::I8] {
+    for dtype in [DType::F32, DType::Bf16, DType::U32, DType::I8] {
         let typed = |k: &dyn Kernels, o: &mut super::Operands<'_>, shape: &[usize]| match dtype {
             DType::U32 => Ok(o.ids(99, shape)),
             DType::I8 => Ok(o.bytes(shape)),
+            DType::Bf16 => k.cast(&o.floats(shape), dtype),
             _ => k.unary(Unary::Offset(0.0), &o.floats(shape)),
         };
         check("movement", 0.0, |k, o| {

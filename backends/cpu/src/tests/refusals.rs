@@ -45,7 +45,7 @@ fn arrays_of_other_backends_and_too_many_elements_are_refused() {
 fn a_device_says_what_it_is() {
     let info = crate::device(2).unwrap().info();
     assert_eq!((info.name.as_str(), info.threads), ("cpu", 2));
-    assert_eq!(info.dtypes, [DType::F32, DType::U32, DType::I8]);
+    assert_eq!(info.dtypes, [DType::F32, DType::Bf16, DType::U32, DType::I8]);
     assert_eq!(crate::device(0).unwrap().info().threads, 1);
 }
 

@@ -57,10 +57,11 @@ pub(crate) fn layer_norm_backward<K: Kernels + ?Sized>(
 }
 
 pub(crate) fn linear<K: Kernels + ?Sized>(k: &K, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-    let rows = x.viewed([x.shape.rows(), x.shape.last()]);
-    let mut y = k.matmul(&rows, weight, false, true)?;
+    let m = Math(k);
+    let rows = m.wide(x)?.viewed([x.shape.rows(), x.shape.last()]);
+    let mut y = k.matmul(&rows, &m.wide(weight)?, false, true)?;
     if let Some(bias) = bias {
-        y = k.binary(Binary::Add, &y, bias)?;
+        y = m.add(&y, bias)?;
     }
     let axis = x.shape.rank() - 1;
     Ok(y.viewed(x.shape.with(axis, weight.dims()[0])))

@@ -156,7 +156,8 @@ impl Window {
             }
         }
         let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
-        let mixed = together(&q.attention(&k, &v, options)?)?;
+        let kept = |x: &Tensor| self.qkv.precision.round(x);
+        let mixed = together(&kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?)?;
         if let Some(after) = after {
             let [name_k, name_v] = names;
             after.insert(name_k, k);

@@ -14,6 +14,7 @@ use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
 use crate::pieces::Pieces;
 use crate::positions::learned;
+use crate::precision::Precision;
 use crate::stack::{Layer, stack};
 
 /// The network below the head.
@@ -31,6 +32,8 @@ pub struct Pulse {
     pub norm: LayerNorm,
     /// What the backward pass computes a second time.
     pub checkpoint: Checkpoint,
+    /// What it runs in.
+    pub precision: Precision,
 }
 
 /// One block: mix over time, then over channels.
@@ -75,7 +78,7 @@ impl SequenceModel for Pulse {
         let (x, length) = self.embed(tokens, carry.position)?;
         let x = self.dropout.forward(&x, carry.position, mode)?;
         let mut after = State::new();
-        let x = stack(&self.blocks, x, carry, &mut after, mode, self.checkpoint)?;
+        let x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
         Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
     }
 }
@@ -129,7 +132,8 @@ impl Pulse {
             .collect::<Result<_, _>>()?;
         let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
-        Ok(Pulse { embedding, positions, dropout, blocks, norm, checkpoint: config.checkpoint })
+        let (checkpoint, precision) = (config.checkpoint, scope.precision());
+        Ok(Pulse { embedding, positions, dropout, blocks, norm, checkpoint, precision })
     }
 }
 

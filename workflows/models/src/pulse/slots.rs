@@ -223,7 +223,7 @@ impl Mix {
     fn build(scope: &mut Scope, width: usize, heads: usize) -> Result<Self, ModelError> {
         let qkv = Linear::build(&mut scope.child("qkv"), 3 * width, width, 1.0)?;
         let out = Linear::build(&mut scope.child("out"), width, width, MIX_GAIN)?;
-        let norm = LayerNorm::build(&mut scope.child("norm"), width)?;
+        let norm = LayerNorm::exact(&mut scope.child("norm"), width)?;
         Ok(Mix { heads, qkv, out, norm })
     }
 }

@@ -6,6 +6,7 @@ use crate::config::{Field, Resonance, TenConfig, TenInit};
 use crate::error::ModelError;
 use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope, constant};
+use crate::precision::Precision;
 
 /// Magnitudes of `init: ring` are uniform in area between these.
 const RING: (f64, f64) = (0.9, 0.999);
@@ -31,6 +32,8 @@ pub struct Cell {
     pub output: Linear,
     /// d, `[D]`.
     pub skip: Option<Tensor>,
+    /// What the matrices that are made of these are rounded to.
+    pub precision: Precision,
 }
 
 /// How the magnitude m of the eigenvalues is written down, so that it stays within the unit circle.
@@ -150,9 +153,9 @@ impl Cell {
         };
         let phase = scope.tensor("phase", &[states], phase, Role::Plain)?;
         let parts = |field| if field == Field::Complex { 2 * states } else { states };
-        let input = Linear::without_bias(&mut scope.child("in"), parts(config.input), dim, 1.0)?;
+        let input = Linear::exact(&mut scope.child("in"), parts(config.input), dim, 1.0)?;
         let select = match config.selective {
-            true => Some(Linear::without_bias(&mut scope.child("select"), 2 * states, dim, 1.0)?),
+            true => Some(Linear::exact(&mut scope.child("select"), 2 * states, dim, 1.0)?),
             false => None,
         };
         let coupling = match config.resonance {
@@ -162,12 +165,13 @@ impl Cell {
                 Some(Coupling { place, strength: config.resonance_strength, matrix })
             }
         };
-        let output = Linear::without_bias(&mut scope.child("out"), dim, parts(config.readout), gain)?;
+        let output = Linear::exact(&mut scope.child("out"), dim, parts(config.readout), gain)?;
         let skip = match config.skip {
             true => Some(scope.tensor("skip", &[dim], Init::Constant(gain), Role::Plain)?),
             false => None,
         };
-        Ok(Cell { magnitude, phase, log_gamma, input, select, coupling, output, skip })
+        let precision = scope.precision();
+        Ok(Cell { magnitude, phase, log_gamma, input, select, coupling, output, skip, precision })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::config::{Field, Resonance, TenConfig};
 use crate::error::ModelError;
 use crate::layers::Linear;
 use crate::parameters::{Weight, constant};
+use crate::precision::Precision;
 
 /// The cells of a block as one recurrence over N = cells * K states, whose output is their mean.
 #[derive(Clone)]
@@ -141,7 +142,7 @@ impl Joined {
             Some(matrices) => {
                 let joined = concat(&matrices, 1)?;
                 let (rows, width) = (joined.dims()[0] * joined.dims()[1], joined.dims()[2]);
-                Ok(Joined(vec![dense(joined.reshape([rows, width])?)]))
+                Ok(Joined(vec![dense(joined.reshape([rows, width])?, cells)?]))
             }
             None => Ok(Joined(cells.iter().map(linear).collect::<Result<_, _>>()?)),
         }
@@ -181,7 +182,7 @@ fn inputs(cells: &[Cell]) -> Result<Joined, ModelError> {
     let linear = |cell: &Cell| match (&cell.input.weight, cell.gamma()?) {
         (Weight::Int8 { q, scale }, Some(gamma)) => {
             let tiled = concat(&vec![gamma.clone(); scale.dims()[0] / gamma.dims()[0].max(1)], 0)?;
-            Ok(Linear { weight: Weight::Int8 { q: q.clone(), scale: scale.mul(&tiled)? }, bias: None })
+            Linear::new(Weight::Int8 { q: q.clone(), scale: scale.mul(&tiled)? }, cell.precision)
         }
         _ => Ok(cell.input.clone()),
     };
@@ -219,9 +220,9 @@ fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), Model
     let Some(matrices) = cells.iter().map(matrix).collect::<Result<Option<Vec<_>>, _>>()? else {
         let scaled = |cell: &Cell| match &cell.output.weight {
             Weight::Int8 { q, scale } => {
-                Ok(Linear { weight: Weight::Int8 { q: q.clone(), scale: scale.scale(share)? }, bias: None })
+                Linear::new(Weight::Int8 { q: q.clone(), scale: scale.scale(share)? }, cell.precision)
             }
-            Weight::Dense(weight) => Ok(dense(weight.scale(share)?)),
+            Weight::Dense(weight) => dense(weight.scale(share)?, cells),
         };
         let linears = cells.iter().map(scaled).collect::<Result<_, ModelError>>()?;
         return Ok((Joined(linears), stacked(cells, Resonance::Readout)?));
@@ -229,11 +230,13 @@ fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), Model
     let joined = concat(&matrices, 2)?;
     let (dim, width) = (joined.dims()[0], joined.dims()[1] * joined.dims()[2]);
     let joined = joined.reshape([dim, width])?;
-    Ok((Joined(vec![dense(if cells.len() == 1 { joined } else { joined.scale(share)? })]), None))
+    let joined = if cells.len() == 1 { joined } else { joined.scale(share)? };
+    Ok((Joined(vec![dense(joined, cells)?]), None))
 }
 
-fn dense(weight: Tensor) -> Linear {
-    Linear { weight: Weight::Dense(weight), bias: None }
+/// A matrix that was made from those of the cells, which are exact: it is rounded here, and once.
+fn dense(weight: Tensor, cells: &[Cell]) -> Result<Linear, ModelError> {
+    Linear::new(Weight::Dense(weight), cells.first().map_or_else(Precision::default, |cell| cell.precision))
 }
 
 /// The tensors one after the other; a single one as it is.

@@ -11,6 +11,7 @@ use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
 use crate::pieces::Pieces;
 use crate::positions::learned;
+use crate::precision::Precision;
 use crate::stack::stack;
 
 /// The network below the head.
@@ -26,6 +27,7 @@ pub struct Ten {
     pub norm: Option<LayerNorm>,
     dropout: Dropout,
     checkpoint: Checkpoint,
+    precision: Precision,
     /// The length of the pieces between which memory is cut off the tape here; none where the blocks do it.
     cut: Option<usize>,
 }
@@ -74,7 +76,7 @@ impl Ten {
         };
         x = self.dropout.forward(&x, carry.position, mode)?;
         let mut after = State::new();
-        x = stack(&self.blocks, x, carry, &mut after, mode, self.checkpoint)?;
+        x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;
         }
@@ -110,6 +112,7 @@ impl Ten {
         };
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
         let cut = (config.truncate && config.scales != [1]).then_some(config.chunk);
-        Ok(Ten { embedding, positions, blocks, norm, dropout, checkpoint: config.checkpoint, cut })
+        let (checkpoint, precision) = (config.checkpoint, scope.precision());
+        Ok(Ten { embedding, positions, blocks, norm, dropout, checkpoint, precision, cut })
     }
 }

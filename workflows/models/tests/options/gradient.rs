@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{classify, cpu, distance, exact, ids, predict, ragged, with};
 use crate::grid::{base, few, grid};
-use assay_models::{Batch, Carry, Model, Parameter, Pass, SequenceModel, Task, Training, Weight};
+use assay_models::{Batch, Carry, Model, Parameter, Pass, Precision, SequenceModel, Task, Training, Weight};
 use assay_tensor::{DType, Gradients, Tensor};
 use serde_json::json;
 
@@ -118,7 +118,7 @@ fn learning_is_scoring_and_going_back() {
 fn recomputing_changes_no_gradient() {
     for (name, config) in grid() {
         for (task, labels) in tasks() {
-            let training = Training { label_smoothing: 0.1, dropout: Some(5) };
+            let training = Training { label_smoothing: 0.1, dropout: Some(5), ..Training::default() };
             let of = |checkpoint: &str| {
                 let model = exact(&with(&config, json!({"checkpoint": checkpoint, "dropout": 0.3})), &task);
                 model.learn(&ragged(model.device()), labels, &training).unwrap()
@@ -140,7 +140,10 @@ fn dropout_follows_its_key_and_smoothing_its_share() {
     for (name, config) in few() {
         let model = exact(&with(&config, json!({"dropout": 0.5})), &predict());
         let batch = ragged(model.device());
-        let of = |label_smoothing, dropout| model.learn(&batch, &[], &Training { label_smoothing, dropout }).unwrap();
+        let of = |label_smoothing, dropout| {
+            let training = Training { label_smoothing, dropout, ..Training::default() };
+            model.learn(&batch, &[], &training).unwrap()
+        };
         let (plain, dropped) = (of(0.0, None), of(0.0, Some(1)));
         assert_eq!(plain.loss, loss(&model, &batch, &[]).item().unwrap(), "{name}");
         assert_ne!(plain.loss, dropped.loss, "{name}");
@@ -151,7 +154,8 @@ fn dropout_follows_its_key_and_smoothing_its_share() {
         assert!((half - 0.5 * (plain.loss + all)).abs() < 1e-12, "{name}");
     }
     let model = exact(&base(), &predict());
-    let error = model.learn(&ragged(model.device()), &[], &Training { label_smoothing: 1.5, dropout: None });
+    let training = Training { label_smoothing: 1.5, ..Training::default() };
+    let error = model.learn(&ragged(model.device()), &[], &training);
     assert!(error.err().unwrap().to_string().contains("outside [0, 1]"));
 }
 
@@ -177,11 +181,12 @@ fn pieces_of_a_truncated_pass_add_up_to_the_whole() {
 fn the_number_of_threads_changes_no_bit() {
     for (name, config) in grid() {
         let wide = with(&config, json!({"dim": 24, "states": 20, "dropout": 0.1}));
-        for (task, labels) in tasks() {
+        let runs = tasks().map(|task| [Precision::F32, Precision::Bf16].map(|precision| (task.clone(), precision)));
+        for ((task, labels), precision) in runs.into_iter().flatten() {
             let of = |threads: usize| {
                 let model = Model::fresh(&cpu(threads), &wide, &task, 7, DType::F32).unwrap();
                 let batch = ragged(model.device());
-                let training = Training { label_smoothing: 0.1, dropout: Some(3) };
+                let training = Training { label_smoothing: 0.1, dropout: Some(3), precision };
                 let pass = model.learn(&batch, labels, &training).unwrap();
                 let outputs = model.outputs(&batch).unwrap().to_f64_vec().unwrap();
                 (
@@ -190,7 +195,7 @@ fn the_number_of_threads_changes_no_bit() {
                     outputs,
                 )
             };
-            assert!(of(1) == of(2), "{name}");
+            assert!(of(1) == of(2), "{precision:?}: {name}");
         }
     }
 }

@@ -47,7 +47,7 @@ fn trained(config: Value, objective: Objective, steps: u64) -> f64 {
     let (mut first, mut second) = (zeros.unwrap(), model.parameters().map(|_, value| Ok(value.scale(0.0)?)).unwrap());
     for step in 1..=steps {
         let (batch, labels) = batch(model.device(), objective, step);
-        let pass = model.learn(&batch, &labels, &Training { label_smoothing: 0.0, dropout: Some(step) }).unwrap();
+        let pass = model.learn(&batch, &labels, &Training { dropout: Some(step), ..Training::default() }).unwrap();
         let lr = 0.01 * (1.0 - (step - 1) as f64 / steps as f64);
         let args = AdamW { step, lr, betas: (0.9, 0.99), eps: 1e-8, weight_decay: 0.0, grad_scale: 1.0 };
         let mut parameters = model.parameters().clone();

@@ -6,6 +6,7 @@ mod gradient;
 mod grid;
 mod heads;
 mod learning;
+mod precision;
 mod pulse;
 mod sequence;
 mod shapes;

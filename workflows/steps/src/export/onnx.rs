@@ -11,7 +11,7 @@ use tract_onnx::pb::tensor_proto::DataType;
 use tract_onnx::pb::{ModelProto, OperatorSetIdProto, StringStringEntryProto, Version};
 
 use super::graph::{Dim, Graph, Value, integer, integers};
-use super::layers::{linear, linear_of};
+use super::layers::linear;
 use super::ten::ten;
 use super::transformer::{places, transformer};
 
@@ -68,13 +68,7 @@ fn head(graph: &mut Graph, model: &Model, hidden: &Value, tokens: &Value) -> Res
             linear(graph, "linear", layer, &pooled)
         }
         Head::Untied(layer) => linear(graph, "linear", layer, hidden),
-        Head::Tied(embedding) => match *embedding.table.dims() {
-            [vocabulary, dim] => {
-                let table = embedding.table.to_f32_vec()?;
-                linear_of(graph, "tied", &table, (vocabulary, dim), None, hidden)
-            }
-            _ => Err(ModelError::Input("an embedding table is no matrix".into())),
-        },
+        Head::Tied(layer) => linear(graph, "tied", layer, hidden),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The step kind `throughput`: its config, its metrics and its run.
 
-use assay_models::ModelConfig;
+use assay_models::{ModelConfig, Precision};
 use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ struct Config {
     length: usize,
     /// How gradients change the model.
     optimizer: OptimizerConfig,
+    /// What the forward pass of training multiplies and keeps. Decoding is measured in f32 and int8.
+    #[serde(default)]
+    precision: Precision,
     /// Rounds, at least 20; each measures everything once.
     #[serde(default = "samples")]
     #[schemars(range(min = 20, max = 100_000))]
@@ -159,6 +162,7 @@ impl Config {
             vocabulary: self.vocabulary,
             batch: self.batch,
             length: self.length,
+            precision: self.precision,
             seed: seed_for(self.seed, context.replicate(), "parameters"),
             threads: context.threads(),
         }

@@ -1,6 +1,6 @@
 //! Training steps on random tokens: forward, backward, clipping, update.
 
-use assay_models::{Batch, Model, ModelConfig, Objective, Task};
+use assay_models::{Batch, Model, ModelConfig, Objective, Precision, Task};
 use assay_statistics::Random;
 use assay_tensor::{DType, Device};
 use schemars::JsonSchema;
@@ -23,6 +23,9 @@ pub struct Setup {
     pub batch: usize,
     /// Tokens of each sequence.
     pub length: usize,
+    /// What the forward pass multiplies and keeps.
+    #[serde(default)]
+    pub precision: Precision,
     /// Of the parameters and of the tokens.
     pub seed: u64,
     /// Compute threads. The device is made by the caller, who reads it here.
@@ -36,6 +39,7 @@ pub struct Training {
     optimizer: AdamW,
     steps: u64,
     rate: f64,
+    precision: Precision,
     sequences: Vec<Vec<u32>>,
     batch: Batch,
 }
@@ -56,7 +60,8 @@ impl Training {
         let OptimizerConfig::AdamW(config) = &setup.optimizer;
         let rate = config.lr;
         let optimizer = AdamW::new(config.clone(), &model)?;
-        Ok(Training { model: Some(model), optimizer, steps: 0, rate, sequences, batch })
+        let precision = setup.precision;
+        Ok(Training { model: Some(model), optimizer, steps: 0, rate, precision, sequences, batch })
     }
 
     /// The model as it is now.
@@ -84,7 +89,8 @@ impl Training {
     /// # Errors
     /// If the device fails.
     pub fn gradient_norm(&self) -> Result<(f64, f64), StepError> {
-        let pass = self.model()?.learn(&self.batch, &[], &assay_models::Training::default())?;
+        let how = assay_models::Training { precision: self.precision, ..assay_models::Training::default() };
+        let pass = self.model()?.learn(&self.batch, &[], &how)?;
         Ok((pass.loss, self.optimizer.norm(&pass.gradients)?))
     }
 
@@ -95,7 +101,8 @@ impl Training {
     pub fn step(&mut self) -> Result<f64, StepError> {
         let model = self.model.take().ok_or_else(lost)?;
         self.steps += 1;
-        let how = assay_models::Training { dropout: Some(self.steps), ..assay_models::Training::default() };
+        let (dropout, precision) = (Some(self.steps), self.precision);
+        let how = assay_models::Training { dropout, precision, ..assay_models::Training::default() };
         let pass = model.learn(&self.batch, &[], &how)?;
         let norm = self.optimizer.norm(&pass.gradients)?;
         self.model = Some(self.optimizer.step(model, &pass.gradients, norm, self.rate)?);

@@ -1,6 +1,6 @@
 //! The config of `train`, and what its schema cannot say.
 
-use assay_models::ModelConfig;
+use assay_models::{ModelConfig, Precision};
 use assay_spec::{ArtifactRef, Finding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,10 @@ pub struct Config {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]
     pub accumulate: usize,
+    /// What the forward pass multiplies and keeps for the backward pass. With `bf16` the activations take about half the
+    /// memory. The model, its gradient and the optimizer stay f32, and the model is scored as it will be used: in f32.
+    #[serde(default)]
+    pub precision: Precision,
     /// Stages, each with the longest sequence that it takes. The last one's `until_step` is the number of steps in all.
     #[schemars(length(min = 1, max = 1000))]
     pub curriculum: Vec<Stage>,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_models::{Model, ModelError, Objective, Training};
+use assay_models::{Model, ModelError, Objective, Precision, Training};
 use assay_tensor::Tensor;
 
 use crate::context::StepError;
@@ -36,6 +36,8 @@ pub struct How {
     pub label_smoothing: f64,
     /// The key of the step's dropout; each piece makes its own of it.
     pub dropout: u64,
+    /// See [`Training::precision`].
+    pub precision: Precision,
 }
 
 /// Learns from the sequences `indices` of a split. `going_on` is asked between pieces.
@@ -66,7 +68,8 @@ pub fn learn(
         profiler.end(span, "batch");
         let dropout = Some(mix(how.dropout ^ number as u64));
         let span = profiler.begin();
-        let pass = model.learn(&batch, &labels, &Training { label_smoothing: how.label_smoothing, dropout })?;
+        let training = Training { label_smoothing: how.label_smoothing, dropout, precision: how.precision };
+        let pass = model.learn(&batch, &labels, &training)?;
         profiler.end(span, "learn");
         let span = profiler.begin();
         let weight = if part.len() == indices.len() { 1.0 } else { predictions(part) as f64 / all };
@@ -109,7 +112,7 @@ mod tests {
 
     fn learned(dataset: &Dataset, model: &Model, pieces: usize) -> Learned {
         let indices: Vec<_> = (0..23).collect();
-        let how = How { pieces, label_smoothing: 0.1, dropout: 1 };
+        let how = How { pieces, label_smoothing: 0.1, dropout: 1, precision: Precision::F32 };
         learn(model, &dataset.train, &indices, &how, &mut Profiler::off(), || true).unwrap()
     }
 
@@ -147,7 +150,7 @@ mod tests {
         let config: ModelConfig =
             serde_json::from_value(json!({"family": "ten", "dim": 8, "layers": 1, "states": 4})).unwrap();
         let model = Model::fresh(&device, &config, &toy_text().task(), 3, DType::F32).unwrap();
-        let how = How { pieces: 4, label_smoothing: 0.0, dropout: 1 };
+        let how = How { pieces: 4, label_smoothing: 0.0, dropout: 1, precision: Precision::F32 };
         let found = learn(&model, &toy_text().train, &[0, 1, 2, 3], &how, &mut Profiler::off(), || false);
         assert_eq!(found.err(), Some(StepError::Cancelled));
     }

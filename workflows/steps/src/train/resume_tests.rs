@@ -52,8 +52,9 @@ fn same(one: &TestContext, other: &TestContext) {
 #[test]
 fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
     type Change = fn(&mut Value);
-    let changes: [Change; 4] = [
+    let changes: [Change; 5] = [
         |_| (),
+        |config| config["precision"] = json!("bf16"),
         |config| {
             config["model"] = json!({
                 "family": "pulse", "dim": 8, "layers": 1, "states": 4, "chunk": 4, "heads": 2, "dropout": 0.2,

@@ -180,6 +180,7 @@ impl<'a> Trainer<'a> {
             pieces: self.config.accumulate,
             label_smoothing: self.config.label_smoothing,
             dropout: mix(self.dropout ^ step),
+            precision: self.config.precision,
         };
         let profiler = &mut self.profiler;
         let going_on = || !context.cancelled();

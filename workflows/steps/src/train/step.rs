@@ -1,8 +1,8 @@
 //! The step kind `train`: what it offers, and the run from dataset to checkpoint.
 
-use assay_models::{Model, checkpoint};
+use assay_models::{Model, Precision, checkpoint};
 use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
-use assay_tensor::DType;
+use assay_tensor::{DType, Device};
 use serde_json::Value;
 
 use super::config::Config;
@@ -66,6 +66,7 @@ impl Step for Train {
         if let Some(finding) = config.findings().into_iter().next() {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
+        check_precision(config.precision, context.device())?;
         let dataset = Dataset::read(&context.input(&config.data)?)?;
         let model = fresh(&config, &dataset, context)?;
         let mut trainer = Trainer::new(&config, &model, &dataset, context)?;
@@ -82,6 +83,18 @@ impl Step for Train {
 
 fn check(config: &Value) -> Vec<Finding> {
     parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
+}
+
+/// Whether the device has the type at all: better said before the data are read.
+fn check_precision(precision: Precision, device: &Device) -> Result<(), StepError> {
+    let info = device.info();
+    if precision == Precision::F32 || info.dtypes.contains(&DType::Bf16) {
+        return Ok(());
+    }
+    Err(StepError::Failed {
+        message: format!("`precision: bf16` needs a device that holds bf16, and {} does not", info.name),
+        hint: Some("leave `precision` out, or take another backend, such as `cpu`".into()),
+    })
 }
 
 fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {

@@ -164,6 +164,41 @@ fn batches_of_a_budget_of_tokens_train_too() {
 }
 
 #[test]
+fn bf16_trains_what_f32_trains_but_for_rounding() {
+    for model in [
+        json!({"family": "ten", "dim": 16, "layers": 1, "states": 8, "chunk": 4, "pool": "last"}),
+        json!({"family": "pulse", "dim": 16, "layers": 1, "states": 4, "chunk": 4, "heads": 2, "pool": "last"}),
+        json!({"family": "transformer", "dim": 16, "layers": 1, "heads": 2, "pool": "last", "checkpoint": "block"}),
+    ] {
+        let of = |threads, precision: &str| {
+            trained(threads, 1, |config| {
+                config["model"] = model.clone();
+                config["precision"] = json!(precision);
+            })
+        };
+        let (wide, narrow) = (of(1, "f32"), of(1, "bf16"));
+        let losses = |context: &TestContext| -> Vec<f64> {
+            let of_training = context.metrics.iter().filter(|(name, _, _)| name == "train/loss");
+            of_training.map(|(_, _, loss)| *loss).collect()
+        };
+        let (wide, narrow_losses) = (losses(&wide), losses(&narrow));
+        assert_ne!(wide, narrow_losses, "nothing was rounded: {model}");
+        for (wide, narrow) in wide.iter().zip(&narrow_losses) {
+            assert!((wide - narrow).abs() < 0.05 * wide + 0.01, "{narrow} is not {wide}: {model}");
+        }
+        assert!(narrow.last("test/accuracy").unwrap() > 0.9);
+        let two = of(2, "bf16");
+        assert_eq!((results(&narrow), checkpoint_bytes(&narrow)), (results(&two), checkpoint_bytes(&two)));
+    }
+    let context = trained(1, 1, |_| ());
+    assert_eq!(
+        checkpoint_bytes(&context),
+        checkpoint_bytes(&trained(1, 1, |config| config["precision"] = json!("f32")))
+    );
+    refused(|config| config["precision"] = json!("bf17"), "bf17");
+}
+
+#[test]
 fn label_smoothing_is_for_training_alone() {
     let smoothed = trained(1, 1, |config| config["label_smoothing"] = json!(0.2));
     // With a fifth of each target spread over three classes, no loss is below this.

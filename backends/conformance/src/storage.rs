@@ -1,0 +1,101 @@
+//! bf16 as storage: an operation on bf16 gives what it gives for the same values in f32, and so do its gradients.
+//!
+//! The rules for f32 are checked against central differences; this carries them over to bf16, whose rounding is a
+//! staircase that differences cannot climb.
+
+use assay_tensor::{AdamW, DType, Device, HostData, Result as TensorResult, Tensor, adamw};
+
+use crate::cases::{self, Case};
+use crate::compare::identical;
+use crate::operands::Numbers;
+use crate::report::Report;
+
+fn text(error: assay_tensor::TensorError) -> String {
+    error.to_string()
+}
+
+/// Every case on a device that computes in f32 and holds bf16: with all its operands as bf16, and with each other one.
+/// Also the rounding itself, and what is refused.
+pub fn check_storage(device: &Device) -> Report {
+    let mut report = Report::default();
+    report.run("rounding to bf16 and back", || rounding(device));
+    report.run("what bf16 is not for", || refusals(device));
+    // Quantized layers take f32 alone.
+    for case in cases::small().into_iter().filter(|case| !case.f32_only) {
+        report.run(&case.name, || same(&case, device));
+    }
+    report
+}
+
+/// Values and gradients with operands of these types.
+fn outcome(
+    case: &Case,
+    device: &Device,
+    values: &[Vec<f64>],
+    narrow: impl Fn(usize) -> bool,
+) -> TensorResult<(Vec<Tensor>, Vec<Option<Tensor>>)> {
+    let mut operands = case.place(device, DType::F32, values)?;
+    for (i, operand) in operands.iter_mut().enumerate().filter(|(i, _)| narrow(*i)) {
+        let held = Tensor::from_host(device, HostData::from_f64(&values[i], DType::Bf16), operand.shape())?;
+        *operand = if case.differentiable { held.variable() } else { held };
+    }
+    let outputs = case.apply(&operands)?;
+    let objective = if case.differentiable { case.objective(&outputs)? } else { None };
+    let gradients = match objective {
+        None => Vec::new(),
+        Some(objective) => {
+            let found = objective.backward()?;
+            operands.iter().map(|operand| found.get(operand).cloned()).collect()
+        }
+    };
+    Ok((outputs, gradients))
+}
+
+fn same(case: &Case, device: &Device) -> Result<(), String> {
+    let round = |values: &Vec<f64>| HostData::from_f64(values, DType::Bf16).to_f64();
+    let values: Vec<Vec<f64>> = case.values().iter().map(round).collect();
+    let wide = outcome(case, device, &values, |_| false).map_err(text)?;
+    for (what, narrow) in [("all", 1), ("every other one", 2)] {
+        let found = outcome(case, device, &values, |i| i % narrow == 0).map_err(text)?;
+        for (i, (a, b)) in found.0.iter().zip(&wide.0).enumerate() {
+            identical(&format!("value {i} with {what} bf16"), a, b)?;
+        }
+        for (i, (a, b)) in found.1.iter().zip(&wide.1).enumerate() {
+            let (Some(a), Some(b)) = (a, b) else { return Err(format!("operand {i} got no gradient")) };
+            if a.dtype() != DType::F32 {
+                return Err(format!("the gradient of operand {i} is {}, not f32", a.dtype()));
+            }
+            identical(&format!("gradient {i} with {what} bf16"), a, b)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ties, overflow and what is no number among ordinary ones; and the way back.
+fn rounding(device: &Device) -> Result<(), String> {
+    let unit = 2f64.powi(-8);
+    let mut values = vec![1.0 + unit, 1.0 + 3.0 * unit, -1.0 - unit, 0.0, 3.4e38, -3.4e38, f64::INFINITY, f64::NAN];
+    values.extend(Numbers::new(3).between(-9.0, 9.0, 1000));
+    let x = Tensor::from_host(device, HostData::from_f64(&values, DType::F32), values.len()).map_err(text)?;
+    let narrow = x.cast(DType::Bf16).map_err(text)?;
+    let expected = HostData::from_f64(&values, DType::Bf16);
+    let expected = Tensor::from_host(device, expected, values.len()).map_err(text)?;
+    identical("what was rounded", &narrow, &expected)?;
+    identical("what was widened again", &narrow.cast(DType::F32).map_err(text)?, &expected)?;
+    let full = Tensor::full(device, 2, DType::Bf16, 1.0 + unit).map_err(text)?;
+    identical("a constant", &full, &Tensor::full(device, 2, DType::F32, 1.0).map_err(text)?)
+}
+
+fn refusals(device: &Device) -> Result<(), String> {
+    let of = |dtype: DType| Tensor::full(device, [2, 2], dtype, 0.5).map_err(text);
+    let (narrow, wide) = (of(DType::Bf16)?, of(DType::F32)?);
+    let args = AdamW { step: 1, lr: 0.1, betas: (0.9, 0.99), eps: 1e-8, weight_decay: 0.0, grad_scale: 1.0 };
+    let update = adamw(&mut narrow.clone(), &wide, &mut wide.clone(), &mut wide.clone(), args);
+    let scale = Tensor::full(device, 2, DType::F32, 0.5).map_err(text)?;
+    let refused =
+        [update, narrow.linear_int8(&of(DType::I8)?, &scale).map(drop), narrow.add(&of(DType::U32)?).map(drop)];
+    match refused.iter().position(Result::is_ok) {
+        Some(i) => Err(format!("call {i} was accepted")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,80 @@
+//! bf16 as storage: rounding to it, widening it again, and reading operands that are held so.
+//!
+//! What is computed is computed in f32. An operand that is bf16 is widened into a block of the device's memory first: a
+//! pass over it, which is little beside a product, and whose memory the next operation uses again.
+
+use assay_tensor::{Array, DType, Result, bf16};
+use half::slice::HalfFloatSliceExt;
+
+use crate::kernels::Cpu;
+use crate::parallel::{Disjoint, Threads};
+use crate::simd::simd;
+
+/// Roughly how long an element takes, in nanoseconds.
+const COST: f64 = 0.3;
+
+simd! {
+    fn widen_part(x: &[u16], y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = f32::from_bits(u32::from(*x) << 16);
+        }
+    }
+
+    fn narrow_part(x: &[f32], y: &mut [u16]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = rounded(x.to_bits());
+        }
+    }
+}
+
+/// The upper half of an f32's bits, rounded to nearest with ties to even; a NaN stays one.
+#[inline(always)]
+fn rounded(bits: u32) -> u16 {
+    let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    let quiet = (bits >> 16) | 0x40;
+    (if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { nearest }) as u16
+}
+
+/// y = x, exactly.
+pub(crate) fn widen(threads: &Threads, x: &[bf16], y: &mut [f32]) {
+    let x: &[u16] = x.reinterpret_cast();
+    threads.rows(x.len(), COST, [(y, 1)], |range, [y]| widen_part(&x[range], y));
+}
+
+/// y = x, rounded to nearest.
+pub(crate) fn narrow(threads: &Threads, x: &[f32], y: &mut [bf16]) {
+    let out: Disjoint<'_, u16> = Disjoint::new(y.reinterpret_cast_mut());
+    threads.split(x.len(), 1, COST, |range| {
+        // SAFETY: `split` gives disjoint ranges.
+        narrow_part(&x[range.clone()], unsafe { out.part(range) });
+    });
+}
+
+impl Cpu {
+    /// An operand as what is computed with: bf16 as f32.
+    pub(crate) fn wide(&self, x: &Array) -> Result<Array> {
+        use assay_tensor::Kernels;
+        if x.dtype == DType::Bf16 { self.cast(x, DType::F32) } else { Ok(x.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_that_of_the_type() {
+        let threads = Threads::new(3).unwrap();
+        // Every upper half with lower halves below, at and above the middle; infinities and NaNs among them.
+        let bits = (0..=u16::MAX).flat_map(|upper| [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff].map(|lower| (upper, lower)));
+        let x: Vec<f32> = bits.map(|(upper, lower)| f32::from_bits(u32::from(upper) << 16 | lower)).collect();
+        let mut narrowed = vec![bf16::ZERO; x.len()];
+        narrow(&threads, &x, &mut narrowed);
+        for (x, y) in x.iter().zip(&narrowed) {
+            assert_eq!(y.to_bits(), bf16::from_f32(*x).to_bits(), "{x:e}");
+        }
+        let mut wide = vec![0.0; x.len()];
+        widen(&threads, &narrowed, &mut wide);
+        assert!(wide.iter().zip(&narrowed).all(|(wide, x)| wide.to_bits() == u32::from(x.to_bits()) << 16));
+    }
+}

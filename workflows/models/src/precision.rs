@@ -1,0 +1,33 @@
+//! In what the forward pass of a training keeps and multiplies: [`Precision`].
+
+use assay_tensor::{DType, Tensor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelError;
+
+/// In what a training keeps its activations and takes the operands of its matrix products.
+///
+/// With `bf16` these are rounded, each to the nearest of bf16's 8 bits: the weights, once a pass; what a matrix product, an
+/// activation function or attention is given; what a block is given, and with it what `checkpoint: block` keeps; what a norm
+/// gives. Sums are in f32, and so is everything else: the parameters themselves, their gradients and moments, norms,
+/// states and carries, the residual sums within a block, logits and losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// In f32.
+    #[default]
+    F32,
+    /// In bf16: about half the memory for activations. Sums are in f32.
+    Bf16,
+}
+
+impl Precision {
+    /// What is kept or multiplied of `x`: `x` itself, or rounded. Gradients pass the rounding as if it were none.
+    pub(crate) fn round(self, x: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(match self {
+            Precision::F32 => x.clone(),
+            Precision::Bf16 => x.cast(DType::Bf16)?,
+        })
+    }
+}
