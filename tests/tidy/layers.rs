@@ -18,10 +18,13 @@ const WALLS: &[(&str, &[&str])] = &[
     ("polars", &["assay-metrics"]),
     // Only the CPU backend knows candle.
     ("candle-core", &["assay-cpu"]),
+    // Only the CUDA backend knows CUDA.
+    ("cudarc", &["assay-cuda"]),
     ("tract-onnx", &["assay-steps"]),
     ("axum", &["assay-ui"]),
     // Only plugins/native names the concrete backends, besides the suite that tests them.
     ("assay-cpu", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
+    ("assay-cuda", &["assay-native"]),
     ("assay-reference", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
 ];
 

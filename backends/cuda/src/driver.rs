@@ -1,0 +1,343 @@
+//! One device: its context, its stream, and all that was made in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, c_void};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fmt, ptr};
+
+use assay_gpu::{Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, Product};
+use cudarc::driver::sys::{self, CUdevice, CUresult};
+
+use crate::compile::Source;
+use crate::error::{check, words};
+use crate::product::{Products, WORKSPACE};
+use crate::{device, library};
+
+/// Dynamic shared memory that every kernel may be launched with.
+const DYNAMIC: u32 = 48 * 1024;
+/// CU_STREAM_NON_BLOCKING: nothing waits for the stream that has no name.
+const NON_BLOCKING: u32 = 1;
+
+type Result<T = (), E = DriverError> = std::result::Result<T, E>;
+
+/// A CUDA device.
+pub struct Cuda {
+    facts: Facts,
+    device: CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    images: Option<PathBuf>,
+    /// None until the device is open, and again while it is closed.
+    products: Option<Products>,
+    elapsed: library::Elapsed,
+    made: Mutex<Made>,
+}
+
+/// What was made, and is destroyed with the device.
+#[derive(Default)]
+struct Made {
+    allocations: BTreeSet<u64>,
+    modules: BTreeMap<String, sys::CUmodule>,
+    graphs: Vec<sys::CUgraphExec>,
+    /// Functions that may be launched with more dynamic shared memory than [`DYNAMIC`], and how much.
+    dynamic: BTreeMap<u64, u32>,
+}
+
+// SAFETY: the driver's handles may be used from any thread that has made the context current, which every call does
+// first; cuBLASLt's handle holds no state of a thread. What changes here is behind a lock.
+unsafe impl Send for Cuda {}
+unsafe impl Sync for Cuda {}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// The result of a call of the driver, by its name.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: `library.rs` has seen that the function is there; each place below is one of the type that it writes,
+        // and each handle is one that the driver gave and that is not destroyed before the device.
+        check(stringify!($name), unsafe { sys::$name($($argument),*) })
+    };
+}
+
+impl Cuda {
+    /// Opens the device of this index. What is compiled for it is kept in the folder `images`, if there is one.
+    ///
+    /// # Errors
+    /// A fragment, one line long: as [`crate::probe`] gives it, or why the device cannot be opened.
+    pub fn open(index: usize, images: Option<PathBuf>) -> Result<Cuda, String> {
+        let (device, facts) = device::find(index)?;
+        let elapsed = library::elapsed().ok_or("libcuda has no `cuEventElapsedTime`")?;
+        let name = facts.name.clone();
+        let mut context = ptr::null_mut();
+        let failed = |error: DriverError| format!("{name} cannot be opened: {error}");
+        call!(cuDevicePrimaryCtxRetain(&raw mut context, device)).map_err(failed)?;
+        // From here on, dropping it lets go of the context.
+        let stream = ptr::null_mut();
+        let made = Mutex::default();
+        let mut cuda = Cuda { facts, device, context, stream, images, products: None, elapsed, made };
+        cuda.prepare().map_err(failed)?;
+        Ok(cuda)
+    }
+
+    fn prepare(&mut self) -> Result {
+        self.enter()?;
+        call!(cuStreamCreate(&raw mut self.stream, NON_BLOCKING))?;
+        let workspace = self.allocate(WORKSPACE)?;
+        // SAFETY: the context is current, and what is made is dropped before the memory is freed.
+        self.products = Some(unsafe { Products::new(workspace.0) }?);
+        Ok(())
+    }
+
+    /// Makes the context the calling thread's.
+    fn enter(&self) -> Result {
+        call!(cuCtxSetCurrent(self.context))
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, source: &Source<'_>) -> Result<sys::CUmodule> {
+        let key = source.key(&self.facts);
+        let mut made = self.made();
+        if let Some(module) = made.modules.get(&key) {
+            return Ok(*module);
+        }
+        let image = source.image(&self.facts, &key, self.images.as_deref())?;
+        let mut module = ptr::null_mut();
+        call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
+        made.modules.insert(key, module);
+        Ok(module)
+    }
+
+    /// Lets a function be launched with more shared memory than all may have.
+    fn allow(&self, function: Function, shared: u32) -> Result {
+        let mut made = self.made();
+        if shared <= DYNAMIC || made.dynamic.get(&function.0).is_some_and(|&allowed| allowed >= shared) {
+            return Ok(());
+        }
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        call!(cuFuncSetAttribute(function.0 as sys::CUfunction, attribute, shared as i32))?;
+        made.dynamic.insert(function.0, shared);
+        Ok(())
+    }
+}
+
+/// The slot of an argument: its bytes lie at the start of the word on a little-endian machine, which all that CUDA runs
+/// on are.
+fn slot(argument: &Argument) -> u64 {
+    match *argument {
+        Argument::Pointer(address) => address.map_or(0, |address| address.0),
+        Argument::U32(value) => u64::from(value),
+        Argument::U64(value) => value,
+        Argument::F32(value) => u64::from(value.to_bits()),
+    }
+}
+
+/// An event, destroyed when it is dropped.
+struct Event(sys::CUevent);
+
+impl Event {
+    fn new() -> Result<Event> {
+        let mut event = ptr::null_mut();
+        call!(cuEventCreate(&raw mut event, 0))?;
+        Ok(Event(event))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = call!(cuEventDestroy_v2(self.0));
+    }
+}
+
+impl Driver for Cuda {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn memory(&self) -> Result<(usize, usize)> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        call!(cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
+        Ok((free, total))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.enter()?;
+        let mut address = 0;
+        match call!(cuMemAlloc_v2(&raw mut address, bytes.max(1))) {
+            Ok(()) => {
+                self.made().allocations.insert(address);
+                Ok(Address(address))
+            }
+            Err(DriverError::OutOfMemory { .. }) => {
+                let (free, total) = self.memory().unwrap_or((0, self.facts.memory));
+                Err(DriverError::OutOfMemory { asked: bytes, free, total })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn free(&self, address: Address) -> Result {
+        self.enter()?;
+        if !self.made().allocations.remove(&address.0) {
+            let reason = format!("{:#x} is no address that was allocated", address.0);
+            return Err(DriverError::Call { call: "cuMemFree_v2", reason });
+        }
+        call!(cuMemFree_v2(address.0))
+    }
+
+    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
+        self.enter()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // From memory that the driver has not locked: it has been read when the call returns.
+        call!(cuMemcpyHtoDAsync_v2(to.0, bytes.as_ptr().cast::<c_void>(), bytes.len(), self.stream))
+    }
+
+    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.enter()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        call!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast::<c_void>(), from.0, bytes.len(), self.stream))?;
+        call!(cuStreamSynchronize(self.stream))
+    }
+
+    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        call!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream))
+    }
+
+    fn clear(&self, address: Address, bytes: usize) -> Result {
+        self.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        call!(cuMemsetD8Async(address.0, 0, bytes, self.stream))
+    }
+
+    fn compile(
+        &self,
+        source: &str,
+        headers: &[(&str, &str)],
+        options: &[&str],
+        names: &[&str],
+    ) -> Result<Vec<Function>> {
+        self.enter()?;
+        let module = self.load(&Source { source, headers, options })?;
+        let find = |name: &&str| {
+            let text =
+                CString::new(*name).map_err(|_| DriverError::Compile { log: "a name has a zero byte".into() })?;
+            let mut function = ptr::null_mut();
+            // SAFETY: as in `call!`.
+            match unsafe { sys::cuModuleGetFunction(&raw mut function, module, text.as_ptr()) } {
+                CUresult::CUDA_SUCCESS => Ok(Function(function as u64)),
+                CUresult::CUDA_ERROR_NOT_FOUND => {
+                    Err(DriverError::Compile { log: format!("the source has no kernel `{name}`") })
+                }
+                code => {
+                    check("cuModuleGetFunction", code)?;
+                    Err(DriverError::Call { call: "cuModuleGetFunction", reason: words(code) })
+                }
+            }
+        };
+        names.iter().map(find).collect()
+    }
+
+    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+        self.enter()?;
+        self.allow(function, launch.shared)?;
+        let mut slots: Vec<u64> = arguments.iter().map(slot).collect();
+        let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| ptr::from_mut(slot).cast()).collect();
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let function = function.0 as sys::CUfunction;
+        let (pointers, extra) = (pointers.as_mut_ptr(), ptr::null_mut());
+        call!(cuLaunchKernel(function, gx, gy, gz, bx, by, bz, launch.shared, self.stream, pointers, extra))
+    }
+
+    fn product(&self, product: &Product) -> Result {
+        self.enter()?;
+        let Some(products) = &self.products else {
+            return Err(DriverError::Call { call: "cublasLtMatmul", reason: "the device is not open".into() });
+        };
+        // SAFETY: the context is current; the operands are the caller's.
+        unsafe { products.start(product, self.stream.cast()) }
+    }
+
+    fn synchronize(&self) -> Result {
+        self.enter()?;
+        call!(cuStreamSynchronize(self.stream))
+    }
+
+    fn begin_capture(&self) -> Result {
+        self.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        call!(cuStreamBeginCapture_v2(self.stream, mode))
+    }
+
+    fn end_capture(&self) -> Result<Graph> {
+        self.enter()?;
+        let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
+        call!(cuStreamEndCapture(self.stream, &raw mut graph))?;
+        let made = call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
+        call!(cuGraphDestroy(graph))?;
+        made?;
+        self.made().graphs.push(executable);
+        Ok(Graph(executable as u64))
+    }
+
+    fn replay(&self, graph: Graph) -> Result {
+        self.enter()?;
+        call!(cuGraphLaunch(graph.0 as sys::CUgraphExec, self.stream))
+    }
+
+    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.enter()?;
+        let (from, to) = (Event::new()?, Event::new()?);
+        call!(cuEventRecord(from.0, self.stream))?;
+        work()?;
+        self.enter()?;
+        call!(cuEventRecord(to.0, self.stream))?;
+        call!(cuStreamSynchronize(self.stream))?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events were recorded, and the place is for a number.
+        match unsafe { (self.elapsed)(&raw mut milliseconds, from.0, to.0) } {
+            0 => Ok(f64::from(milliseconds)),
+            code => Err(DriverError::Call { call: "cuEventElapsedTime", reason: format!("CUDA error {code}") }),
+        }
+    }
+}
+
+impl Drop for Cuda {
+    /// Whatever fails now, there is nobody to tell: after a fault, everything does.
+    fn drop(&mut self) {
+        let _ = self.enter();
+        let _ = call!(cuStreamSynchronize(self.stream));
+        self.products = None;
+        let made = std::mem::take(&mut *self.made());
+        for graph in made.graphs {
+            let _ = call!(cuGraphExecDestroy(graph));
+        }
+        for address in made.allocations {
+            let _ = call!(cuMemFree_v2(address));
+        }
+        for module in made.modules.into_values() {
+            let _ = call!(cuModuleUnload(module));
+        }
+        if !self.stream.is_null() {
+            let _ = call!(cuStreamDestroy_v2(self.stream));
+        }
+        let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
+    }
+}

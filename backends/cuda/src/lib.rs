@@ -1,0 +1,26 @@
+//! The CUDA backend: NVIDIA's driver, runtime compiler and matrix products.
+//!
+//! Nothing of CUDA is needed to build this crate, and nothing of it is linked: libcuda, libnvrtc and libcublasLt are
+//! loaded when a device is asked for, and [`probe`] says in one line what is missing. CUDA 12.4 and later will do.
+//!
+//! # Invariants
+//!
+//! - No call reaches a library before `library.rs` has seen that all three are there, with every function that is
+//!   called: cudarc, which binds them, panics otherwise.
+//! - A device has one context (its primary one) and one stream. Calls may come from any thread.
+//! - The same product gives the same bits: one workspace, one algorithm for each shape, no sums by atomics.
+//!
+//! # In reading order
+//!
+//! `library.rs` finds the libraries, `error.rs` sorts their errors, `device.rs` opens a device, `driver.rs` is
+//! [`assay_gpu::Driver`] on it, `compile.rs` and `product.rs` are its two large parts.
+
+mod compile;
+mod device;
+mod driver;
+mod error;
+mod library;
+mod product;
+
+pub use device::probe;
+pub use driver::Cuda;

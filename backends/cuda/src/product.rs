@@ -1,0 +1,277 @@
+//! Matrix products by cuBLASLt, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
+//! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use assay_gpu::{DriverError, Element, Epilogue, Operand, Product};
+use cudarc::cublaslt::sys::{self, cublasLtMatmulAlgo_t, cudaDataType};
+
+use crate::error::check_product as check;
+
+/// The workspace that NVIDIA advises for Hopper, which is enough for every older device. One size for all products, so
+/// that the choice of algorithms does not depend on what is free.
+pub(crate) const WORKSPACE: usize = 32 << 20;
+
+/// Whatever an algorithm is chosen by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Shape {
+    extents: [usize; 4],
+    /// Of a, b and c: type, stride, batch stride, whether transposed, alignment.
+    operands: [(bool, usize, usize, bool, u32); 3],
+    adds: bool,
+    bias: bool,
+}
+
+/// The library's handle, and the algorithms that were chosen.
+pub(crate) struct Products {
+    handle: sys::cublasLtHandle_t,
+    workspace: u64,
+    chosen: Mutex<BTreeMap<Shape, cublasLtMatmulAlgo_t>>,
+}
+
+impl Products {
+    /// # Safety
+    /// A context is current, in which `workspace` has [`WORKSPACE`] bytes, and both outlive what is made.
+    pub(crate) unsafe fn new(workspace: u64) -> Result<Products, DriverError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: as the caller promises.
+        check("cublasLtCreate", unsafe { sys::cublasLtCreate(&raw mut handle) })?;
+        Ok(Products { handle, workspace, chosen: Mutex::new(BTreeMap::new()) })
+    }
+
+    /// # Safety
+    /// The context is current, and the operands lie in its memory.
+    pub(crate) unsafe fn start(&self, product: &Product, stream: sys::cudaStream_t) -> Result<(), DriverError> {
+        let Product { m, n, k, batch, .. } = *product;
+        if m == 0 || n == 0 || batch == 0 {
+            return Ok(());
+        }
+        if k == 0 {
+            return Err(DriverError::Call { call: "cublasLtMatmul", reason: "a product over no elements".into() });
+        }
+        let plan = Plan::new(product)?;
+        let algorithm = self.algorithm(product, &plan)?;
+        let (alpha, beta) = (1f32, product.beta);
+        let pointer = |operand: &Operand| operand.address.0 as *mut c_void;
+        // SAFETY: as the caller promises; the host's scalars are read before the call returns.
+        let code = unsafe {
+            sys::cublasLtMatmul(
+                self.handle,
+                plan.description.0,
+                (&raw const alpha).cast(),
+                pointer(&product.b),
+                plan.left.0,
+                pointer(&product.a),
+                plan.right.0,
+                (&raw const beta).cast(),
+                pointer(&product.c),
+                plan.result.0,
+                pointer(&product.c),
+                plan.result.0,
+                &raw const algorithm,
+                self.workspace as *mut c_void,
+                WORKSPACE,
+                stream,
+            )
+        };
+        check("cublasLtMatmul", code)
+    }
+
+    /// The algorithm for a product of this shape: the first of the library's list, asked for once.
+    fn algorithm(&self, product: &Product, plan: &Plan) -> Result<cublasLtMatmulAlgo_t, DriverError> {
+        let shape = Shape::of(product);
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(algorithm) = chosen.get(&shape) {
+            return Ok(*algorithm);
+        }
+        let preference = preference(&shape)?;
+        let mut found = std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed();
+        let mut count = 0;
+        // SAFETY: every description is whole, and there is room for the one result that is asked for.
+        let code = unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                plan.description.0,
+                plan.left.0,
+                plan.right.0,
+                plan.result.0,
+                plan.result.0,
+                preference.0,
+                1,
+                found.as_mut_ptr(),
+                &raw mut count,
+            )
+        };
+        let with_shape = |error| match error {
+            DriverError::Call { call, reason } => {
+                DriverError::Call { call, reason: format!("{reason} for the product {product:?}") }
+            }
+            other => other,
+        };
+        check("cublasLtMatmulAlgoGetHeuristic", code).map_err(with_shape)?;
+        if count < 1 {
+            let reason = "no algorithm".to_owned();
+            return Err(with_shape(DriverError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason }));
+        }
+        // SAFETY: the library has written one result.
+        let algorithm = unsafe { found.assume_init() }.algo;
+        chosen.insert(shape, algorithm);
+        Ok(algorithm)
+    }
+}
+
+impl Drop for Products {
+    fn drop(&mut self) {
+        // SAFETY: it was created, and is destroyed once.
+        unsafe { sys::cublasLtDestroy(self.handle) };
+    }
+}
+
+impl Shape {
+    fn of(product: &Product) -> Shape {
+        let Product { m, n, k, batch, .. } = *product;
+        let operand = |operand: &Operand| {
+            let alignment = 1u32 << operand.address.0.trailing_zeros().min(8);
+            let Operand { element, stride, batch_stride, transposed, .. } = *operand;
+            (element == Element::Bf16, stride, batch_stride, transposed, alignment)
+        };
+        Shape {
+            extents: [m, n, k, batch],
+            operands: [operand(&product.a), operand(&product.b), operand(&product.c)],
+            adds: product.beta != 0.0,
+            bias: product.epilogue != Epilogue::None,
+        }
+    }
+}
+
+/// A description of the library, destroyed when it is dropped.
+struct Made<T: Copy>(T, unsafe fn(T) -> sys::cublasStatus_t);
+
+impl<T: Copy> Drop for Made<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was created by the function that belongs to this one, and is destroyed once.
+        unsafe { (self.1)(self.0) };
+    }
+}
+
+type Description = Made<sys::cublasLtMatmulDesc_t>;
+type Layout = Made<sys::cublasLtMatrixLayout_t>;
+type Preference = Made<sys::cublasLtMatmulPreference_t>;
+
+/// A product in the library's terms.
+struct Plan {
+    description: Description,
+    /// The first factor of c^T = b^T a^T, which is our b.
+    left: Layout,
+    right: Layout,
+    result: Layout,
+}
+
+impl Plan {
+    fn new(product: &Product) -> Result<Plan, DriverError> {
+        let Product { m, n, k, batch, a, b, c, .. } = product;
+        let extents = |rows: usize, columns: usize, transposed: bool| {
+            if transposed { (columns, rows) } else { (rows, columns) }
+        };
+        Ok(Plan {
+            description: description(product)?,
+            left: layout(b, extents(*n, *k, b.transposed), *batch)?,
+            right: layout(a, extents(*k, *m, a.transposed), *batch)?,
+            result: layout(c, (*n, *m), *batch)?,
+        })
+    }
+}
+
+fn description(product: &Product) -> Result<Description, DriverError> {
+    use sys::cublasLtMatmulDescAttributes_t as A;
+    let mut made = std::ptr::null_mut();
+    // True f32, not TF32; bf16 is accumulated in f32.
+    let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+    // SAFETY: the place is for a description.
+    let code = unsafe { sys::cublasLtMatmulDescCreate(&raw mut made, compute, cudaDataType::CUDA_R_32F) };
+    check("cublasLtMatmulDescCreate", code)?;
+    let made = Made(made, sys::cublasLtMatmulDescDestroy);
+    let set = |attribute, value: *const c_void, bytes| {
+        // SAFETY: every value below has the type that its attribute has.
+        let code = unsafe { sys::cublasLtMatmulDescSetAttribute(made.0, attribute, value, bytes) };
+        check("cublasLtMatmulDescSetAttribute", code)
+    };
+    for (attribute, transposed) in
+        [(A::CUBLASLT_MATMUL_DESC_TRANSA, product.b.transposed), (A::CUBLASLT_MATMUL_DESC_TRANSB, product.a.transposed)]
+    {
+        // CUBLAS_OP_N and CUBLAS_OP_T.
+        let operation = i32::from(transposed);
+        set(attribute, (&raw const operation).cast(), size_of::<i32>())?;
+    }
+    if let Epilogue::Bias(bias) = product.epilogue {
+        let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as i32;
+        set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), size_of::<i32>())?;
+        set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias.0).cast(), size_of::<u64>())?;
+        let kind = cudaDataType::CUDA_R_32F as i32;
+        set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (&raw const kind).cast(), size_of::<i32>())?;
+    }
+    Ok(made)
+}
+
+/// A matrix as it lies in memory, in columns: `extents` are the row of ours, and how many rows there are.
+fn layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<Layout, DriverError> {
+    use sys::cublasLtMatrixLayoutAttribute_t as A;
+    let (rows, columns) = extents;
+    let kind = match operand.element {
+        Element::F32 => cudaDataType::CUDA_R_32F,
+        Element::Bf16 => cudaDataType::CUDA_R_16BF,
+    };
+    // The stride of a single row means nothing, and may be anything.
+    let leading = if columns == 1 { operand.stride.max(rows) } else { operand.stride };
+    let mut made = std::ptr::null_mut();
+    // SAFETY: the place is for a layout.
+    let code =
+        unsafe { sys::cublasLtMatrixLayoutCreate(&raw mut made, kind, rows as u64, columns as u64, leading as i64) };
+    check("cublasLtMatrixLayoutCreate", code)?;
+    let made = Made(made, sys::cublasLtMatrixLayoutDestroy);
+    if batch > 1 {
+        let (count, stride) = (batch as i32, operand.batch_stride as i64);
+        // SAFETY: both values have the types that their attributes have.
+        unsafe {
+            let set = |attribute, value: *const c_void, bytes| {
+                let code = sys::cublasLtMatrixLayoutSetAttribute(made.0, attribute, value, bytes);
+                check("cublasLtMatrixLayoutSetAttribute", code)
+            };
+            set(A::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), size_of::<i32>())?;
+            set(A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const stride).cast(), size_of::<i64>())?;
+        }
+    }
+    Ok(made)
+}
+
+/// What an algorithm may need: the workspace, no sums in the order in which blocks happen to end, and no more alignment
+/// than there is.
+fn preference(shape: &Shape) -> Result<Preference, DriverError> {
+    use sys::cublasLtMatmulPreferenceAttributes_t as A;
+    let mut made = std::ptr::null_mut();
+    // SAFETY: the place is for a preference.
+    check("cublasLtMatmulPreferenceCreate", unsafe { sys::cublasLtMatmulPreferenceCreate(&raw mut made) })?;
+    let made = Made(made, sys::cublasLtMatmulPreferenceDestroy);
+    let set = |attribute, value: *const c_void, bytes| {
+        // SAFETY: every value below has the type that its attribute has.
+        let code = unsafe { sys::cublasLtMatmulPreferenceSetAttribute(made.0, attribute, value, bytes) };
+        check("cublasLtMatmulPreferenceSetAttribute", code)
+    };
+    let workspace = WORKSPACE as u64;
+    set(A::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), size_of::<u64>())?;
+    let schemes = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32
+        | sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE as u32;
+    set(A::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), size_of::<u32>())?;
+    let [a, b, c] = shape.operands.map(|(.., alignment)| alignment);
+    for (attribute, alignment) in [
+        (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b),
+        (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a),
+        (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
+        (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
+    ] {
+        set(attribute, (&raw const alignment).cast(), size_of::<u32>())?;
+    }
+    Ok(made)
+}

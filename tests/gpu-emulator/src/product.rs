@@ -1,0 +1,149 @@
+//! Matrix products as the vendors' libraries define them: column-major, d = alpha op(a) op(b) + beta c + bias.
+
+use crate::memory::{Memory, Wrong};
+
+/// The elements of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Element {
+    F32,
+    Bf16,
+}
+
+impl Element {
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Element::F32 => 4,
+            Element::Bf16 => 2,
+        }
+    }
+}
+
+/// A matrix as it lies in memory, or a batch of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Matrix {
+    pub(crate) at: u64,
+    pub(crate) element: Element,
+    /// Elements from one column to the next.
+    pub(crate) leading: u64,
+    /// Elements from one matrix of the batch to the next.
+    pub(crate) stride: i64,
+    pub(crate) transposed: bool,
+}
+
+/// A product. `a` as taken is [m, k], `b` as taken [k, n], `c` and `d` are [m, n].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Product {
+    pub(crate) m: u64,
+    pub(crate) n: u64,
+    pub(crate) k: u64,
+    pub(crate) batch: u64,
+    pub(crate) alpha: f32,
+    pub(crate) beta: f32,
+    pub(crate) a: Matrix,
+    pub(crate) b: Matrix,
+    pub(crate) c: Matrix,
+    pub(crate) d: Matrix,
+    /// m elements, added to each column.
+    pub(crate) bias: Option<(u64, Element)>,
+}
+
+fn widened(bytes: &[u8]) -> f32 {
+    match *bytes {
+        [a, b] => f32::from_bits(u32::from(u16::from_le_bytes([a, b])) << 16),
+        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+        _ => f32::NAN,
+    }
+}
+
+/// Round to nearest, ties to even.
+fn halved(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        return (bits >> 16) as u16 | 0x40;
+    }
+    (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16
+}
+
+type Refused = (&'static str, u64, Wrong);
+
+impl Matrix {
+    fn address(&self, batch: u64, row: u64, column: u64) -> u64 {
+        let index = (self.stride * batch as i64) as u64;
+        self.at.wrapping_add(index.wrapping_add(column * self.leading + row).wrapping_mul(self.element.bytes()))
+    }
+
+    /// The matrix of [rows, columns] as it lies in memory, column after column.
+    fn load(
+        &self,
+        memory: &Memory,
+        what: &'static str,
+        batch: u64,
+        rows: u64,
+        columns: u64,
+    ) -> Result<Vec<f32>, Refused> {
+        let mut values = Vec::with_capacity((rows * columns) as usize);
+        for column in 0..columns {
+            let at = self.address(batch, 0, column);
+            let bytes = memory.read(at, rows * self.element.bytes()).map_err(|wrong| (what, at, wrong))?;
+            values.extend(bytes.chunks_exact(self.element.bytes() as usize).map(widened));
+        }
+        Ok(values)
+    }
+}
+
+impl Product {
+    /// Sums are in f64, in the order of k, so that the same product gives the same bits.
+    pub(crate) fn carry_out(&self, memory: &Memory) -> Result<(), Refused> {
+        let Product { m, n, k, .. } = *self;
+        let extent = |taken: [u64; 2], transposed: bool| if transposed { [taken[1], taken[0]] } else { taken };
+        let ([am, ak], [bk, bn]) = (extent([m, k], self.a.transposed), extent([k, n], self.b.transposed));
+        let bias = match self.bias {
+            Some((at, element)) => {
+                let matrix = Matrix { at, element, leading: m, stride: 0, transposed: false };
+                matrix.load(memory, "bias", 0, m, 1)?
+            }
+            None => vec![0.0; m as usize],
+        };
+        for batch in 0..self.batch {
+            let (a, b) = (self.a.load(memory, "a", batch, am, ak)?, self.b.load(memory, "b", batch, bk, bn)?);
+            let before = if self.beta == 0.0 { Vec::new() } else { self.c.load(memory, "c", batch, m, n)? };
+            let mut column = vec![0f32; m as usize];
+            for j in 0..n {
+                for (i, value) in column.iter_mut().enumerate() {
+                    let i = i as u64;
+                    let sum: f64 = (0..k)
+                        .map(|p| {
+                            let left =
+                                if self.a.transposed { a[(i * k + p) as usize] } else { a[(p * m + i) as usize] };
+                            let right =
+                                if self.b.transposed { b[(p * n + j) as usize] } else { b[(j * k + p) as usize] };
+                            f64::from(left) * f64::from(right)
+                        })
+                        .sum();
+                    let old = before.get((j * m + i) as usize).map_or(0.0, |&old| self.beta * old);
+                    *value = self.alpha * sum as f32 + old + bias[i as usize];
+                }
+                self.store(memory, batch, j, &column)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self, memory: &Memory, batch: u64, column: u64, values: &[f32]) -> Result<(), Refused> {
+        let at = self.d.address(batch, 0, column);
+        let bytes = memory.written(at, self.m * self.d.element.bytes()).map_err(|wrong| ("result", at, wrong))?;
+        match self.d.element {
+            Element::F32 => {
+                for (slot, value) in bytes.chunks_exact_mut(4).zip(values) {
+                    slot.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            Element::Bf16 => {
+                for (slot, value) in bytes.chunks_exact_mut(2).zip(values) {
+                    slot.copy_from_slice(&halved(*value).to_le_bytes());
+                }
+            }
+        }
+        Ok(())
+    }
+}

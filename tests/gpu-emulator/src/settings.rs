@@ -1,0 +1,88 @@
+//! What the environment asks of the emulator.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// The seed of the order in which blocks and threads get their turns; none or 0 is their natural order.
+pub(crate) const SEED: &str = "ASSAY_GPU_EMULATOR_SEED";
+/// Bytes of memory of each device.
+pub(crate) const MEMORY: &str = "ASSAY_GPU_EMULATOR_MEMORY";
+/// How many devices there are.
+pub(crate) const DEVICES: &str = "ASSAY_GPU_EMULATOR_DEVICES";
+/// The wave of an AMD device, 32 or 64.
+pub(crate) const WAVE: &str = "ASSAY_GPU_EMULATOR_WAVE";
+/// What fails, and when: `allocation:3`, `bytes:1000000`, `lost:3`, `fault:3`.
+pub(crate) const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
+/// A file that every problem is written to, one line each.
+pub(crate) const REPORT: &str = "ASSAY_GPU_EMULATOR_REPORT";
+/// The folder of compiled kernels.
+pub(crate) const CACHE: &str = "ASSAY_GPU_EMULATOR_CACHE";
+
+/// A failure that the environment asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Injected {
+    /// The allocation of this number fails, counted from 1.
+    Allocation(u64),
+    /// An allocation fails that would bring those so far above so many bytes.
+    Bytes(u64),
+    /// The device is gone from the launch of this number on, counted from 1.
+    Lost(u64),
+    /// The kernel of this launch faults, counted from 1.
+    Fault(u64),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) seed: u64,
+    pub(crate) memory: usize,
+    pub(crate) devices: usize,
+    pub(crate) wave: u32,
+    pub(crate) fail: Option<Injected>,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) cache: PathBuf,
+}
+
+/// The settings of this process, read once.
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| Settings {
+        seed: number(SEED).unwrap_or(0),
+        memory: number(MEMORY).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(8 << 30),
+        devices: number(DEVICES).and_then(|count| usize::try_from(count).ok()).unwrap_or(1),
+        wave: if number(WAVE) == Some(64) { 64 } else { 32 },
+        fail: std::env::var(FAIL).ok().and_then(|text| injected(&text)),
+        report: std::env::var_os(REPORT).map(PathBuf::from),
+        cache: std::env::var_os(CACHE)
+            .map_or_else(|| std::env::temp_dir().join("assay-gpu-emulator-cache"), PathBuf::from),
+    })
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.trim().parse().ok()
+}
+
+fn injected(text: &str) -> Option<Injected> {
+    let (what, at) = text.split_once(':')?;
+    let at = at.trim().parse().ok()?;
+    match what.trim() {
+        "allocation" => Some(Injected::Allocation(at)),
+        "bytes" => Some(Injected::Bytes(at)),
+        "lost" => Some(Injected::Lost(at)),
+        "fault" => Some(Injected::Fault(at)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_read() {
+        assert_eq!(injected("allocation:3"), Some(Injected::Allocation(3)));
+        assert_eq!(injected("bytes: 100"), Some(Injected::Bytes(100)));
+        assert_eq!(injected("lost:1"), Some(Injected::Lost(1)));
+        assert_eq!(injected("fault:2"), Some(Injected::Fault(2)));
+        assert_eq!(injected("sometimes"), None);
+    }
+}

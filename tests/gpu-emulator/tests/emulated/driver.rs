@@ -1,0 +1,241 @@
+//! The CUDA driver on the emulator: every call of the trait.
+
+use assay_cuda::Cuda;
+use assay_gpu::{Address, Architecture, Argument, Driver, DriverError, Element, Epilogue, Function, Operand, Product};
+use assay_gpu_emulator::emulated;
+
+use crate::support::{clean, floats, kernel, line, open, pointer, read, says};
+
+const ADD: &str = r#"
+#include "scale.h"
+extern "C" __global__ void add(float* y, const float* a, const float* b, float factor, unsigned int n) {
+    unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = SCALE * a[i] + factor * b[i];
+}
+extern "C" __global__ void count(unsigned long long* total, unsigned long long by) { atomicAdd(total, by); }
+"#;
+
+fn add(device: &Cuda) -> Vec<Function> {
+    let headers = [("scale.h", "#pragma once\n#define SCALE EXTRA\n")];
+    device.compile(ADD, &headers, &["-DEXTRA=2.0f"], &["add", "count"]).unwrap()
+}
+
+#[test]
+fn facts_memory_and_copies() {
+    let body = || {
+        let device = open();
+        let facts = device.facts();
+        assert_eq!((facts.architecture.clone(), facts.wave), (Architecture::Cuda(9, 0), 32));
+        assert_eq!(Ok(facts), assay_cuda::probe(0).as_ref());
+        assert!(facts.driver.starts_with("CUDA 13.0") && facts.compiler == "NVRTC 13.0", "{facts:?}");
+        let (before, total) = device.memory().unwrap();
+        assert_eq!(total, facts.memory);
+        let a = floats(&device, &[1.0, 2.0, 3.0]);
+        assert_eq!((a.0 % 256, before - device.memory().unwrap().0), (0, 12));
+        let b = device.allocate(12).unwrap();
+        device.copy(b, a, 12).unwrap();
+        device.clear(Address(a.0 + 4), 4).unwrap();
+        assert_eq!(read(&device, a, 3).unwrap(), [1.0, 0.0, 3.0]);
+        assert_eq!(read(&device, b, 3).unwrap(), [1.0, 2.0, 3.0]);
+        device.free(a).unwrap();
+        device.free(b).unwrap();
+        assert!(device.free(b).is_err());
+        assert_eq!(device.memory().unwrap(), (before, total));
+        assert!(Cuda::open(1, None).unwrap_err().contains("there is no CUDA device 1"));
+    };
+    emulated("driver::facts_memory_and_copies", &[], body, clean);
+}
+
+#[test]
+fn kernels_are_compiled_with_headers_and_options_and_launched() {
+    let body = || {
+        let device = open();
+        let functions = add(&device);
+        let (a, b) = (floats(&device, &[1.0; 1000]), floats(&device, &[10.0; 1000]));
+        let y = device.allocate(4000).unwrap();
+        let arguments = [pointer(y), pointer(a), pointer(b), Argument::F32(0.5), Argument::U32(1000)];
+        device.launch(functions[0], line(4, 256, 0), &arguments).unwrap();
+        assert_eq!(read(&device, y, 1000).unwrap(), vec![7.0; 1000]);
+        let total = device.allocate(8).unwrap();
+        device.clear(total, 8).unwrap();
+        device.launch(functions[1], line(3, 100, 0), &[pointer(total), Argument::U64(1 << 33)]).unwrap();
+        let mut bytes = [0; 8];
+        device.copy_out(total, &mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), 300 << 33);
+    };
+    emulated("driver::kernels_are_compiled_with_headers_and_options_and_launched", &[], body, clean);
+}
+
+#[test]
+fn a_refused_source_gives_the_compilers_log() {
+    let body = || {
+        let device = open();
+        match device.compile("extern \"C\" __global__ void k() { wrong }", &[], &[], &["k"]) {
+            Err(DriverError::Compile { log }) => assert!(log.contains("wrong") && log.contains("kernels.cu"), "{log}"),
+            other => panic!("{other:?}"),
+        }
+        let none = device.compile("extern \"C\" __global__ void k() {}", &[], &[], &["j"]);
+        assert!(matches!(none, Err(DriverError::Compile { log }) if log.contains("no kernel `j`")));
+        let option = device.compile("extern \"C\" __global__ void k() {}", &[], &["--fast"], &["k"]);
+        assert!(matches!(option, Err(DriverError::Compile { log }) if log.contains("--fast")));
+    };
+    emulated("driver::a_refused_source_gives_the_compilers_log", &[], body, clean);
+}
+
+#[test]
+fn images_are_kept_in_a_folder() {
+    let body = || {
+        let folder = std::env::temp_dir().join(format!("assay-cuda-kept-{}", std::process::id()));
+        let files = || std::fs::read_dir(&folder).map(|files| files.count()).unwrap_or(0);
+        for _ in 0..2 {
+            let device = Cuda::open(0, Some(folder.clone())).unwrap();
+            add(&device);
+            assert_eq!(files(), 1);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    };
+    emulated("driver::images_are_kept_in_a_folder", &[], body, clean);
+}
+
+#[test]
+fn a_captured_sequence_is_replayed() {
+    let body = || {
+        let device = open();
+        let functions = add(&device);
+        let (a, b) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
+        let arguments = [pointer(b), pointer(a), pointer(b), Argument::F32(1.0), Argument::U32(4)];
+        device.begin_capture().unwrap();
+        device.launch(functions[0], line(1, 4, 0), &arguments).unwrap();
+        let graph = device.end_capture().unwrap();
+        assert_eq!(read(&device, b, 4).unwrap(), [0.0; 4]);
+        for _ in 0..3 {
+            device.replay(graph).unwrap();
+        }
+        assert_eq!(read(&device, b, 4).unwrap(), [6.0; 4]);
+        let took = device.time(&mut || device.replay(graph)).unwrap();
+        assert!(took >= 0.0);
+    };
+    emulated("driver::a_captured_sequence_is_replayed", &[], body, clean);
+}
+
+#[test]
+fn a_capture_allows_no_allocation() {
+    let body = || {
+        let device = open();
+        device.begin_capture().unwrap();
+        assert!(matches!(device.allocate(4), Err(DriverError::Call { .. })));
+        assert!(device.end_capture().is_err());
+        // The device is as good as before.
+        let a = floats(&device, &[1.0]);
+        assert_eq!(read(&device, a, 1).unwrap(), [1.0]);
+    };
+    emulated("driver::a_capture_allows_no_allocation", &[], body, says(&["allocation", "while a stream captures"]));
+}
+
+/// Values that are exact in bf16.
+fn small(count: usize, step: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * step) % 7) as f32 - 3.0).collect()
+}
+
+fn upload(device: &Cuda, values: &[f32], element: Element) -> Address {
+    match element {
+        Element::F32 => floats(device, values),
+        Element::Bf16 => {
+            let bytes: Vec<u8> = values.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect();
+            let address = device.allocate(bytes.len()).unwrap();
+            device.copy_in(address, &bytes).unwrap();
+            address
+        }
+    }
+}
+
+/// Checks a batch of two products [3, 4] = [3, 5] [5, 4] against loops.
+fn multiply(device: &Cuda, element: Element, transposed: [bool; 2], beta: f32, bias: bool) {
+    let (m, n, k, batch) = (3, 4, 5, 2);
+    let (a, b, c) = (small(batch * m * k, 3), small(k * n, 5), small(batch * m * n, 2));
+    let operand = |values: &[f32], element, stride, batch_stride, transposed| Operand {
+        address: upload(device, values, element),
+        element,
+        stride,
+        batch_stride,
+        transposed,
+    };
+    let [ta, tb] = transposed;
+    let product = Product {
+        m,
+        n,
+        k,
+        batch,
+        a: operand(&a, element, if ta { m } else { k }, m * k, ta),
+        // One right side for both.
+        b: operand(&b, element, if tb { k } else { n }, 0, tb),
+        c: operand(&c, Element::F32, n, m * n, false),
+        beta,
+        epilogue: if bias { Epilogue::Bias(floats(device, &[1.0, 2.0, 3.0, 4.0])) } else { Epilogue::None },
+    };
+    device.product(&product).unwrap_or_else(|error| panic!("{error}"));
+    let found = read(device, product.c.address, batch * m * n).unwrap();
+    for (at, found) in found.iter().enumerate() {
+        let (p, i, j) = (at / (m * n), at / n % m, at % n);
+        let left = |l: usize| a[p * m * k + if ta { l * m + i } else { i * k + l }];
+        let right = |l: usize| b[if tb { j * k + l } else { l * n + j }];
+        let sum: f32 = (0..k).map(|l| left(l) * right(l)).sum();
+        let expected = sum + beta * c[at] + if bias { (j + 1) as f32 } else { 0.0 };
+        assert_eq!(*found, expected, "{element:?} {transposed:?} {beta} {bias} at {at}");
+    }
+}
+
+#[test]
+fn products_are_row_major() {
+    let body = || {
+        let device = open();
+        for element in [Element::F32, Element::Bf16] {
+            for transposed in [[false, false], [true, false], [false, true], [true, true]] {
+                multiply(&device, element, transposed, 0.0, false);
+            }
+            multiply(&device, element, [false, true], 1.0, false);
+            multiply(&device, element, [false, true], 0.0, true);
+        }
+    };
+    emulated("driver::products_are_row_major", &[], body, clean);
+}
+
+#[test]
+fn a_product_beyond_its_operands_is_found() {
+    let body = || {
+        let device = open();
+        let side = floats(&device, &[1.0; 6]);
+        let operand = Operand { address: side, element: Element::F32, stride: 3, batch_stride: 0, transposed: false };
+        let product = Product {
+            m: 3,
+            n: 3,
+            k: 3,
+            batch: 1,
+            a: operand,
+            b: operand,
+            c: operand,
+            beta: 0.0,
+            epilogue: Epilogue::None,
+        };
+        let failed = device.product(&product).and_then(|()| device.synchronize());
+        assert!(failed.is_err());
+    };
+    emulated("driver::a_product_beyond_its_operands_is_found", &[], body, says(&["product's", "24 bytes"]));
+}
+
+#[test]
+fn calls_come_from_any_thread() {
+    let body = || {
+        let device = open();
+        let source = r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] += 1.0f; }"#;
+        let function = kernel(&device, source, "k");
+        let y = floats(&device, &[0.0; 32]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| device.launch(function, line(1, 32, 0), &[pointer(y)]).unwrap());
+            }
+        });
+        assert_eq!(read(&device, y, 32).unwrap(), [4.0; 32]);
+    };
+    emulated("driver::calls_come_from_any_thread", &[], body, clean);
+}

@@ -1,0 +1,65 @@
+//! Failures that the environment asks for, and how the driver tells them apart.
+
+use assay_gpu::{Driver, DriverError};
+use assay_gpu_emulator::emulated;
+
+use crate::support::{clean, kernel, line, open, pointer};
+
+const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
+
+/// Launches a sound kernel until something fails.
+fn launches() -> Option<DriverError> {
+    let device = open();
+    let function = kernel(&device, r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] = 1.0f; }"#, "k");
+    let y = device.allocate(128).unwrap();
+    (0..10)
+        .find_map(|_| device.launch(function, line(1, 32, 0), &[pointer(y)]).and_then(|()| device.synchronize()).err())
+}
+
+#[test]
+fn an_allocation_fails_with_its_sizes() {
+    let body = || {
+        let device = open();
+        // The first allocation is the workspace of products.
+        device.allocate(1 << 20).unwrap();
+        match device.allocate(3 << 20) {
+            Err(error @ DriverError::OutOfMemory { asked, free, total }) => {
+                assert_eq!((asked, total), (3 << 20, 1 << 30));
+                assert_eq!(free, (1 << 30) - (33 << 20));
+                assert!(error.to_string().contains("3.0 MiB were asked for, 991.0 of 1024.0 MiB are free"), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+        device.allocate(1 << 20).unwrap();
+    };
+    let variables = [(FAIL, "allocation:3"), ("ASSAY_GPU_EMULATOR_MEMORY", "1073741824")];
+    emulated("injected::an_allocation_fails_with_its_sizes", &variables, body, clean);
+}
+
+#[test]
+fn memory_ends() {
+    let body = || {
+        let device = open();
+        assert!(matches!(device.allocate(2 << 30), Err(DriverError::OutOfMemory { .. })));
+        device.allocate(1 << 20).unwrap();
+    };
+    emulated("injected::memory_ends", &[("ASSAY_GPU_EMULATOR_MEMORY", "1073741824")], body, clean);
+}
+
+#[test]
+fn memory_may_end_sooner() {
+    let body = || assert!(matches!(open().allocate(64 << 20), Err(DriverError::OutOfMemory { .. })));
+    emulated("injected::memory_may_end_sooner", &[(FAIL, "bytes:50000000")], body, clean);
+}
+
+#[test]
+fn a_lost_device_is_no_fault() {
+    let body = || assert!(matches!(launches(), Some(DriverError::Lost(_))));
+    emulated("injected::a_lost_device_is_no_fault", &[(FAIL, "lost:3")], body, clean);
+}
+
+#[test]
+fn a_fault_is_no_loss() {
+    let body = || assert!(matches!(launches(), Some(DriverError::Fault(text)) if text.contains("ILLEGAL_ADDRESS")));
+    emulated("injected::a_fault_is_no_loss", &[(FAIL, "fault:3")], body, clean);
+}

@@ -1,0 +1,57 @@
+//! A device, and kernels to try.
+
+use assay_cuda::Cuda;
+use assay_gpu::{Address, Argument, Driver, DriverError, Function, Launch};
+use assay_gpu_emulator::Emulated;
+
+/// An opened device without a folder of images.
+#[track_caller]
+pub fn open() -> Cuda {
+    Cuda::open(0, None).unwrap()
+}
+
+/// The one kernel of a source.
+#[track_caller]
+pub fn kernel(device: &Cuda, source: &str, name: &str) -> Function {
+    device.compile(source, &[], &[], &[name]).unwrap_or_else(|error| panic!("{error}"))[0]
+}
+
+/// So many floats on the device.
+#[track_caller]
+pub fn floats(device: &Cuda, values: &[f32]) -> Address {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let address = device.allocate(bytes.len()).unwrap();
+    device.copy_in(address, &bytes).unwrap();
+    address
+}
+
+/// So many floats of the device.
+pub fn read(device: &Cuda, from: Address, count: usize) -> Result<Vec<f32>, DriverError> {
+    let mut bytes = vec![0; count * 4];
+    device.copy_out(from, &mut bytes)?;
+    Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
+}
+
+/// A row of blocks.
+pub fn line(blocks: u32, threads: u32, shared: u32) -> Launch {
+    Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], shared }
+}
+
+pub fn pointer(address: Address) -> Argument {
+    Argument::Pointer(Some(address))
+}
+
+/// No problem was found.
+pub fn clean(emulated: &Emulated) {
+    assert_eq!(emulated.problems, [""; 0]);
+}
+
+/// The first problem has these words in it.
+pub fn says(words: &'static [&'static str]) -> impl FnOnce(&Emulated) {
+    move |emulated| {
+        let problem = emulated.problems.first().unwrap_or_else(|| panic!("no problem was found: {emulated:?}"));
+        for word in words {
+            assert!(problem.contains(word), "`{problem}` does not say `{word}`");
+        }
+    }
+}
