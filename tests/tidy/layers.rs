@@ -25,6 +25,7 @@ const WALLS: &[(&str, &[&str])] = &[
     // Only plugins/native names the concrete backends, besides the suite that tests them.
     ("assay-cpu", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
     ("assay-cuda", &["assay-native"]),
+    ("assay-rocm", &["assay-executor-rocm"]),
     ("assay-reference", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
 ];
 

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
-use assay_gpu::{Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, Product};
+use assay_gpu::{Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, Product, Source};
 use cudarc::driver::sys::{self, CUdevice, CUresult};
 
-use crate::compile::Source;
+use crate::compile::compile;
 use crate::error::{check, words};
 use crate::product::{Products, WORKSPACE};
 use crate::{device, library};
@@ -108,7 +108,7 @@ impl Cuda {
         if let Some(module) = made.modules.get(&key) {
             return Ok(*module);
         }
-        let image = source.image(&self.facts, &key, self.images.as_deref())?;
+        let image = source.image(&key, self.images.as_deref(), || compile(source, &self.facts))?;
         let mut module = ptr::null_mut();
         call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
         made.modules.insert(key, module);

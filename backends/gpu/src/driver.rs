@@ -202,6 +202,15 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     fn time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
 }
 
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Architecture::Cuda(major, minor) => write!(f, "sm_{major}{minor}"),
+            Architecture::Hip(target) => f.write_str(target),
+        }
+    }
+}
+
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MIB: f64 = 1024.0 * 1024.0;

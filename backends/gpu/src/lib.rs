@@ -4,8 +4,10 @@
 //! kernels themselves included, is here once.
 
 mod driver;
+mod images;
 
 pub use driver::{
     Address, Architecture, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Operand,
     Product,
 };
+pub use images::Source;

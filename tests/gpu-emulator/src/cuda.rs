@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 
+use crate::abi::arguments;
 use crate::compile::code_of;
 use crate::engine::{DYNAMIC_MOST, Done, Engine, Launch, Refusal, Work, current, set_current, with};
 use crate::run::{Index3, Problem};
@@ -247,19 +248,6 @@ unsafe extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_int,
         Ok(bytes) if attribute == DYNAMIC => done(engine(|engine| engine.allow_dynamic(function as u64, bytes))),
         _ => INVALID_VALUE,
     }
-}
-
-/// The values behind a launch's pointers, with the sizes that the kernel says.
-pub(crate) unsafe fn arguments(sizes: &[u32], pointers: *mut *mut c_void) -> Done<Vec<Vec<u8>>> {
-    let values = sizes.iter().enumerate().map(|(i, &size)| {
-        // SAFETY: a launch gives one pointer for each parameter.
-        let pointer = unsafe { *pointers.add(i) };
-        if pointer.is_null() {
-            return Err(Refusal::InvalidValue);
-        }
-        Ok(unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size as usize) }.to_vec())
-    });
-    values.collect()
 }
 
 #[unsafe(no_mangle)]

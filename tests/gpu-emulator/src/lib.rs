@@ -1,7 +1,8 @@
 //! Stands in for the GPU vendors' libraries in tests: kernels run on the processor, and every access is checked.
 //!
-//! The library exports what our backends call of libcuda, libnvrtc and libcublasLt, under the vendors' names; in a
-//! folder that is searched before all others it is found in their place. [`emulated`] sets this up for a test.
+//! The library exports what our backends call of libcuda, libnvrtc and libcublasLt, and of libamdhip64, libhiprtc and
+//! librocblas, under the vendors' names; in a folder that is searched before all others it is found in their place.
+//! [`emulated`] sets this up for a test.
 //!
 //! A kernel is compiled by the host's C++ compiler, its loads and stores instrumented. The threads of a block are
 //! fibers, so that barriers, shuffles and shared memory mean what they mean.
@@ -25,16 +26,21 @@
 //! # In reading order
 //!
 //! `testing.rs` is for tests. `engine.rs` is the device; `memory.rs`, `run.rs` and `product.rs` are its parts;
-//! `compile.rs` and `source.rs` are the compiler; `cuda.rs`, `rtc.rs` and `cublaslt.rs` are the vendors' names. What
+//! `compile.rs` and `source.rs` are the compiler; `cuda.rs`, `rtc.rs` and `cublaslt.rs` are NVIDIA's
+//! names, `hip.rs`, `hiprtc.rs` and `rocblas.rs` AMD's. What
 //! runs with a kernel is C++, in `device/`.
 
+mod abi;
 mod compile;
 mod cublaslt;
 mod cuda;
 mod engine;
+mod hip;
+mod hiprtc;
 mod memory;
 mod product;
 mod report;
+mod rocblas;
 mod rtc;
 mod run;
 mod settings;

@@ -107,6 +107,8 @@ pub(crate) struct Grid<'a> {
 pub(crate) struct Library {
     handle: *mut c_void,
     run: *mut c_void,
+    /// Open as long as the library is: the loader knows libraries by their paths, and this one's is its descriptor.
+    _file: File,
 }
 
 // SAFETY: the handle is used under the engine's lock only.
@@ -131,7 +133,7 @@ impl Library {
         if handle.is_null() {
             return Err(last_error());
         }
-        let mut library = Library { handle, run: std::ptr::null_mut() };
+        let mut library = Library { handle, run: std::ptr::null_mut(), _file: file };
         library.run = library.symbol("assay_run").ok_or("the module has no engine")?;
         Ok(library)
     }

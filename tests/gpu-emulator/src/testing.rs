@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 use crate::settings;
 
 /// The names under which the libraries are looked for.
-const LIBRARIES: [&str; 3] = ["libcuda.so", "libnvrtc.so", "libcublasLt.so"];
+const LIBRARIES: [&str; 6] =
+    ["libcuda.so", "libnvrtc.so", "libcublasLt.so", "libamdhip64.so", "libhiprtc.so", "librocblas.so"];
 
 /// Set in the process of a test that runs on the emulator.
 const INSIDE: &str = "ASSAY_GPU_EMULATOR_INSIDE";

@@ -1,7 +1,9 @@
-//! The emulator finds what it is there to find, and the CUDA driver works on it. Each test runs in a process of its
+//! The emulator finds what it is there to find, and the drivers of both vendors work on it. Each test runs in a process of its
 //! own, in which the vendors' libraries are the emulator.
 
 mod checks;
 mod driver;
 mod injected;
+mod products;
+mod rocm;
 mod support;

@@ -12,13 +12,13 @@ pub fn open() -> Cuda {
 
 /// The one kernel of a source.
 #[track_caller]
-pub fn kernel(device: &Cuda, source: &str, name: &str) -> Function {
+pub fn kernel(device: &dyn Driver, source: &str, name: &str) -> Function {
     device.compile(source, &[], &[], &[name]).unwrap_or_else(|error| panic!("{error}"))[0]
 }
 
 /// So many floats on the device.
 #[track_caller]
-pub fn floats(device: &Cuda, values: &[f32]) -> Address {
+pub fn floats(device: &dyn Driver, values: &[f32]) -> Address {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let address = device.allocate(bytes.len()).unwrap();
     device.copy_in(address, &bytes).unwrap();
@@ -26,7 +26,7 @@ pub fn floats(device: &Cuda, values: &[f32]) -> Address {
 }
 
 /// So many floats of the device.
-pub fn read(device: &Cuda, from: Address, count: usize) -> Result<Vec<f32>, DriverError> {
+pub fn read(device: &dyn Driver, from: Address, count: usize) -> Result<Vec<f32>, DriverError> {
     let mut bytes = vec![0; count * 4];
     device.copy_out(from, &mut bytes)?;
     Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())

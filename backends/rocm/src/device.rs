@@ -1,0 +1,103 @@
+//! A device before it is opened: what it is, or why there is none.
+
+use std::ffi::c_int;
+
+use assay_gpu::{Architecture, Facts};
+
+use crate::error::words;
+use crate::library::{Libraries, load};
+
+/// `hipDeviceProp_tR0600`, of which we need a few fields at offsets that its name fixes. Room for more than it has.
+#[repr(C, align(16))]
+struct Properties([u8; 4096]);
+
+/// Offsets in `hipDeviceProp_tR0600`.
+const MEMORY: usize = 288;
+const SHARED: usize = 296;
+const WAVE: usize = 308;
+const MULTIPROCESSORS: usize = 388;
+const TARGET: usize = 1160;
+/// The length of its texts.
+const TEXT: usize = 256;
+
+impl Properties {
+    fn text(&self, at: usize) -> String {
+        let bytes = &self.0[at..at + TEXT];
+        let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(TEXT);
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+
+    fn usize(&self, at: usize) -> usize {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[at..at + 8]);
+        u64::from_ne_bytes(bytes) as usize
+    }
+}
+
+/// What the device of this index is. Opens nothing. The error is a lower-case fragment, one line long, that says what is
+/// missing and why.
+///
+/// # Errors
+/// Where a library or the device is missing, or too old.
+pub fn probe(index: usize) -> Result<Facts, String> {
+    find(index).map(|(_, _, facts)| facts)
+}
+
+/// The libraries, the device's number and what it is.
+pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), String> {
+    let libraries = load()?;
+    let hip = &libraries.hip;
+    let ask = |code: c_int| if code == 0 { Ok(()) } else { Err(words(code)) };
+    let (mut count, mut version, mut major, mut minor) = (0, 0, 0, 0);
+    let mut properties = Properties([0; 4096]);
+    // SAFETY: each function is given places of the types that it writes; the properties have room for all of them.
+    unsafe {
+        let nothing = |words: String| format!("libamdhip64 is here, but finds no device that works ({words})");
+        ask((hip.hipInit)(0)).map_err(nothing)?;
+        ask((hip.hipGetDeviceCount)(&raw mut count)).map_err(nothing)?;
+        let number = c_int::try_from(index).ok().filter(|&number| number < count);
+        let number = number.ok_or_else(|| format!("there is no AMD device {index}: the driver finds {count}"))?;
+        ask((hip.hipDriverGetVersion)(&raw mut version))?;
+        ask((hip.hipGetDevicePropertiesR0600)((&raw mut properties).cast(), number))?;
+        if (libraries.compiler.hiprtcVersion)(&raw mut major, &raw mut minor) != 0 {
+            return Err("libhiprtc is here, but does not say its version".into());
+        }
+        let facts = Facts {
+            name: properties.text(0),
+            architecture: Architecture::Hip(properties.text(TARGET)),
+            driver: format!("HIP {}", dotted(version)),
+            compiler: format!("hipRTC {major}.{minor}"),
+            wave: properties.u32(WAVE),
+            multiprocessors: properties.u32(MULTIPROCESSORS),
+            shared: properties.usize(SHARED),
+            memory: properties.usize(MEMORY),
+        };
+        Ok((libraries, number, facts))
+    }
+}
+
+/// A version such as 60342134 (6.3.42134) in the form that people write.
+fn dotted(version: c_int) -> String {
+    format!("{}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_written() {
+        assert_eq!(dotted(60_342_134), "6.3.42134");
+    }
+
+    #[test]
+    fn without_a_driver_one_line_says_so() {
+        if let Err(why) = probe(0) {
+            assert!(!why.contains('\n') && !why.is_empty(), "{why}");
+        }
+    }
+}

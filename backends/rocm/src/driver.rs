@@ -1,0 +1,358 @@
+//! One device: its stream, and all that was made on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fmt, ptr};
+
+use assay_gpu::{
+    Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Product, Source,
+};
+
+use crate::compile::compile;
+use crate::device;
+use crate::error::{NOT_FOUND, check, words};
+use crate::library::{At, Handle, Hip, Libraries};
+use crate::product::{BIAS, Products, WORKSPACE};
+
+/// hipStreamNonBlocking: nothing waits for the stream that has no name.
+const NON_BLOCKING: u32 = 1;
+/// hipStreamCaptureModeThreadLocal
+const THREAD_LOCAL: c_int = 1;
+
+type Result<T = (), E = DriverError> = std::result::Result<T, E>;
+
+/// An AMD device.
+pub struct Rocm {
+    libraries: &'static Libraries,
+    facts: Facts,
+    number: c_int,
+    stream: Handle,
+    images: Option<PathBuf>,
+    /// None until the device is open, and again while it is closed; with it, the kernel that adds a bias.
+    products: Option<(Products, Function)>,
+    made: Mutex<Made>,
+}
+
+/// What was made, and is destroyed with the device.
+#[derive(Default)]
+struct Made {
+    allocations: BTreeSet<u64>,
+    modules: BTreeMap<String, Handle>,
+    graphs: Vec<Handle>,
+}
+
+// SAFETY: the runtime's handles may be used from any thread that has made the device current, which every call does
+// first; rocBLAS's handle is used by one thread at a time on one stream, behind the lock that `product` takes. What
+// changes here is behind that lock too.
+unsafe impl Send for Rocm {}
+unsafe impl Sync for Rocm {}
+
+impl fmt::Debug for Rocm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rocm").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// The result of a call of the runtime, by its name.
+macro_rules! call {
+    ($hip:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: each place below is one of the type that the function writes, and each handle is one that the runtime
+        // gave and that is not destroyed before the device.
+        check(stringify!($name), unsafe { ($hip.$name)($($argument),*) })
+    };
+}
+
+impl Rocm {
+    /// Opens the device of this index. What is compiled for it is kept in the folder `images`, if there is one.
+    ///
+    /// # Errors
+    /// A fragment, one line long: as [`crate::probe`] gives it, or why the device cannot be opened.
+    pub fn open(index: usize, images: Option<PathBuf>) -> Result<Rocm, String> {
+        let (libraries, number, facts) = device::find(index)?;
+        let name = facts.name.clone();
+        let (stream, made) = (ptr::null_mut(), Mutex::default());
+        let mut rocm = Rocm { libraries, facts, number, stream, images, products: None, made };
+        rocm.prepare().map_err(|error| format!("{name} cannot be opened: {error}"))?;
+        Ok(rocm)
+    }
+
+    fn prepare(&mut self) -> Result {
+        self.enter()?;
+        call!(self.hip(), hipStreamCreateWithFlags(&raw mut self.stream, NON_BLOCKING))?;
+        let workspace = self.allocate(WORKSPACE)?;
+        let bias = self.compile(BIAS, &[], &[], &["add_bias"])?;
+        // SAFETY: the device is current, and what is made is dropped before the memory and the stream are.
+        let products = unsafe { Products::new(&self.libraries.blas, self.stream, workspace.0 as At) }?;
+        self.products = bias.first().map(|&bias| (products, bias));
+        Ok(())
+    }
+
+    fn hip(&self) -> &'static Hip {
+        &self.libraries.hip
+    }
+
+    /// Makes the device the calling thread's.
+    fn enter(&self) -> Result {
+        call!(self.hip(), hipSetDevice(self.number))
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, source: &Source<'_>) -> Result<Handle> {
+        let key = source.key(&self.facts);
+        let mut made = self.made();
+        if let Some(module) = made.modules.get(&key) {
+            return Ok(*module);
+        }
+        let make = || compile(&self.libraries.compiler, source, &self.facts);
+        let image = source.image(&key, self.images.as_deref(), make)?;
+        let mut module = ptr::null_mut();
+        call!(self.hip(), hipModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
+        made.modules.insert(key, module);
+        Ok(module)
+    }
+
+    /// Adds a bias to each row of a product's result.
+    fn add_bias(&self, kernel: Function, product: &Product, bias: Address) -> Result {
+        let Product { m, n, batch, c, .. } = product;
+        let count = (m * n * batch).div_ceil(256).clamp(1, 65_535) as u32;
+        let launch = Launch { grid: [count, 1, 1], block: [256, 1, 1], shared: 0 };
+        let arguments = [
+            Argument::Pointer(Some(c.address)),
+            Argument::Pointer(Some(bias)),
+            Argument::U32(u32::from(c.element == Element::Bf16)),
+            Argument::U64(*m as u64),
+            Argument::U64(*n as u64),
+            Argument::U64(c.stride as u64),
+            Argument::U64(c.batch_stride as u64),
+            Argument::U64(*batch as u64),
+        ];
+        self.launch(kernel, launch, &arguments)
+    }
+}
+
+/// The slot of an argument: its bytes lie at the start of the word on a little-endian machine, which all that ROCm runs
+/// on are.
+fn slot(argument: &Argument) -> u64 {
+    match *argument {
+        Argument::Pointer(address) => address.map_or(0, |address| address.0),
+        Argument::U32(value) => u64::from(value),
+        Argument::U64(value) => value,
+        Argument::F32(value) => u64::from(value.to_bits()),
+    }
+}
+
+/// An event, destroyed when it is dropped.
+struct Event(&'static Hip, Handle);
+
+impl Event {
+    fn new(hip: &'static Hip) -> Result<Event> {
+        let mut event = ptr::null_mut();
+        call!(hip, hipEventCreate(&raw mut event))?;
+        Ok(Event(hip, event))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = call!(self.0, hipEventDestroy(self.1));
+    }
+}
+
+impl Driver for Rocm {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn memory(&self) -> Result<(usize, usize)> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        call!(self.hip(), hipMemGetInfo(&raw mut free, &raw mut total))?;
+        Ok((free, total))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.enter()?;
+        let mut address = ptr::null_mut();
+        match call!(self.hip(), hipMalloc(&raw mut address, bytes.max(1))) {
+            Ok(()) => {
+                self.made().allocations.insert(address as u64);
+                Ok(Address(address as u64))
+            }
+            Err(DriverError::OutOfMemory { .. }) => {
+                let (free, total) = self.memory().unwrap_or((0, self.facts.memory));
+                Err(DriverError::OutOfMemory { asked: bytes, free, total })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn free(&self, address: Address) -> Result {
+        self.enter()?;
+        if !self.made().allocations.remove(&address.0) {
+            let reason = format!("{:#x} is no address that was allocated", address.0);
+            return Err(DriverError::Call { call: "hipFree", reason });
+        }
+        call!(self.hip(), hipFree(address.0 as At))
+    }
+
+    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
+        self.enter()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // From memory that the runtime has not locked: the copy is done when the call returns.
+        let from = bytes.as_ptr().cast::<c_void>();
+        call!(self.hip(), hipMemcpyHtoDAsync(to.0 as At, from, bytes.len(), self.stream))
+    }
+
+    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.enter()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let to = bytes.as_mut_ptr().cast::<c_void>();
+        call!(self.hip(), hipMemcpyDtoHAsync(to, from.0 as At, bytes.len(), self.stream))?;
+        call!(self.hip(), hipStreamSynchronize(self.stream))
+    }
+
+    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        call!(self.hip(), hipMemcpyDtoDAsync(to.0 as At, from.0 as At, bytes, self.stream))
+    }
+
+    fn clear(&self, address: Address, bytes: usize) -> Result {
+        self.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        call!(self.hip(), hipMemsetD8Async(address.0 as At, 0, bytes, self.stream))
+    }
+
+    fn compile(
+        &self,
+        source: &str,
+        headers: &[(&str, &str)],
+        options: &[&str],
+        names: &[&str],
+    ) -> Result<Vec<Function>> {
+        self.enter()?;
+        let module = self.load(&Source { source, headers, options })?;
+        let find = |name: &&str| {
+            let text =
+                CString::new(*name).map_err(|_| DriverError::Compile { log: "a name has a zero byte".into() })?;
+            let mut function = ptr::null_mut();
+            // SAFETY: as in `call!`.
+            match unsafe { (self.hip().hipModuleGetFunction)(&raw mut function, module, text.as_ptr()) } {
+                0 => Ok(Function(function as u64)),
+                NOT_FOUND => Err(DriverError::Compile { log: format!("the source has no kernel `{name}`") }),
+                code => {
+                    check("hipModuleGetFunction", code)?;
+                    Err(DriverError::Call { call: "hipModuleGetFunction", reason: words(code) })
+                }
+            }
+        };
+        names.iter().map(find).collect()
+    }
+
+    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+        self.enter()?;
+        let mut slots: Vec<u64> = arguments.iter().map(slot).collect();
+        let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| ptr::from_mut(slot).cast()).collect();
+        let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared);
+        let (function, pointers, extra) = (function.0 as Handle, pointers.as_mut_ptr(), ptr::null_mut());
+        call!(self.hip(), hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, self.stream, pointers, extra))
+    }
+
+    fn product(&self, product: &Product) -> Result {
+        const CALL: &str = "rocblas_gemm_strided_batched_ex";
+        self.enter()?;
+        let Some((products, bias)) = &self.products else {
+            return Err(DriverError::Call { call: CALL, reason: "the device is not open".into() });
+        };
+        if product.m == 0 || product.n == 0 || product.batch == 0 {
+            return Ok(());
+        }
+        if product.k == 0 {
+            return Err(DriverError::Call { call: CALL, reason: "a product over no elements".into() });
+        }
+        {
+            let _one_at_a_time = self.made();
+            // SAFETY: the device is current; the operands are the caller's.
+            unsafe { products.start(product) }?;
+        }
+        match product.epilogue {
+            Epilogue::None => Ok(()),
+            Epilogue::Bias(address) => self.add_bias(*bias, product, address),
+        }
+    }
+
+    fn synchronize(&self) -> Result {
+        self.enter()?;
+        call!(self.hip(), hipStreamSynchronize(self.stream))
+    }
+
+    fn begin_capture(&self) -> Result {
+        self.enter()?;
+        call!(self.hip(), hipStreamBeginCapture(self.stream, THREAD_LOCAL))
+    }
+
+    fn end_capture(&self) -> Result<Graph> {
+        self.enter()?;
+        let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
+        call!(self.hip(), hipStreamEndCapture(self.stream, &raw mut graph))?;
+        let made = call!(self.hip(), hipGraphInstantiateWithFlags(&raw mut executable, graph, 0));
+        call!(self.hip(), hipGraphDestroy(graph))?;
+        made?;
+        self.made().graphs.push(executable);
+        Ok(Graph(executable as u64))
+    }
+
+    fn replay(&self, graph: Graph) -> Result {
+        self.enter()?;
+        call!(self.hip(), hipGraphLaunch(graph.0 as Handle, self.stream))
+    }
+
+    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.enter()?;
+        let (from, to) = (Event::new(self.hip())?, Event::new(self.hip())?);
+        call!(self.hip(), hipEventRecord(from.1, self.stream))?;
+        work()?;
+        self.enter()?;
+        call!(self.hip(), hipEventRecord(to.1, self.stream))?;
+        call!(self.hip(), hipStreamSynchronize(self.stream))?;
+        let mut milliseconds = 0.0;
+        call!(self.hip(), hipEventElapsedTime(&raw mut milliseconds, from.1, to.1))?;
+        Ok(f64::from(milliseconds))
+    }
+}
+
+impl Drop for Rocm {
+    /// Whatever fails now, there is nobody to tell: after a fault, everything does.
+    fn drop(&mut self) {
+        let hip = self.hip();
+        let _ = self.enter();
+        let _ = call!(hip, hipStreamSynchronize(self.stream));
+        self.products = None;
+        let made = std::mem::take(&mut *self.made());
+        for graph in made.graphs {
+            let _ = call!(hip, hipGraphExecDestroy(graph));
+        }
+        for address in made.allocations {
+            let _ = call!(hip, hipFree(address as At));
+        }
+        for module in made.modules.into_values() {
+            let _ = call!(hip, hipModuleUnload(module));
+        }
+        if !self.stream.is_null() {
+            let _ = call!(hip, hipStreamDestroy(self.stream));
+        }
+    }
+}
