@@ -1,7 +1,9 @@
 //! The device's threads, and how work is split over them: over independent outputs, never over a reduction.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use assay_tensor::{Result, TensorError};
 
@@ -10,6 +12,11 @@ use crate::pool::Pool;
 /// A part should take this long at least, in nanoseconds: handing it to a thread that is awake, and waiting for it, costs
 /// about a thousand, and to one that sleeps 10 to 30 thousand. In tests everything is shared out, so that small cases show whether results depend on it.
 const GRAIN: f64 = if cfg!(test) { 1.0 } else { 8_000.0 };
+
+thread_local! {
+    /// Whether this thread is at one of several concurrent jobs, which has no other thread to share its work with.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The calling thread, and a pool of the others.
 #[derive(Debug)]
@@ -45,7 +52,7 @@ impl Threads {
     pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
         let worth = (items as f64 * cost / GRAIN) as usize;
         let parts = self.count.min(worth).min(items.div_ceil(align));
-        let Some(pool) = self.pool.as_ref().filter(|_| parts > 1) else {
+        let Some(pool) = self.pool.as_ref().filter(|_| parts > 1 && !ALONE.get()) else {
             if items > 0 {
                 part(0..items);
             }
@@ -56,6 +63,25 @@ impl Threads {
             let range = bound(i)..bound(i + 1);
             if !range.is_empty() {
                 part(range);
+            }
+        });
+    }
+
+    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free,
+    /// and a job's own work stays on its thread; with fewer, one job follows the other and all threads share its work.
+    pub(crate) fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        let Some(pool) = self.pool.as_ref().filter(|_| count >= self.count && !ALONE.get()) else {
+            return (0..count).for_each(job);
+        };
+        let next = AtomicUsize::new(0);
+        pool.run(self.count, &|_| {
+            let _alone = Alone::here();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count {
+                    return;
+                }
+                job(index);
             }
         });
     }
@@ -78,6 +104,22 @@ impl Threads {
             });
             part(range, parts);
         });
+    }
+}
+
+/// While it lives, its thread is [`ALONE`].
+struct Alone;
+
+impl Alone {
+    fn here() -> Alone {
+        ALONE.set(true);
+        Alone
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        ALONE.set(false);
     }
 }
 
@@ -128,6 +170,24 @@ mod tests {
                 unsafe { shared.part(range) }.iter_mut().for_each(|s| *s += 1);
             });
             assert!(seen.iter().all(|&s| s == 1));
+        }
+    }
+
+    #[test]
+    fn concurrent_jobs_run_once_each_and_keep_their_work_to_themselves() {
+        for (threads, count) in [(1, 3), (2, 1), (2, 2), (2, 9), (3, 2), (3, 4)] {
+            let threads = Threads::new(threads).unwrap();
+            let sums: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+            threads.concurrently(count, &|job| {
+                let here = std::thread::current().id();
+                threads.split(100, 1, 1e9, |range| {
+                    assert!(count < threads.count() || std::thread::current().id() == here);
+                    sums[job].fetch_add(range.len(), Ordering::Relaxed);
+                });
+            });
+            assert!(sums.iter().all(|sum| sum.load(Ordering::Relaxed) == 100));
+            // Afterwards work is shared again.
+            assert!(!ALONE.get());
         }
     }
 

@@ -85,12 +85,14 @@ pub fn checkpoint(
 }
 
 impl Recompute {
-    /// The gradients of the inputs, and of the leaves that the function captured, given those of its values.
+    /// The gradients of the inputs, given those of its values; those of the leaves that the function captured are added
+    /// to `leaves`.
     pub(crate) fn gradients(
         &self,
         device: &Device,
         inputs: &[Input],
         gradients: Vec<Option<Array>>,
+        leaves: Gradients,
     ) -> Result<(Vec<Option<Array>>, Gradients)> {
         let place =
             |(tensor, input): (&Tensor, &Input)| if input.is_tracked() { tensor.variable() } else { tensor.clone() };
@@ -105,7 +107,7 @@ impl Recompute {
                 roots.push((edge.clone(), gradient));
             }
         }
-        let mut found = walk(device, roots)?;
+        let mut found = walk(device, roots, leaves)?;
         let of_inputs = variables.iter().map(|variable| found.take(variable).map(Tensor::into_array)).collect();
         Ok((of_inputs, found))
     }

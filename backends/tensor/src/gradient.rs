@@ -17,11 +17,15 @@ use crate::tape::{Input, Node};
 /// One gradient for each input.
 type Rules = Result<Vec<Option<Array>>>;
 
+/// Takes what has been added up so far as the gradient of input i. A rule that takes it gives the sum with its own part
+/// in it.
+type Sum<'a> = &'a mut dyn FnMut(usize) -> Option<Array>;
+
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
 /// The gradients of the inputs of `node`, given those of its values. The scan and the split have several values.
-pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>) -> Rules {
+pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>, sum: Sum<'_>) -> Rules {
     if let Op::Scan { inputs, states, segment } = &node.op {
         return scan(k, inputs, (&states.0, &states.1), *segment, &grads);
     }
@@ -30,13 +34,13 @@ pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Arra
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
-        Some(g) => rule(k, &node.op, inputs, &g),
+        Some(g) => rule(k, &node.op, inputs, &g, sum),
         None => Ok(vec![None; inputs.len()]),
     }
 }
 
 /// The table.
-fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
+fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> Rules {
     let m = Math(k);
     let w = |saved: &Array| m.wide(saved);
     let wanted = |i: usize| inputs[i].is_tracked();
@@ -104,7 +108,10 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         }
         Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
         Op::Concat { axis } => apart(k, g, inputs, *axis),
-        Op::Rows { ids } => like(k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?),
+        Op::Rows { ids } => like(match sum(0) {
+            Some(sum) => k.scatter_add_rows_onto(sum, g, ids)?,
+            None => k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?,
+        }),
         Op::Cast => like(k.cast(g, inputs[0].dtype.wide())?),
         // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
         Op::Dropout { p, key } => like(k.dropout(g, *p, *key)?),
@@ -114,7 +121,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
         // y = log softmax(x):  dx = g - e^y sum g
         Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
         // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => linear(k, x, weight, inputs, g, &to),
+        Op::Linear { x, weight } => linear(k, x, weight, inputs, g, &to, sum),
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
@@ -135,13 +142,23 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array) -> Rules {
 }
 
 /// The rule of a linear layer, with or without a bias.
-fn linear(k: &dyn Kernels, x: &Array, weight: &Array, inputs: &[Input], g: &Array, to: ToInput<'_>) -> Rules {
+fn linear(
+    k: &dyn Kernels,
+    x: &Array,
+    weight: &Array,
+    inputs: &[Input],
+    g: &Array,
+    to: ToInput<'_>,
+    sum: Sum<'_>,
+) -> Rules {
     let m = Math(k);
     let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
-    let mut grads = vec![
-        to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?,
-        to(1, &|| k.matmul(&flat(g), &flat(&m.wide(x)?), true, false))?,
-    ];
+    let of_weight = match sum(1) {
+        Some(sum) => Some(k.matmul_onto(sum, &flat(g), &flat(&m.wide(x)?), true, false)?),
+        None => to(1, &|| k.matmul(&flat(g), &flat(&m.wide(x)?), true, false))?,
+    };
+    let mut grads =
+        vec![to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?, of_weight];
     if inputs.len() > 2 {
         grads.push(to(2, &|| Ok(g.clone()))?);
     }

@@ -94,6 +94,18 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The tokens of a batch that are worth a thread of their own on the way through a model and back. None where one
+    /// operation fills the device. It does not depend on the number of threads, so that neither do results.
+    fn tokens_a_thread(&self) -> Option<usize> {
+        None
+    }
+
+    /// Calls `job` with each of 0..count, several at a time where the device has threads for it. A job's own operations
+    /// are then not shared out any further.
+    fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(job);
+    }
+
     // Memory.
 
     /// Copies elements in. Errors on a type that the backend does not hold, and when memory is exhausted.
@@ -143,6 +155,15 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// `sum` + `x`, which have one shape; the memory of `sum` may be used again.
     fn accumulate(&self, sum: Array, x: &Array) -> Result<Array> {
         self.binary(Binary::Add, &sum, x)
+    }
+    /// `sum` + a b, of matrices with two axes, either side transposed first; the memory of `sum` may be used again.
+    fn matmul_onto(&self, sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
+        self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
+    }
+    /// `sum` + [`Kernels::scatter_add_rows`]; the memory of `sum` may be used again.
+    fn scatter_add_rows_onto(&self, sum: Array, x: &Array, ids: &Array) -> Result<Array> {
+        let rows = sum.dims().first().copied().unwrap_or(0);
+        self.accumulate(sum, &self.scatter_add_rows(x, ids, rows)?)
     }
     /// The gradient of `op`'s argument, given that of its value. `saved` is the value where
     /// [`Unary::gradient_needs_value`], else the argument.

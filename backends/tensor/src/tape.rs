@@ -120,6 +120,11 @@ impl Gradients {
         self.0.is_empty()
     }
 
+    /// Takes out what has been added up for the value at `edge`, if that is a leaf.
+    fn take_at(&mut self, edge: &Edge) -> Option<Array> {
+        matches!(edge.node.op, Op::Leaf).then(|| self.0.remove(&edge.node.id)).flatten().map(Tensor::into_array)
+    }
+
     /// Adds to the gradient of the leaf of this number.
     fn add_leaf(&mut self, device: &Device, id: u64, gradient: Array) -> Result<()> {
         let sum = match self.0.remove(&id) {
@@ -137,6 +142,12 @@ impl Tensor {
     /// Errors if it is not a scalar (or of one element), or depends on no variable. Where a value is used several
     /// times its gradients are added in the reverse order of use, so that the bits do not depend on anything else.
     pub fn backward(&self) -> Result<Gradients> {
+        self.backward_onto(Gradients::default())
+    }
+
+    /// [`Tensor::backward`], with the gradients added to `sums`: those of products and of tables as they are computed,
+    /// which saves a pass over each. What was added up is lost with an error.
+    pub fn backward_onto(&self, sums: Gradients) -> Result<Gradients> {
         if self.numel() != 1 {
             return Err(TensorError::new("backward", "only a scalar has a gradient")
                 .shapes([self.shape()])
@@ -147,7 +158,7 @@ impl Tensor {
                 .hint("make the parameters leaves with variable() and do not detach() the loss"));
         };
         let one = self.device().kernels().full(self.shape(), self.dtype().wide(), 1.0)?;
-        walk(self.device(), vec![(edge.clone(), one)])
+        walk(self.device(), vec![(edge.clone(), one)], sums)
     }
 }
 
@@ -172,9 +183,8 @@ impl Pending {
 }
 
 /// Visits nodes in descending order of number: each after everything that uses it. `roots` are values and their
-/// gradients.
-pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>) -> Result<Gradients> {
-    let mut leaves = Gradients::default();
+/// gradients; those of leaves are added to `leaves`.
+pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradients) -> Result<Gradients> {
     let mut pending: BTreeMap<u64, Pending> = BTreeMap::new();
     for (root, gradient) in roots {
         arrive(device, &mut pending, &root, gradient)?;
@@ -188,13 +198,18 @@ pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>) -> Result<Gradien
                 continue;
             }
             Op::Checkpoint { again } => {
-                let (inputs, captured) = again.gradients(device, &node.inputs, gradients)?;
-                for (id, gradient) in captured.0 {
-                    leaves.add_leaf(device, id, gradient.into_array())?;
-                }
+                let (inputs, all) = again.gradients(device, &node.inputs, gradients, leaves)?;
+                leaves = all;
                 inputs
             }
-            _ => gradient::of_inputs(device.kernels(), &node, gradients)?,
+            _ => {
+                let mut sum = |input: usize| {
+                    let edge = node.inputs[input].edge.as_ref()?;
+                    let waiting = pending.get_mut(&edge.node.id).and_then(|p| p.gradients.get_mut(edge.output)?.take());
+                    waiting.or_else(|| leaves.take_at(edge))
+                };
+                gradient::of_inputs(device.kernels(), &node, gradients, &mut sum)?
+            }
         };
         for (input, gradient) in node.inputs.iter().zip(inputs) {
             if let (Some(edge), Some(gradient)) = (&input.edge, gradient) {

@@ -1,5 +1,7 @@
 //! Sequences side by side: [`Batch`].
 
+use std::ops::Range;
+
 use assay_tensor::{Device, Tensor};
 
 use crate::error::ModelError;
@@ -29,6 +31,17 @@ impl Batch {
             tokens.resize(tokens.len() + longest - sequence.len(), 0);
         }
         Ok(Batch { tokens: Tensor::from_u32(device, tokens, [sequences.len(), longest])?, lengths })
+    }
+
+    /// Some of the sequences, padded no further than they need.
+    ///
+    /// # Errors
+    /// If there are no such sequences.
+    pub fn part(&self, sequences: Range<usize>) -> Result<Self, ModelError> {
+        let lengths = self.lengths.get(sequences.clone()).unwrap_or_default().to_vec();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let tokens = self.tokens.slice(0, sequences.start, sequences.len())?.slice(1, 0, longest)?;
+        Ok(Batch { tokens, lengths })
     }
 
     /// U32, `[B, T]`.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A piece of the first kind is as many whole chunks as have [`PIECE_TOKENS`] tokens together, at least one: where
-//! chunks are short, the weights' gradients are added less often. Between pieces the carry is cut off the tape; inside
+//! chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside
 //! one the network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
 use std::collections::BTreeMap;
@@ -22,15 +22,16 @@ use crate::config::{Checkpoint, Objective};
 use crate::error::ModelError;
 use crate::head::Pooling;
 use crate::loss::Targets;
-use crate::mode::Mode;
+use crate::mode::{Mode, of_share};
 use crate::model::Model;
 use crate::parameters::Weight;
 use crate::pieces::Pieces;
 use crate::precision::Precision;
+use crate::shards::Shards;
 use crate::stack::recompute;
 
 /// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
-const PIECE_TOKENS: usize = 2048;
+const PIECE_TOKENS: usize = 512;
 
 /// What training asks beyond evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -69,17 +70,30 @@ impl Model {
         }
         let targets = Targets::new(self.task().objective, batch, labels)?;
         let model = self.tracked(training.precision)?;
-        let mode = Mode::Learn { dropout: training.dropout };
-        let learner = Learner { model: &model, batch, targets, mode, smoothing };
-        let common = self.config().common();
-        let predict = self.task().objective == Objective::Predict;
-        let sums = match common.checkpoint {
-            _ if predict && common.truncate => learner.truncated(common.chunk)?,
-            Checkpoint::Chunk if predict => learner.predict_by_chunks(common.chunk)?,
-            Checkpoint::Chunk => learner.classify_by_chunks(common.chunk, common.truncate)?,
-            Checkpoint::None | Checkpoint::Block => learner.at_once()?,
-        };
-        learner.finish(sums)
+        let device = batch.tokens().device();
+        let shares = Shards::new(device, batch).each(device, |share, sequences| {
+            let batch = &batch.part(sequences.clone())?;
+            let targets = targets.part(sequences.clone(), batch.tokens().dims()[1]);
+            let mode = Mode::Learn { dropout: training.dropout.map(|key| of_share(key, share)) };
+            Learner { model: &model, batch, targets, mode, smoothing }.learn()
+        })?;
+        let mut sums = Sums::default();
+        for share in shares {
+            sums.join(share)?;
+        }
+        model.finish(sums, targets.count)
+    }
+
+    fn finish(&self, mut sums: Sums, count: usize) -> Result<Pass, ModelError> {
+        let mut gradients = BTreeMap::new();
+        for (name, parameter) in self.parameters().iter() {
+            if let Weight::Dense(leaf) = &parameter.value
+                && let Some(gradient) = sums.gradients.take(leaf)
+            {
+                gradients.insert(name.to_string(), gradient);
+            }
+        }
+        Ok(Pass { loss: sums.loss, correct: sums.hits as usize, count, gradients })
     }
 
     /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already. Weights are rounded
@@ -116,11 +130,18 @@ impl Sums {
     fn add(&mut self, loss: &Tensor, hits: &Tensor) -> Result<(), ModelError> {
         self.loss += loss.item()?;
         self.hits += hits.item()?;
-        Ok(self.gradients.add(loss.backward()?)?)
+        self.gradients = loss.backward_onto(std::mem::take(&mut self.gradients))?;
+        Ok(())
+    }
+
+    fn join(&mut self, other: Sums) -> Result<(), ModelError> {
+        self.loss += other.loss;
+        self.hits += other.hits;
+        Ok(self.gradients.add(other.gradients)?)
     }
 }
 
-/// A pass under way.
+/// A pass over a share of the batch, under way.
 struct Learner<'a> {
     model: &'a Model,
     batch: &'a Batch,
@@ -130,16 +151,15 @@ struct Learner<'a> {
 }
 
 impl Learner<'_> {
-    fn finish(&self, mut sums: Sums) -> Result<Pass, ModelError> {
-        let mut gradients = BTreeMap::new();
-        for (name, parameter) in self.model.parameters().iter() {
-            if let Weight::Dense(leaf) = &parameter.value
-                && let Some(gradient) = sums.gradients.take(leaf)
-            {
-                gradients.insert(name.to_string(), gradient);
-            }
+    fn learn(&self) -> Result<Sums, ModelError> {
+        let common = self.model.config().common();
+        let predict = self.model.task().objective == Objective::Predict;
+        match common.checkpoint {
+            _ if predict && common.truncate => self.truncated(common.chunk),
+            Checkpoint::Chunk if predict => self.predict_by_chunks(common.chunk),
+            Checkpoint::Chunk => self.classify_by_chunks(common.chunk, common.truncate),
+            Checkpoint::None | Checkpoint::Block => self.at_once(),
         }
-        Ok(Pass { loss: sums.loss, correct: sums.hits as usize, count: self.targets.count, gradients })
     }
 
     /// Loss and hits of hidden vectors whose targets are these.

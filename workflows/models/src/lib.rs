@@ -46,6 +46,7 @@ mod pieces;
 mod positions;
 mod precision;
 pub mod pulse;
+mod shards;
 mod sparse;
 mod stack;
 mod telemetry;

@@ -1,5 +1,7 @@
 //! What a model should have said, and how far it was from it: targets, cross entropy, [`Score`].
 
+use std::ops::Range;
+
 use assay_tensor::{DType, HostData, Tensor};
 
 use crate::batch::Batch;
@@ -62,6 +64,13 @@ impl Targets {
         let rows = self.ids.chunks_exact(self.width);
         let ids = rows.flat_map(|row| row[start..start + length].iter().copied()).collect();
         Targets { ids, count: self.count, width: length }
+    }
+
+    /// Those of some of the sequences, in at most `width` columns.
+    pub fn part(&self, sequences: Range<usize>, width: usize) -> Targets {
+        let width = width.min(self.width);
+        let rows = self.ids.chunks_exact(self.width).skip(sequences.start).take(sequences.len());
+        Targets { ids: rows.flat_map(|row| row[..width].iter().copied()).collect(), count: self.count, width }
     }
 
     /// Number of rows of logits.

@@ -61,6 +61,11 @@ impl Dropout {
     }
 }
 
+/// The key of an update's masks for a share of its batch.
+pub(crate) fn of_share(key: u64, share: usize) -> u64 {
+    if share == 0 { key } else { mix(key ^ mix(share as u64)) }
+}
+
 /// The finalizer of SplitMix64 (Steele et al. 2014): neighbouring keys become unrelated ones.
 fn mix(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -10,12 +10,12 @@ use assay_tensor::{DType, Gradients, Tensor};
 use serde_json::json;
 
 /// The model with each parameter a leaf of the tape.
-fn tracked(model: &Model) -> Model {
+pub fn tracked(model: &Model) -> Model {
     let parameters = model.parameters().map(|_, tensor| Ok(tensor.variable())).unwrap();
     model.with_parameters(&parameters).unwrap()
 }
 
-fn dense(parameter: &Parameter) -> &Tensor {
+pub fn dense(parameter: &Parameter) -> &Tensor {
     match &parameter.value {
         Weight::Dense(tensor) => tensor,
         Weight::Int8 { .. } => panic!("no parameter is int8 here"),

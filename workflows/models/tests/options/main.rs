@@ -10,6 +10,7 @@ mod precision;
 mod pulse;
 mod sequence;
 mod shapes;
+mod shares;
 mod sparse;
 mod storage;
 mod telemetry;
