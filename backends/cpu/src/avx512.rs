@@ -11,9 +11,10 @@
 //! own row and column, wherever the result is cut between threads.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_storeu_ps,
-    _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    __m512, __mmask16, _MM_HINT_ET0, _mm_prefetch, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
+    _mm512_unpacklo_ps,
 };
 use std::cell::RefCell;
 
@@ -25,6 +26,8 @@ const ROWS: usize = 14;
 const PACKED_ROW: usize = 16;
 /// Columns of the result in registers: two vectors.
 const COLUMNS: usize = 32;
+/// Panels of rows that are packed together where A is transposed: its rows are then read in longer runs.
+const GROUP: usize = 4;
 /// Steps of k that are packed together.
 const DEPTH: usize = 512;
 /// Columns of B that are packed together: with [`DEPTH`], half of a second cache of 2 MiB.
@@ -58,8 +61,8 @@ pub(crate) unsafe fn multiply(
         if packed_b.len() < room {
             packed_b.resize(room, 0.0);
         }
-        if packed_a.len() < DEPTH * PACKED_ROW {
-            packed_a.resize(DEPTH * PACKED_ROW, 0.0);
+        if packed_a.len() < GROUP * DEPTH * PACKED_ROW {
+            packed_a.resize(GROUP * DEPTH * PACKED_ROW, 0.0);
         }
         for column in (0..n).step_by(WIDTH) {
             let width = WIDTH.min(n - column);
@@ -73,10 +76,10 @@ pub(crate) unsafe fn multiply(
                     other => other,
                 };
                 let piece = Piece { depth, width, packed_b, start, stride };
-                for row in (0..m).step_by(ROWS) {
-                    let rows = ROWS.min(m - row);
+                for row in (0..m).step_by(GROUP * ROWS) {
+                    let rows = (GROUP * ROWS).min(m - row);
                     // SAFETY: the rows lie inside A and the result.
-                    unsafe { panel(piece, a, row, rows, first, packed_a, out.add(row * stride + column)) };
+                    unsafe { group(piece, a, row, rows, first, packed_a, out.add(row * stride + column)) };
                 }
             }
         }
@@ -101,36 +104,54 @@ struct Piece<'a> {
 #[target_feature(enable = "avx512f")]
 unsafe fn pack_b(b: Matrix<'_>, first: usize, depth: usize, column: usize, width: usize, packed: &mut [f32]) {
     let [down, across] = b.strides;
+    if across == 1 {
+        for step in 0..depth {
+            let line = &b.elements[(first + step) * down + column..][..width];
+            deal(line, depth, &mut packed[step * COLUMNS..]);
+        }
+        return;
+    }
     for (strip, from) in packed.chunks_exact_mut(depth * COLUMNS).zip((0..width).step_by(COLUMNS)) {
         let columns = COLUMNS.min(width - from);
+        if columns <= 16 {
+            strip.fill(0.0);
+        }
         let source = &b.elements[first * down + (column + from) * across..];
-        if across == 1 {
-            for (step, line) in strip.chunks_exact_mut(COLUMNS).enumerate() {
-                line[..columns].copy_from_slice(&source[step * down..][..columns]);
-                line[columns..].fill(0.0);
-            }
-        } else {
-            if columns <= 16 {
-                strip.fill(0.0);
-            }
-            transpose(source, [down, across], [depth, columns], strip, COLUMNS);
+        transpose(source, [down, across], [depth, columns], strip, COLUMNS);
+    }
+}
+
+/// Deals a row of B out to its strips: a row is read in one line, as memory is fetched ahead.
+#[target_feature(enable = "avx512f")]
+fn deal(line: &[f32], depth: usize, strips: &mut [f32]) {
+    for (from, part) in line.chunks(COLUMNS).enumerate() {
+        let strip: &mut [f32] = &mut strips[from * depth * COLUMNS..][..COLUMNS];
+        let masks = [part.len().min(16), part.len().saturating_sub(16)].map(|n| ((1u32 << n) - 1) as __mmask16);
+        // SAFETY: masked loads touch the part only, and the strip has room for two vectors.
+        unsafe {
+            let left = _mm512_maskz_loadu_ps(masks[0], part.as_ptr());
+            let right = _mm512_maskz_loadu_ps(masks[1], part.as_ptr().wrapping_add(16));
+            _mm512_storeu_ps(strip.as_mut_ptr(), left);
+            _mm512_storeu_ps(strip.as_mut_ptr().add(16), right);
         }
     }
 }
 
-/// The first `rows` of each of `depth` runs of `x`, which begin `stride` apart.
+/// The first `rows` of each of `depth` runs of `x`, which begin `stride` apart, dealt out to panels of [`ROWS`].
 ///
 /// # Safety
 ///
-/// The runs must lie inside `x`, and `packed` have room for a vector of each.
+/// The runs must lie inside `x`, and `packed` have room for [`GROUP`] panels, of which there are no more.
 #[target_feature(enable = "avx512f")]
 unsafe fn pack_columns(x: &[f32], stride: usize, depth: usize, rows: usize, packed: &mut [f32]) {
-    let mask: __mmask16 = ((1u32 << rows) - 1) as __mmask16;
     for step in 0..depth {
-        // SAFETY: masked loads touch the rows only.
-        unsafe {
-            let run = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(step * stride));
-            _mm512_storeu_ps(packed.as_mut_ptr().add(step * PACKED_ROW), run);
+        for panel in 0..rows.div_ceil(ROWS) {
+            let mask: __mmask16 = ((1u32 << ROWS.min(rows - panel * ROWS)) - 1) as __mmask16;
+            // SAFETY: masked loads touch the rows only.
+            unsafe {
+                let run = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(step * stride + panel * ROWS));
+                _mm512_storeu_ps(packed.as_mut_ptr().add((panel * depth + step) * PACKED_ROW), run);
+            }
         }
     }
 }
@@ -202,13 +223,13 @@ fn square(x: &[f32], x_row: usize, rows: usize, y: &mut [f32], y_row: usize) {
     }
 }
 
-/// Up to [`ROWS`] rows of the result, all strips.
+/// Up to [`GROUP`] panels of [`ROWS`] rows of the result, all strips.
 ///
 /// # Safety
 ///
 /// The rows must lie inside A and the result, `packed_a` have room for them.
 #[target_feature(enable = "avx512f")]
-unsafe fn panel(
+unsafe fn group(
     piece: Piece<'_>,
     a: Matrix<'_>,
     row: usize,
@@ -217,7 +238,7 @@ unsafe fn panel(
     packed_a: &mut [f32],
     out: *mut f32,
 ) {
-    let Piece { depth, width, packed_b, start, stride } = piece;
+    let Piece { depth, width, stride, .. } = piece;
     let [down, across] = a.strides;
     let source = &a.elements[row * down + first * across..];
     // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page,
@@ -227,19 +248,48 @@ unsafe fn panel(
     if packs && transposed {
         // SAFETY: the caller vouches for the rows, and the room is there.
         unsafe { pack_columns(source, across, depth, rows, packed_a) };
-    } else if packs {
-        transpose(source, [across, down], [depth, rows], packed_a, PACKED_ROW);
     }
-    let (source, strides) = if packs { (&*packed_a, [1, PACKED_ROW]) } else { (source, [down, across]) };
+    for from in (0..rows).step_by(ROWS) {
+        let rows = ROWS.min(rows - from);
+        // SAFETY: the caller vouches for the rows.
+        unsafe {
+            let out = out.add(from * stride);
+            if packs && transposed {
+                let panel_of_a = packed_a[from / ROWS * depth * PACKED_ROW..].as_ptr();
+                panel(piece, panel_of_a, [1, PACKED_ROW], rows, out);
+            } else if packs {
+                transpose(&source[from * down..], [across, down], [depth, rows], packed_a, PACKED_ROW);
+                panel(piece, packed_a.as_ptr(), [1, PACKED_ROW], rows, out);
+            } else {
+                panel(piece, source[from * down..].as_ptr(), [down, across], rows, out);
+            }
+        }
+    }
+}
+
+/// Up to [`ROWS`] rows of the result, all strips. `a` has the distances `strides` between rows and between steps of k.
+///
+/// # Safety
+///
+/// The rows must lie inside A and the result.
+#[target_feature(enable = "avx512f")]
+unsafe fn panel(piece: Piece<'_>, a: *const f32, strides: [usize; 2], rows: usize, out: *mut f32) {
+    let Piece { depth, width, packed_b, start, stride } = piece;
     for (strip, from) in packed_b.chunks_exact(depth * COLUMNS).zip((0..width).step_by(COLUMNS)) {
         let columns = COLUMNS.min(width - from);
         let start = match start {
             Start::Bias(bias) => Start::Bias(&bias[from..from + columns]),
             other => other,
         };
+        // The lines of the result that the next strip writes are fetched meanwhile: a hint, which may lead anywhere.
+        for r in 0..rows {
+            let next = out.wrapping_add(r * stride + from + COLUMNS);
+            _mm_prefetch::<_MM_HINT_ET0>(next.cast());
+            _mm_prefetch::<_MM_HINT_ET0>(next.wrapping_add(16).cast());
+        }
         // SAFETY: the caller vouches for the extents.
         unsafe {
-            let call = Call { depth, a: source.as_ptr(), strides, b: strip.as_ptr(), out: out.add(from), stride };
+            let call = Call { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
             match rows {
                 14 => kernel::<14>(call, columns, start),
                 13 => kernel::<13>(call, columns, start),

@@ -20,7 +20,7 @@
 //!
 //! # In reading order
 //!
-//! `kernels.rs` is the surface; `storage.rs`, `memory.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and
+//! `kernels.rs` is the surface; `operands.rs`, `storage.rs`, `memory.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and
 //! `strides.rs` are what all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no
 //! kernel can exceed.
 
@@ -31,6 +31,7 @@ mod kernels;
 mod flush;
 mod math;
 mod memory;
+mod operands;
 mod parallel;
 mod pool;
 mod simd;

@@ -107,6 +107,11 @@ fn own_kernel(m: usize) -> bool {
     return m == usize::MAX;
 }
 
+/// What multiplies many rows here.
+pub(crate) fn by() -> &'static str {
+    if own_kernel(FEW) { "our AVX-512 kernel" } else { "gemm" }
+}
+
 /// [`multiply`] to a place whose rows are `stride` apart, by our `own` kernel or not: that is decided for a whole
 /// product, of which this may be a part.
 ///

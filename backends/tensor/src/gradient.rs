@@ -157,8 +157,16 @@ fn linear(
         Some(sum) => Some(k.matmul_onto(sum, &flat(g), &flat(&m.wide(x)?), true, false)?),
         None => to(1, &|| k.matmul(&flat(g), &flat(&m.wide(x)?), true, false))?,
     };
-    let mut grads =
-        vec![to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?, of_weight];
+    let of_x = match sum(0) {
+        Some(sum) => {
+            // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
+            let onto = flat(&sum);
+            drop(sum);
+            Some(k.matmul_onto(onto, &flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape))
+        }
+        None => to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?,
+    };
+    let mut grads = vec![of_x, of_weight];
     if inputs.len() > 2 {
         grads.push(to(2, &|| Ok(g.clone()))?);
     }
