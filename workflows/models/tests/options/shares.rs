@@ -53,7 +53,7 @@ fn the_number_of_threads_changes_no_bit_of_a_batch_in_shares() {
         for (task, labels) in tasks() {
             let of = |threads: usize| {
                 let model = Model::fresh(&cpu(threads), &config, &task, 7, DType::F32).unwrap();
-                let training = Training { label_smoothing: 0.1, dropout: Some(3) };
+                let training = Training { label_smoothing: 0.1, dropout: Some(3), ..Training::default() };
                 let pass = model.learn(&ragged(model.device()), labels, &training).unwrap();
                 let bits = |x: &Tensor| x.to_f64_vec().unwrap().into_iter().map(f64::to_bits).collect();
                 let gradients: Vec<Vec<u64>> = pass.gradients.values().map(bits).collect();
