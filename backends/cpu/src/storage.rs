@@ -12,7 +12,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use assay_tensor::{Array, DType, Result, Shape, TensorError};
+use assay_tensor::{Array, Class, DType, Result, Shape, TensorError};
 use candle_core::CpuStorage;
 
 use crate::memory::Memory;
@@ -26,7 +26,9 @@ pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) 
         // `vec!` ends the process when there is no memory, so that is asked for first.
         let mut probe: Vec<T> = Vec::new();
         probe.try_reserve_exact(length).map_err(|_| {
-            TensorError::new(operation, format!("there is no memory for {length} elements"))
+            let bytes = length.saturating_mul(size_of::<T>()) as f64 / (1u64 << 30) as f64;
+            TensorError::new(operation, format!("there is no memory for {length} elements, {bytes:.1} GiB"))
+                .of_class(Class::OutOfMemory)
                 .hint("use a smaller batch, model or sequence")
         })?;
     }
@@ -161,6 +163,7 @@ mod tests {
 
     #[test]
     fn memory_that_does_not_exist_is_an_error() {
-        assert!(zeros::<f32>("full", isize::MAX as usize / 8).is_err());
+        let error = zeros::<f32>("full", isize::MAX as usize / 8).unwrap_err();
+        assert_eq!(error.class(), Class::OutOfMemory);
     }
 }

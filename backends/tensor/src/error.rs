@@ -4,9 +4,24 @@ use std::fmt;
 
 use crate::shape::Shape;
 
+/// What kind of failure it is: what those who start runs tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Class {
+    /// The operation was refused, or could not be carried out as it was asked for.
+    #[default]
+    Refused,
+    /// The device, or the host, has no memory for it.
+    OutOfMemory,
+    /// A kernel failed on the device, which is of no more use to this process.
+    Fault,
+    /// The device is gone, for this process at least.
+    Lost,
+}
+
 /// A refused operation. Nothing has been changed when it is returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorError {
+    class: Class,
     operation: &'static str,
     problem: String,
     shapes: Vec<Shape>,
@@ -19,7 +34,13 @@ pub type Result<T, E = TensorError> = std::result::Result<T, E>;
 impl TensorError {
     /// An error of `operation`; `problem` is a lower-case fragment.
     pub fn new(operation: &'static str, problem: impl Into<String>) -> TensorError {
-        TensorError { operation, problem: problem.into(), shapes: Vec::new(), hint: None }
+        TensorError { class: Class::Refused, operation, problem: problem.into(), shapes: Vec::new(), hint: None }
+    }
+
+    /// The same error in another class.
+    pub fn of_class(mut self, class: Class) -> TensorError {
+        self.class = class;
+        self
     }
 
     /// The same error with the shapes that were involved, in the order of the operation's arguments.
@@ -32,6 +53,11 @@ impl TensorError {
     pub fn hint(mut self, hint: impl Into<String>) -> TensorError {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// What kind of failure it is.
+    pub fn class(&self) -> Class {
+        self.class
     }
 
     /// The operation that refused.

@@ -47,7 +47,7 @@ pub use checkpoint::checkpoint;
 pub use composed::{LEAST_PEAK, dropout_keeps};
 pub use device::Device;
 pub use dtype::{DType, HostData};
-pub use error::{Result, TensorError};
+pub use error::{Class, Result, TensorError};
 pub use fused::{ScanArgs, adamw, diagonal_scan};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
 pub use half::bf16;

@@ -94,6 +94,8 @@ fn failed(error: StepError) -> Failure {
         StepError::Failed { hint, .. } => (FailureClass::Step, hint),
         StepError::Check { hint, .. } => (FailureClass::Check, hint),
         StepError::OutOfMemory(_) => (FailureClass::Oom, Some("make the batch or the model smaller".into())),
+        StepError::Fault(_) => (FailureClass::Crashed, Some("the next attempt starts with a fresh device".into())),
+        StepError::Lost(_) => (FailureClass::Unavailable, Some("look at the machine: its device is gone".into())),
         StepError::Cancelled => (FailureClass::Cancelled, None),
     };
     Failure { class, message, hint }

@@ -196,6 +196,8 @@ mod tests {
             ("fails", Step, "nothing to learn"),
             ("check", Check, "0.1 is more than 0.0001"),
             ("out of memory", Oom, "out of memory: 80 GiB"),
+            ("fault", Crashed, "it read beyond its array"),
+            ("lost", Unavailable, "fell off the bus"),
             ("cancelled", Cancelled, "cancelled"),
             ("panics", Crashed, "3 states"),
             ("panics on a thread", Crashed, "on a compute thread"),

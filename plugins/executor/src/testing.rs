@@ -45,6 +45,8 @@ pub(crate) fn setup() -> Setup {
             Err(StepError::Check { message: "0.1 is more than 0.0001".into(), hint: Some("look closer".into()) })
         }),
         Fake("out of memory", |_| Err(StepError::OutOfMemory("80 GiB".into()))),
+        Fake("fault", |_| Err(StepError::Fault("a kernel failed on the device: it read beyond its array".into()))),
+        Fake("lost", |_| Err(StepError::Lost("the device was lost: it fell off the bus".into()))),
         Fake("cancelled", |_| Err(StepError::Cancelled)),
         Fake("panics", |context| panic!("{} states", context.threads() + 1)),
         Fake("panics on a thread", |_| {

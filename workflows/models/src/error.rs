@@ -1,6 +1,6 @@
 //! How a model fails.
 
-use assay_tensor::TensorError;
+use assay_tensor::{Class, TensorError};
 
 use crate::file::FileError;
 
@@ -30,6 +30,14 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// The class of the operation that failed; what is wrong with a file or a config is a refusal.
+    pub fn class(&self) -> Class {
+        match self {
+            ModelError::Tensor(error) => error.class(),
+            _ => Class::Refused,
+        }
+    }
+
     pub(crate) fn parameter(name: &str, problem: &str) -> Self {
         ModelError::Parameter { name: name.into(), problem: problem.into() }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use assay_models::ModelError;
 use assay_spec::ArtifactRef;
-use assay_tensor::Device;
+use assay_tensor::{Class, Device};
 
 /// The world as a step sees it. Implemented by the executor, and by tests.
 pub trait Context {
@@ -67,6 +67,12 @@ pub enum StepError {
     /// The device or the host ran out of memory.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
+    /// A kernel failed on the device.
+    #[error("{0}")]
+    Fault(String),
+    /// The device is gone.
+    #[error("{0}")]
+    Lost(String),
     /// It was asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -81,6 +87,29 @@ impl StepError {
 
 impl From<ModelError> for StepError {
     fn from(error: ModelError) -> Self {
-        StepError::failed(error.to_string())
+        let message = error.to_string();
+        match error.class() {
+            Class::Refused => StepError::failed(message),
+            Class::OutOfMemory => StepError::OutOfMemory(message),
+            Class::Fault => StepError::Fault(message),
+            Class::Lost => StepError::Lost(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_tensor::TensorError;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_fails_is_told_apart_from_a_refusal() {
+        let of = |class| StepError::from(ModelError::from(TensorError::new("matmul", "80 GiB").of_class(class)));
+        let said = || "matmul: 80 GiB".to_owned();
+        assert_eq!(of(Class::Refused), StepError::failed(said()));
+        assert_eq!(of(Class::OutOfMemory), StepError::OutOfMemory(said()));
+        assert_eq!(of(Class::Fault), StepError::Fault(said()));
+        assert_eq!(of(Class::Lost), StepError::Lost(said()));
     }
 }

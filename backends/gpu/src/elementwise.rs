@@ -1,0 +1,117 @@
+//! Elementwise operations, their gradients and dropout.
+
+use assay_tensor::{Array, Binary, DType, Result, Shape, Unary};
+
+use crate::driver::Argument;
+use crate::gpu::{Gpu, count};
+use crate::library::{Topic, has_slope};
+use crate::storage::Buffer;
+use crate::strides::Walk;
+
+impl Gpu {
+    fn elementwise(&self, operation: &'static str, kernel: &str, n: usize, arguments: &[Argument]) -> Result<()> {
+        self.launch(operation, (Topic::Elementwise, kernel), self.line(n), arguments)
+    }
+
+    /// y = op(x)
+    pub(crate) fn map(&self, op: Unary, x: &Array) -> Result<Array> {
+        let name = op.name();
+        let (from, y) = (self.f32s(name, x)?, self.take(name, &x.shape)?);
+        if x.numel() > 0 {
+            let constant = match op {
+                Unary::Scale(c) | Unary::Offset(c) => c as f32,
+                _ => 0.0,
+            };
+            let arguments = [y.pointer(), from, Argument::F32(constant), count(x.numel())];
+            self.elementwise(name, &format!("unary_{name}"), x.numel(), &arguments)?;
+        }
+        Ok(y.shaped(&x.shape))
+    }
+
+    /// The gradient of `op`'s argument from what was saved and the gradient of its value.
+    pub(crate) fn slope(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
+        let name = op.name();
+        match op {
+            Unary::Offset(_) => return Ok(grad.clone()),
+            Unary::Round => return self.zeros(name, &grad.shape).map(|dx| dx.shaped(&grad.shape)),
+            _ if !has_slope(op) => return self.map(op, grad),
+            _ => {}
+        }
+        let (s, g, dx) = (self.f32s(name, saved)?, self.f32s(name, grad)?, self.take(name, &grad.shape)?);
+        if grad.numel() > 0 {
+            let arguments = [dx.pointer(), s, g, count(grad.numel())];
+            self.elementwise(name, &format!("slope_{name}"), grad.numel(), &arguments)?;
+        }
+        Ok(dx.shaped(&grad.shape))
+    }
+
+    /// y = op(a, b), the operands broadcasting.
+    pub(crate) fn zip(&self, op: Binary, a: &Array, b: &Array) -> Result<Array> {
+        let name = op.name();
+        let shape = Shape::broadcast(name, &a.shape, &b.shape)?;
+        let (left, right) = (self.typed(name, a, DType::F32)?, self.typed(name, b, DType::F32)?);
+        let y = self.take(name, &shape)?;
+        if shape.numel() > 0 {
+            let (in_a, in_b) = (a.shape.broadcast_strides(&shape), b.shape.broadcast_strides(&shape));
+            self.walk(op, &y, left, right, Walk::new(shape.dims(), [&in_a, &in_b]))?;
+        }
+        Ok(y.shaped(&shape))
+    }
+
+    /// One of the three forms of a binary kernel: a line, a plane, or up to six axes at a time.
+    fn walk(&self, op: Binary, y: &Buffer, a: &Buffer, b: &Buffer, walk: Walk<2>) -> Result<()> {
+        let name = op.name();
+        let pointers = [y.pointer(), a.pointer(), b.pointer()];
+        let [in_a, in_b] = &walk.strides;
+        match (walk.dims.as_slice(), in_a.as_slice(), in_b.as_slice()) {
+            (&[n], &[step_a], &[step_b]) => {
+                let rest = [Argument::U32(step_a as u32), Argument::U32(step_b as u32), count(n)];
+                self.elementwise(name, &format!("binary_{name}"), n, &[&pointers[..], &rest].concat())
+            }
+            ([], ..) => {
+                let rest = [Argument::U32(1), Argument::U32(1), count(1)];
+                self.elementwise(name, &format!("binary_{name}"), 1, &[&pointers[..], &rest].concat())
+            }
+            (&[rows, columns], &[row_a, column_a], &[row_b, column_b]) => {
+                let rest = [rows, columns, row_a, column_a, row_b, column_b].map(count);
+                let launch = self.plane(name, rows, columns)?;
+                let kernel = format!("plane_{name}");
+                self.launch(name, (Topic::Elementwise, &kernel), launch, &[&pointers[..], &rest].concat())
+            }
+            _ => {
+                let (starts, walk) = walk.pieces();
+                let (n, kernel) = (walk.numel(), format!("strided_{name}"));
+                for (piece, [from_a, from_b]) in starts.into_iter().enumerate() {
+                    let mut arguments =
+                        vec![y.pointer_at(piece * n), a.pointer_at(from_a), b.pointer_at(from_b), count(n)];
+                    arguments.extend(walk.inner_extents().map(count));
+                    arguments.extend(walk.all_strides(0).map(count));
+                    arguments.extend(walk.all_strides(1).map(count));
+                    self.elementwise(name, &kernel, n, &arguments)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// sum += x, in the memory of `sum`, which nothing else may use.
+    pub(crate) fn add_to(&self, sum: &Array, x: &Array) -> Result<()> {
+        let name = "accumulate";
+        let arguments = [self.f32s(name, sum)?, self.f32s(name, x)?, count(x.numel())];
+        if x.numel() == 0 { Ok(()) } else { self.elementwise(name, name, x.numel(), &arguments) }
+    }
+
+    /// y = x / (1 - p) where the hash of key and index keeps it, else 0.
+    pub(crate) fn drop_out(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
+        let name = "dropout";
+        let (from, y) = (self.f32s(name, x)?, self.take(name, &x.shape)?);
+        if x.numel() > 0 {
+            // As `assay_tensor::dropout_keeps` has it.
+            let limit = Argument::U32((p * 4_294_967_296.0) as u32);
+            let factor = Argument::F32((1.0 / (1.0 - p)) as f32);
+            let arguments = [y.pointer(), from, Argument::U64(key), limit, factor, count(x.numel())];
+            self.elementwise(name, name, x.numel(), &arguments)?;
+        }
+        Ok(y.shaped(&x.shape))
+    }
+}

@@ -1,0 +1,202 @@
+//! The backend's [`Kernels`]: each method is the work of the module that it belongs to.
+
+use std::sync::Arc;
+
+use assay_tensor::{
+    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
+    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, Unary,
+};
+
+use crate::attention::Saved;
+use crate::driver::Architecture;
+use crate::gpu::Gpu;
+
+impl Kernels for Gpu {
+    fn info(&self) -> DeviceInfo {
+        let facts = self.driver.facts();
+        let (name, architecture) = match &facts.architecture {
+            Architecture::Cuda(major, minor) => ("cuda", format!("sm_{major}{minor}")),
+            Architecture::Hip(target) => ("rocm", target.clone()),
+        };
+        let gib = facts.memory as f64 / (1u64 << 30) as f64;
+        DeviceInfo {
+            name: name.to_owned(),
+            description: format!("{}, {gib:.1} GiB, driver {}, compiler {}", facts.name, facts.driver, facts.compiler),
+            threads: facts.multiprocessors as usize,
+            dtypes: vec![DType::F32, DType::U32, DType::I8],
+            features: vec![architecture],
+        }
+    }
+
+    fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
+        self.copy_in(&data, shape)
+    }
+
+    fn download(&self, x: &Array) -> Result<HostData> {
+        self.copy_out(x)
+    }
+
+    fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
+        self.constant(shape, dtype, value)
+    }
+
+    fn cast(&self, x: &Array, dtype: DType) -> Result<Array> {
+        self.converted(x, dtype)
+    }
+
+    fn unary(&self, op: Unary, x: &Array) -> Result<Array> {
+        self.map(op, x)
+    }
+
+    fn binary(&self, op: Binary, a: &Array, b: &Array) -> Result<Array> {
+        self.zip(op, a, b)
+    }
+
+    fn reduce(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
+        self.reduced(op, x, axes)
+    }
+
+    fn matmul(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
+        self.matrix_product(a, b, trans_a, trans_b)
+    }
+
+    fn permute(&self, x: &Array, axes: &[usize]) -> Result<Array> {
+        let strides = x.shape.strides();
+        let shape: Vec<usize> = axes.iter().map(|&axis| x.dims()[axis]).collect();
+        let strides: Vec<usize> = axes.iter().map(|&axis| strides[axis]).collect();
+        self.moved("permute", x, &shape.into(), &strides)
+    }
+
+    fn slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
+        self.piece(x, axis, start, length)
+    }
+
+    fn concat(&self, xs: &[&Array], axis: usize) -> Result<Array> {
+        self.joined(xs, axis)
+    }
+
+    fn gather_rows(&self, table: &Array, ids: &Array) -> Result<Array> {
+        self.gathered(table, ids)
+    }
+
+    fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
+        self.scattered(x, ids, rows)
+    }
+
+    fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
+        if &x.shape == shape {
+            return Ok(x.clone());
+        }
+        self.moved("broadcast", x, shape, &x.shape.broadcast_strides(shape))
+    }
+
+    fn accumulate(&self, mut sum: Array, x: &Array) -> Result<Array> {
+        if sum.shape == x.shape && Arc::get_mut(&mut sum.buffer).is_some() {
+            self.add_to(&sum, x)?;
+            return Ok(sum);
+        }
+        self.zip(Binary::Add, &sum, x)
+    }
+
+    fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
+        self.slope(op, saved, grad)
+    }
+
+    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
+        self.drop_out(x, p, key)
+    }
+
+    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
+        self.largest(x, k)
+    }
+
+    fn softmax(&self, x: &Array) -> Result<Array> {
+        self.by_rows("softmax", "softmax", x, &[self.f32s("softmax", x)?])
+    }
+
+    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        let operands = [self.f32s("softmax", y)?, self.f32s("softmax", grad)?];
+        self.by_rows("softmax", "softmax_backward", y, &operands)
+    }
+
+    fn log_softmax(&self, x: &Array) -> Result<Array> {
+        self.by_rows("log_softmax", "log_softmax", x, &[self.f32s("log_softmax", x)?])
+    }
+
+    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        let operands = [self.f32s("log_softmax", y)?, self.f32s("log_softmax", grad)?];
+        self.by_rows("log_softmax", "log_softmax_backward", y, &operands)
+    }
+
+    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
+        self.normalised(x, gain, bias, eps)
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: &Array,
+        gain: &Array,
+        mean: &Array,
+        rstd: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        self.normalised_backward(x, gain, mean, rstd, grad)
+    }
+
+    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
+        self.entropies(logits, targets, smoothing)
+    }
+
+    fn cross_entropy_backward(
+        &self,
+        logits: &Array,
+        targets: &Array,
+        lse: &Array,
+        grad: &Array,
+        smoothing: f64,
+    ) -> Result<Array> {
+        self.entropies_backward(logits, targets, lse, grad, smoothing)
+    }
+
+    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        self.linear_product(x, weight, bias)
+    }
+
+    fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        self.int8_product(x, q, scale)
+    }
+
+    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+        self.attend(q, k, v, options)
+    }
+
+    fn attention_backward(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        out: &Array,
+        lse: &Array,
+        grad: &Array,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        self.attend_backward(Saved { q, k, v, out, lse, grad }, options)
+    }
+
+    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+        self.scanned(scan)
+    }
+
+    fn diagonal_scan_backward(
+        &self,
+        scan: Scan<'_, Array>,
+        states: (&Array, &Array),
+        grad: (Option<&Array>, Option<&Array>),
+    ) -> Result<ScanGradient> {
+        self.scanned_backward(scan, states, grad)
+    }
+
+    fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
+        self.update([param, m, v], grad, args)
+    }
+}

@@ -1,0 +1,155 @@
+//! The kernels' sources, compiled when one of them is first launched.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use assay_tensor::{Binary, Result, Unary};
+
+use crate::driver::{Driver, Function};
+use crate::error::failed;
+
+/// What every source may include.
+const HEADERS: [(&str, &str); 2] =
+    [("vendor.h", include_str!("../kernels/vendor.h")), ("common.h", include_str!("../kernels/common.h"))];
+
+/// The sources, which are compiled one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    AdamW,
+    Attention,
+    Elementwise,
+    Int8,
+    Movement,
+    Norm,
+    Reduce,
+    Rows,
+    Scan,
+    Softmax,
+}
+
+impl Topic {
+    const ALL: [Topic; 10] = [
+        Topic::AdamW,
+        Topic::Attention,
+        Topic::Elementwise,
+        Topic::Int8,
+        Topic::Movement,
+        Topic::Norm,
+        Topic::Reduce,
+        Topic::Rows,
+        Topic::Scan,
+        Topic::Softmax,
+    ];
+
+    /// The name of the file in `kernels`, and its text.
+    fn source(self) -> (&'static str, &'static str) {
+        match self {
+            Topic::AdamW => ("adamw.cu", include_str!("../kernels/adamw.cu")),
+            Topic::Attention => ("attention.cu", include_str!("../kernels/attention.cu")),
+            Topic::Elementwise => ("elementwise.cu", include_str!("../kernels/elementwise.cu")),
+            Topic::Int8 => ("int8.cu", include_str!("../kernels/int8.cu")),
+            Topic::Movement => ("movement.cu", include_str!("../kernels/movement.cu")),
+            Topic::Norm => ("norm.cu", include_str!("../kernels/norm.cu")),
+            Topic::Reduce => ("reduce.cu", include_str!("../kernels/reduce.cu")),
+            Topic::Rows => ("rows.cu", include_str!("../kernels/rows.cu")),
+            Topic::Scan => ("scan.cu", include_str!("../kernels/scan.cu")),
+            Topic::Softmax => ("softmax.cu", include_str!("../kernels/softmax.cu")),
+        }
+    }
+
+    /// The names of its kernels.
+    fn kernels(self) -> Vec<String> {
+        let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        match self {
+            Topic::AdamW => list(&["adamw"]),
+            Topic::Attention => {
+                let kinds = ["attention", "attention_keys", "attention_queries"];
+                let mut names: Vec<String> =
+                    kinds.iter().flat_map(|kind| [64, 128, 256].map(|width| format!("{kind}_{width}"))).collect();
+                names.extend(["row_products", "weights_of_scores", "gradient_of_scores"].map(str::to_owned));
+                names
+            }
+            Topic::Elementwise => elementwise(),
+            Topic::Int8 => list(&["quantize", "multiply_int8"]),
+            Topic::Movement => movement(),
+            Topic::Norm => list(&["layer_norm", "layer_norm_backward", "layer_norm_affine"]),
+            Topic::Reduce => list(&["reduce_rows", "reduce_columns"]),
+            Topic::Rows => list(&["scatter_add"]),
+            Topic::Scan => list(&["scan_states", "scan_ends", "scan_between", "scan_flow_ends", "scan_gradient"]),
+            Topic::Softmax => list(&[
+                "softmax",
+                "log_softmax",
+                "softmax_backward",
+                "log_softmax_backward",
+                "cross_entropy",
+                "cross_entropy_backward",
+                "top_k_mask",
+            ]),
+        }
+    }
+}
+
+fn elementwise() -> Vec<String> {
+    let mut names = vec!["accumulate".to_owned(), "dropout".to_owned()];
+    names.extend(Unary::ALL.iter().map(|op| format!("unary_{}", op.name())));
+    names.extend(Unary::ALL.iter().filter(|&&op| has_slope(op)).map(|op| format!("slope_{}", op.name())));
+    for form in ["binary", "plane", "strided"] {
+        names.extend(Binary::ALL.iter().map(|op| format!("{form}_{}", op.name())));
+    }
+    names
+}
+
+/// Whether an operation's gradient depends on more than the gradient of its value.
+pub(crate) fn has_slope(op: Unary) -> bool {
+    !matches!(op, Unary::Neg | Unary::Scale(_) | Unary::Offset(_) | Unary::Round)
+}
+
+fn movement() -> Vec<String> {
+    let mut names = Vec::new();
+    for kind in ["strided", "pieces", "gather"] {
+        names.extend([1, 2, 4, 16].map(|bytes| format!("{kind}_{bytes}")));
+    }
+    names.extend([1, 2, 4].map(|bytes| format!("fill_{bytes}")));
+    for from in ["f32", "u32", "i8"] {
+        names.extend(["f32", "u32", "i8"].iter().filter(|&&to| to != from).map(|to| format!("{from}_to_{to}")));
+    }
+    names
+}
+
+/// The kernels of one topic by name.
+type Compiled = BTreeMap<String, Function>;
+
+/// What has been compiled so far.
+#[derive(Debug, Default)]
+pub(crate) struct Library([OnceLock<Compiled>; Topic::ALL.len()]);
+
+impl Library {
+    /// The kernel of this name. Errors if its source does not compile.
+    pub(crate) fn function(
+        &self,
+        driver: &dyn Driver,
+        operation: &'static str,
+        topic: Topic,
+        name: &str,
+    ) -> Result<Function> {
+        let place = &self.0[topic as usize];
+        let compiled = match place.get() {
+            Some(compiled) => compiled,
+            None => {
+                let compiled = compile(driver, operation, topic)?;
+                place.get_or_init(|| compiled)
+            }
+        };
+        compiled.get(name).copied().ok_or_else(|| {
+            let problem = format!("there is no kernel `{name}` in `{}`", topic.source().0);
+            assay_tensor::TensorError::new(operation, problem)
+        })
+    }
+}
+
+fn compile(driver: &dyn Driver, operation: &'static str, topic: Topic) -> Result<Compiled> {
+    let names = topic.kernels();
+    let list: Vec<&str> = names.iter().map(String::as_str).collect();
+    let functions = driver.compile(topic.source().1, &HEADERS, &[], &list).map_err(|error| failed(operation, error))?;
+    Ok(names.into_iter().zip(functions).collect())
+}

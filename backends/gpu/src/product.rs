@@ -1,0 +1,208 @@
+//! Products of matrices: the driver's library for floats, a kernel of our own for int8.
+
+use assay_tensor::{Array, DType, LEAST_PEAK, Result, Shape, TensorError};
+
+use crate::driver::{Address, Argument, Element, Epilogue, Launch, Operand, Product};
+use crate::gpu::{Gpu, block_count, count};
+use crate::library::Topic;
+use crate::storage::Buffer;
+use crate::strides::Walk;
+
+/// The widest rows of bytes whose sums fit 32 bits: 2^31 / (127 * 128), rounded down to a power of two.
+const WIDEST: usize = 131_072;
+
+/// One side of a product, as it lies in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Side<'a> {
+    pub(crate) buffer: &'a Buffer,
+    pub(crate) columns: usize,
+    pub(crate) transposed: bool,
+    pub(crate) batch_stride: usize,
+}
+
+/// The extents of a product: rows and columns of the result, what is summed over, and how many there are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) batch: usize,
+}
+
+impl Side<'_> {
+    /// The operand that starts `offset` elements in.
+    fn operand(&self, address: Address, offset: usize, element: Element) -> Operand {
+        let size = if element == Element::F32 { 4 } else { 2 };
+        Operand {
+            address: Address(address.0 + (offset * size) as u64),
+            element,
+            stride: self.columns.max(1),
+            batch_stride: self.batch_stride,
+            transposed: self.transposed,
+        }
+    }
+}
+
+impl Gpu {
+    /// c = a b for each matrix of a batch, of elements of one type; the result is f32. The sides start at these offsets.
+    fn multiply(
+        &self,
+        name: &'static str,
+        sizes: Sizes,
+        (a, from_a): (Side<'_>, usize),
+        (b, from_b): (Side<'_>, usize),
+        (c, to): (&Buffer, usize),
+        (element, epilogue): (Element, Epilogue),
+    ) -> Result<()> {
+        let Sizes { m, n, k, batch } = sizes;
+        let Some(result) = c.address() else { return Ok(()) };
+        let (Some(at_a), Some(at_b)) = (a.buffer.address(), b.buffer.address()) else {
+            return self.clear(name, c);
+        };
+        let side = Side { buffer: c, columns: n, transposed: false, batch_stride: m * n };
+        let product = Product {
+            m,
+            n,
+            k,
+            batch,
+            a: a.operand(at_a, from_a, element),
+            b: b.operand(at_b, from_b, element),
+            c: side.operand(result, to, Element::F32),
+            beta: 0.0,
+            epilogue,
+        };
+        self.call(name, self.driver.product(&product))
+    }
+
+    /// One batch of f32 products into all of `c`.
+    pub(crate) fn multiplied(
+        &self,
+        name: &'static str,
+        sizes: Sizes,
+        a: Side<'_>,
+        b: Side<'_>,
+        c: &Buffer,
+    ) -> Result<()> {
+        self.multiply(name, sizes, (a, 0), (b, 0), (c, 0), (Element::F32, Epilogue::None))
+    }
+
+    /// a b over the last two axes; leading axes broadcast.
+    pub(crate) fn matrix_product(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
+        let name = "matmul";
+        let wrong = || TensorError::new(name, "both sides need two axes at least").shapes([&a.shape, &b.shape]);
+        let [batch_a @ .., ra, ca] = a.dims() else { return Err(wrong()) };
+        let [batch_b @ .., rb, cb] = b.dims() else { return Err(wrong()) };
+        let (m, k) = if trans_a { (*ca, *ra) } else { (*ra, *ca) };
+        let n = if trans_b { *rb } else { *cb };
+        let (batch_a, batch_b) = (Shape::from(batch_a), Shape::from(batch_b));
+        let batch = Shape::broadcast(name, &batch_a, &batch_b)?;
+        let shape = Shape::from([batch.dims(), &[m, n]].concat());
+        let (left, right) = (self.typed(name, a, DType::F32)?, self.typed(name, b, DType::F32)?);
+        let y = self.take(name, &shape)?;
+        if shape.numel() == 0 {
+            return Ok(y.shaped(&shape));
+        }
+        let mut left = Side { buffer: left, columns: *ca, transposed: trans_a, batch_stride: 0 };
+        let mut right = Side { buffer: right, columns: *cb, transposed: trans_b, batch_stride: 0 };
+        // Rows of several products with one right side are the rows of one product.
+        if batch_b.numel() == 1 && batch_a == batch && !trans_a {
+            let sizes = Sizes { m: m * batch.numel(), n, k, batch: 1 };
+            self.multiplied(name, sizes, left, right, &y)?;
+            return Ok(y.shaped(&shape));
+        }
+        let (in_a, in_b) = (batch_a.broadcast_strides(&batch), batch_b.broadcast_strides(&batch));
+        // The innermost of the merged axes is the library's batch; the others are products of their own.
+        let mut walk = Walk::new(batch.dims(), [&in_a, &in_b]);
+        let count = walk.dims.pop().unwrap_or(1);
+        let [step_a, step_b] = walk.strides.each_mut().map(|strides| strides.pop().unwrap_or(0));
+        (left.batch_stride, right.batch_stride) = (step_a * ra * ca, step_b * rb * cb);
+        let sizes = Sizes { m, n, k, batch: count };
+        for (i, [at_a, at_b]) in starts(&walk).into_iter().enumerate() {
+            let sides = ((left, at_a * ra * ca), (right, at_b * rb * cb));
+            self.multiply(name, sizes, sides.0, sides.1, (&y, i * count * m * n), (Element::F32, Epilogue::None))?;
+        }
+        Ok(y.shaped(&shape))
+    }
+
+    /// x W^T + bias.
+    pub(crate) fn linear_product(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        let name = "linear";
+        let [n, k] = *weight.dims() else {
+            return Err(TensorError::new(name, "the weight should be [N, K]").shapes([&weight.shape]));
+        };
+        let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
+        let (left, right) = (self.typed(name, x, DType::F32)?, self.typed(name, weight, DType::F32)?);
+        let bias_array = bias;
+        let bias = bias.map(|bias| self.typed(name, bias, DType::F32)).transpose()?;
+        let y = self.take(name, &shape)?;
+        if shape.numel() == 0 {
+            return Ok(y.shaped(&shape));
+        }
+        if k == 0 {
+            // There is nothing to sum over: each row is the bias.
+            return match bias_array {
+                Some(bias) => self.moved(name, bias, &shape, &bias.shape.broadcast_strides(&shape)),
+                None => self.constant(&shape, DType::F32, 0.0),
+            };
+        }
+        let left = Side { buffer: left, columns: k, transposed: false, batch_stride: 0 };
+        let right = Side { buffer: right, columns: k, transposed: true, batch_stride: 0 };
+        let sizes = Sizes { m: shape.rows(), n, k, batch: 1 };
+        let epilogue = bias.and_then(Buffer::address).map_or(Epilogue::None, Epilogue::Bias);
+        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), (Element::F32, epilogue))?;
+        Ok(y.shaped(&shape))
+    }
+
+    /// x W^T with int8 weights, the rows of x quantized on the way.
+    pub(crate) fn int8_product(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        let name = "linear_int8";
+        let (n, k) = (scale.numel(), q.shape.last());
+        if k > WIDEST {
+            return Err(TensorError::new(name, format!("rows of {k} weights would overflow their sums"))
+                .shapes([&q.shape])
+                .hint(format!("{WIDEST} is the limit; split the layer")));
+        }
+        let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
+        let (from, weights) = (self.f32s(name, x)?, self.typed(name, q, DType::I8)?.pointer());
+        let (scale, y) = (self.f32s(name, scale)?, self.take(name, &shape)?);
+        if shape.numel() == 0 || k == 0 {
+            self.clear(name, &y)?;
+            return Ok(y.shaped(&shape));
+        }
+        let (rows, words) = (shape.rows(), k.div_ceil(4));
+        // Words of four bytes, in the place of as many floats.
+        let (levels, steps) = (self.scratch(name, rows * words)?, self.scratch(name, rows)?);
+        let least = Argument::F32(LEAST_PEAK as f32);
+        let arguments = [levels.pointer(), steps.pointer(), from, least, count(rows), count(k), count(words)];
+        self.launch(name, (Topic::Int8, "quantize"), self.rows(name, rows, words)?, &arguments)?;
+        let tiles = block_count(name, rows.div_ceil(64) * n.div_ceil(64))?;
+        let launch = Launch { grid: [tiles, 1, 1], block: [16, 16, 1], shared: 0 };
+        let sizes = [rows, n, k, words].map(count);
+        let pointers = [y.pointer(), levels.pointer(), steps.pointer(), weights, scale];
+        self.launch(name, (Topic::Int8, "multiply_int8"), launch, &[&pointers[..], &sizes].concat())?;
+        Ok(y.shaped(&shape))
+    }
+}
+
+/// Where the operands start for each index of a walk, in its order.
+fn starts(walk: &Walk<2>) -> Vec<[usize; 2]> {
+    let mut starts = vec![[0, 0]];
+    for (axis, &extent) in walk.dims.iter().enumerate() {
+        let strides = [walk.strides[0][axis], walk.strides[1][axis]];
+        let step = |[a, b]: [usize; 2], index: usize| [a + index * strides[0], b + index * strides[1]];
+        starts = starts.iter().flat_map(|&start| (0..extent).map(move |index| step(start, index))).collect();
+    }
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_a_broadcast_batch_start_where_their_operands_are() {
+        let walk = Walk::new(&[2, 3], [&[1, 0], &[0, 1]]);
+        assert_eq!(starts(&walk), [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]);
+        assert_eq!(starts(&Walk::new(&[], [&[], &[]])), [[0, 0]]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Reductions over any set of axes, one group of neighbouring axes after the other, each in two passes where one would
+//! leave the device idle.
+
+use assay_tensor::{Array, DType, Reduce, Result, Shape};
+
+use crate::driver::{Argument, Launch};
+use crate::gpu::{Gpu, block_count, count};
+use crate::library::Topic;
+use crate::storage::Buffer;
+
+/// The blocks that a pass should have before another is worth its launch.
+const BLOCKS: usize = 1024;
+/// The elements of a row, and the rows of a column, that one block reduces without a second pass.
+const ROW: usize = 4096;
+const COLUMN: usize = 256;
+
+/// What a kernel makes of many elements: their sum, times a factor, or the largest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fold {
+    Sum(f32),
+    Max,
+}
+
+impl Fold {
+    fn arguments(self) -> [Argument; 2] {
+        match self {
+            Fold::Sum(factor) => [Argument::U32(0), Argument::F32(factor)],
+            Fold::Max => [Argument::U32(1), Argument::F32(1.0)],
+        }
+    }
+
+    /// What the pieces are folded with before the whole is.
+    fn partial(self) -> Fold {
+        match self {
+            Fold::Sum(_) => Fold::Sum(1.0),
+            Fold::Max => Fold::Max,
+        }
+    }
+}
+
+/// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents, the last group first; each
+/// sees the groups behind it as reduced already.
+fn groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
+    let mut dims = dims.to_vec();
+    let mut found = Vec::new();
+    let mut rest = axes;
+    while let Some(&last) = rest.last() {
+        let run = rest.iter().rev().enumerate().take_while(|&(i, &axis)| axis + i == last).count();
+        let first = last + 1 - run;
+        let extent = |dims: &[usize]| dims.iter().product::<usize>();
+        found.push([extent(&dims[..first]), extent(&dims[first..=last]), extent(&dims[last + 1..])]);
+        dims[first..=last].fill(1);
+        rest = &rest[..rest.len() - run];
+    }
+    found
+}
+
+/// Into how many pieces the middle is cut. It depends on the shape alone, and so does the order of every sum.
+fn splits([outer, middle, inner]: [usize; 3]) -> usize {
+    let (blocks, piece) = if inner == 1 { (outer, ROW) } else { (outer * inner.div_ceil(32), COLUMN) };
+    if blocks >= BLOCKS || middle <= 2 * piece {
+        return 1;
+    }
+    middle.div_ceil(piece).min(BLOCKS / blocks.max(1)).max(1)
+}
+
+impl Gpu {
+    pub(crate) fn reduced(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
+        let name = op.name();
+        let shape = x.shape.reduced(axes, true);
+        let mut value: Option<Array> = None;
+        for dims in groups(x.dims(), axes) {
+            let fold = match op {
+                Reduce::Sum => Fold::Sum(1.0),
+                Reduce::Mean => Fold::Sum((1.0 / dims[1] as f64) as f32),
+                Reduce::Max => Fold::Max,
+            };
+            let from = self.typed(name, value.as_ref().unwrap_or(x), DType::F32)?;
+            value = Some(self.folded(name, fold, from, dims)?.shaped([dims[0], dims[2]]));
+        }
+        match value {
+            Some(value) => Ok(value.viewed(&shape)),
+            None => self.typed(name, x, DType::F32).map(|_| x.viewed(&shape)),
+        }
+    }
+
+    /// x [outer, middle, inner] to [outer, inner].
+    pub(crate) fn folded(&self, name: &'static str, fold: Fold, x: &Buffer, dims: [usize; 3]) -> Result<Buffer> {
+        let [outer, middle, inner] = dims;
+        let y = self.take(name, &Shape::from([outer, inner]))?;
+        if outer * inner == 0 {
+            return Ok(y);
+        }
+        if middle == 0 {
+            self.clear(name, &y)?;
+            return Ok(y);
+        }
+        let pieces = splits(dims);
+        if pieces == 1 {
+            self.fold_once(name, fold, x, &y, dims, 1)?;
+        } else {
+            let parts = self.scratch(name, outer * pieces * inner)?;
+            self.fold_once(name, fold.partial(), x, &parts, dims, pieces)?;
+            self.fold_once(name, fold, &parts, &y, [outer, pieces, inner], 1)?;
+        }
+        Ok(y)
+    }
+
+    /// x [outer, middle, inner] to y [outer, pieces, inner].
+    fn fold_once(
+        &self,
+        name: &'static str,
+        fold: Fold,
+        x: &Buffer,
+        y: &Buffer,
+        [outer, middle, inner]: [usize; 3],
+        pieces: usize,
+    ) -> Result<()> {
+        let [op, factor] = fold.arguments();
+        let (pieces_at, middle_at) = (count(pieces), count(middle));
+        if inner == 1 {
+            let launch = self.rows(name, outer * pieces, middle.div_ceil(pieces))?;
+            let arguments = [y.pointer(), x.pointer(), op, count(outer), middle_at, pieces_at, factor];
+            return self.launch(name, (Topic::Reduce, "reduce_rows"), launch, &arguments);
+        }
+        let blocks = block_count(name, inner.div_ceil(32) * outer * pieces)?;
+        let launch = Launch { grid: [blocks, 1, 1], block: [32, 8, 1], shared: 0 };
+        let arguments = [y.pointer(), x.pointer(), op, middle_at, count(inner), pieces_at, factor];
+        self.launch(name, (Topic::Reduce, "reduce_columns"), launch, &arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_axes_are_reduced_together() {
+        assert_eq!(groups(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
+        assert_eq!(groups(&[2, 3], &[]), [[0usize; 3]; 0]);
+        assert_eq!(groups(&[2, 3, 4], &[1]), [[2, 3, 4]]);
+    }
+
+    #[test]
+    fn long_sums_are_cut_where_there_are_few() {
+        assert_eq!(splits([1, 8192, 1]), 1);
+        assert_eq!(splits([1, 8193, 1]), 3);
+        assert_eq!(splits([1, 1 << 30, 1]), 1024);
+        assert_eq!(splits([4096, 1 << 20, 1]), 1);
+        assert_eq!(splits([1, 32_768, 1024]), 32);
+        assert_eq!(splits([1, 500, 32]), 1);
+    }
+}

@@ -1,0 +1,219 @@
+//! The diagonal recurrence and its gradient: which threads there are, and how time is cut where they are few.
+
+use assay_tensor::{Array, Result, Scan, ScanGradient, Shape, TensorError};
+
+use crate::driver::{Argument, Launch};
+use crate::gpu::{Gpu, block_count, count, extent};
+use crate::library::Topic;
+use crate::reduce::Fold;
+use crate::storage::Buffer;
+
+const NAME: &str = "diagonal_scan";
+/// Threads of a block: few, so that even small scans reach many multiprocessors.
+const THREADS: usize = 64;
+/// Threads that keep the memory of a large device busy; below this, time is cut.
+const LANES: usize = 32_768;
+/// The shortest pieces, in steps.
+const SHORTEST: usize = 32;
+
+/// A scan's extents, and how its sequences are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cut {
+    b: usize,
+    t: usize,
+    k: usize,
+    over_time: bool,
+    pieces: usize,
+    length: usize,
+}
+
+impl Cut {
+    fn of(scan: &Scan<'_, Array>) -> Result<Cut> {
+        let [b, t, k] = *scan.input_re.dims() else {
+            return Err(TensorError::new(NAME, "the input should be [B, T, K]").shapes([&scan.input_re.shape]));
+        };
+        let over_time = scan.decay_re.shape.rank() > 1;
+        let pieces = LANES.div_ceil((b * k).max(1)).min(t / SHORTEST).max(1);
+        Ok(Cut { b, t, k, over_time, pieces, length: 1 }.with_length(t.div_ceil(pieces)))
+    }
+
+    fn with_length(self, length: usize) -> Cut {
+        let length = length.max(1);
+        Cut { pieces: self.t.div_ceil(length).max(1), length, ..self }
+    }
+
+    /// The cut whose pieces end where segments of `segment` steps do, so that no gradient flows between them.
+    fn along(self, segment: usize) -> Cut {
+        self.with_length(self.length.div_ceil(segment).saturating_mul(segment))
+    }
+
+    /// All pieces of all sequences.
+    fn lines(&self) -> usize {
+        self.b * self.pieces
+    }
+
+    /// The last arguments of the kernels.
+    fn sizes(&self) -> Result<[Argument; 6]> {
+        let [t, k] = [extent(NAME, self.t)?, extent(NAME, self.k)?];
+        let (pieces, lines) = (extent(NAME, self.pieces)?, extent(NAME, self.lines())?);
+        // A length beyond the sequence means the whole of it.
+        let length = extent(NAME, self.length.min(self.t.max(1)))?;
+        Ok([t, k, pieces, length, lines, u32::from(self.over_time)].map(Argument::U32))
+    }
+
+    fn launch(&self) -> Result<Launch> {
+        let across = self.k.clamp(1, THREADS).next_power_of_two();
+        let down = THREADS / across;
+        let blocks = block_count(NAME, self.k.div_ceil(across) * self.lines().div_ceil(down))?;
+        Ok(Launch { grid: [blocks, 1, 1], block: [across as u32, down as u32, 1], shared: 0 })
+    }
+}
+
+/// A pair of buffers.
+type Complex = (Buffer, Buffer);
+
+fn pointers(x: &Complex) -> [Argument; 2] {
+    [x.0.pointer(), x.1.pointer()]
+}
+
+const NOTHING: Argument = Argument::Pointer(None);
+
+impl Gpu {
+    fn scan_kernel(&self, kernel: &str, launch: Launch, arguments: &[Argument]) -> Result<()> {
+        self.launch(NAME, (Topic::Scan, kernel), launch, arguments)
+    }
+
+    /// Two buffers of a number for each line and state.
+    fn per_line(&self, cut: &Cut) -> Result<Complex> {
+        let elements = cut.lines() * cut.k;
+        Ok((self.scratch(NAME, elements)?, self.scratch(NAME, elements)?))
+    }
+
+    fn pair(&self, shape: &Shape) -> Result<Complex> {
+        Ok((self.take(NAME, shape)?, self.take(NAME, shape)?))
+    }
+
+    /// What flows into each piece, from the carry and the pieces before it; backwards from the pieces behind it.
+    fn between(
+        &self,
+        cut: &Cut,
+        ends: &str,
+        arrays: &[Argument],
+        carry: [Argument; 2],
+        backwards: bool,
+    ) -> Result<Complex> {
+        let (end, factor, into) = (self.per_line(cut)?, self.per_line(cut)?, self.per_line(cut)?);
+        let arguments = [&pointers(&end), &pointers(&factor), arrays].concat();
+        self.scan_kernel(ends, cut.launch()?, &arguments)?;
+        let lanes = cut.b * cut.k;
+        let sizes = [extent(NAME, cut.pieces)?, extent(NAME, cut.k)?, u32::from(backwards)].map(Argument::U32);
+        let results = [pointers(&into), pointers(&end), pointers(&factor), carry].concat();
+        self.scan_kernel("scan_between", self.line(4 * lanes), &[&results[..], &sizes, &[count(lanes)]].concat())?;
+        Ok(into)
+    }
+
+    /// All states.
+    pub(crate) fn scanned(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+        let cut = Cut::of(&scan)?;
+        let shape = &scan.input_re.shape;
+        let (re, im) = self.pair(shape)?;
+        if shape.numel() > 0 {
+            let carry = [self.f32s(NAME, scan.carry_re)?, self.f32s(NAME, scan.carry_im)?];
+            let arrays = self.arrays(&scan, &cut, (Some(scan.input_re), scan.input_im))?;
+            let into = match cut.pieces {
+                1 => None,
+                _ => Some(self.between(&cut, "scan_ends", &arrays, carry, false)?),
+            };
+            let carry = into.as_ref().map_or(carry, pointers);
+            let arguments = [&[re.pointer(), im.pointer()], &carry, &arrays[..]].concat();
+            self.scan_kernel("scan_states", cut.launch()?, &arguments)?;
+        }
+        Ok((re.shaped(shape), im.shaped(shape)))
+    }
+
+    /// The arguments that all kernels end in: decay, what is scanned, and sizes.
+    fn arrays(
+        &self,
+        scan: &Scan<'_, Array>,
+        cut: &Cut,
+        (re, im): (Option<&Array>, Option<&Array>),
+    ) -> Result<Vec<Argument>> {
+        let decay = [self.f32s(NAME, scan.decay_re)?, self.f32s(NAME, scan.decay_im)?];
+        let scanned = [self.some_f32s(NAME, re)?, self.some_f32s(NAME, im)?];
+        Ok([&decay[..], &scanned, &cut.sizes()?].concat())
+    }
+
+    pub(crate) fn scanned_backward(
+        &self,
+        scan: Scan<'_, Array>,
+        states: (&Array, &Array),
+        grad: (Option<&Array>, Option<&Array>),
+    ) -> Result<ScanGradient> {
+        let whole = Cut::of(&scan)?;
+        let segment = scan.segment.filter(|&segment| segment < whole.t);
+        let cut = segment.map_or(whole, |segment| whole.along(segment.max(1)));
+        let (input, carry, decay) = (&scan.input_re.shape, &scan.carry_re.shape, &scan.decay_re.shape);
+        let (dx, dcarry) = (self.pair(input)?, self.pair(carry)?);
+        // Where the decay is one for all steps, a sum for each line comes first.
+        let (da, sums) = match cut.over_time {
+            true => (Some(self.pair(decay)?), None),
+            false => (None, Some(self.per_line(&cut)?)),
+        };
+        if cut.b * cut.k > 0 {
+            let arrays = self.arrays(&scan, &cut, grad)?;
+            let into = match segment {
+                None if cut.pieces > 1 => Some(self.between(&cut, "scan_flow_ends", &arrays, [NOTHING; 2], true)?),
+                _ => None,
+            };
+            let or_nothing = |x: Option<&Complex>| x.map_or([NOTHING; 2], pointers);
+            let results =
+                [pointers(&dx), or_nothing(da.as_ref()), or_nothing(sums.as_ref()), pointers(&dcarry)].concat();
+            let before = [states.0, states.1, scan.carry_re, scan.carry_im];
+            let before = before.iter().map(|x| self.f32s(NAME, x)).collect::<Result<Vec<_>>>()?;
+            let flow = or_nothing(into.as_ref());
+            // A segment that the sequence does not reach the end of cuts nothing.
+            let segment = Argument::U32(segment.map_or(u32::MAX, |segment| segment as u32));
+            let arguments = [&results[..], &before, &flow, &[segment], &arrays].concat();
+            self.scan_kernel("scan_gradient", cut.launch()?, &arguments)?;
+        }
+        let shaped = |x: Complex, shape: &Shape| (x.0.shaped(shape), x.1.shaped(shape));
+        let decay = match (da, sums) {
+            (Some(da), _) => shaped(da, decay),
+            (None, Some(sums)) => {
+                let dims = [1, cut.lines(), cut.k];
+                let total =
+                    |x: &Buffer| Ok::<_, TensorError>(self.folded(NAME, Fold::Sum(1.0), x, dims)?.shaped(decay));
+                (total(&sums.0)?, total(&sums.1)?)
+            }
+            (None, None) => return Err(TensorError::new(NAME, "the decay has no gradient")),
+        };
+        Ok(ScanGradient { decay, input: shaped(dx, input), carry: shaped(dcarry, carry) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(b: usize, t: usize, k: usize) -> Cut {
+        let pieces = LANES.div_ceil((b * k).max(1)).min(t / SHORTEST).max(1);
+        Cut { b, t, k, over_time: false, pieces, length: 1 }.with_length(t.div_ceil(pieces))
+    }
+
+    #[test]
+    fn time_is_cut_only_where_lanes_are_few() {
+        assert_eq!((cut(256, 4096, 128).pieces, cut(256, 4096, 128).length), (1, 4096));
+        assert_eq!((cut(8, 2048, 128).pieces, cut(8, 2048, 128).length), (32, 64));
+        assert_eq!((cut(1, 70, 3).pieces, cut(1, 70, 3).length), (2, 35));
+        assert_eq!((cut(1, 31, 3).pieces, cut(2, 0, 3).pieces, cut(0, 9, 0).pieces), (1, 1, 1));
+    }
+
+    #[test]
+    fn cuts_along_segments_end_where_segments_do() {
+        for segment in [1, 3, 7, 64, 100, 2047] {
+            let cut = cut(8, 2048, 128).along(segment);
+            assert_eq!(cut.length % segment, 0);
+            assert!(cut.pieces * cut.length >= 2048 && (cut.pieces - 1) * cut.length < 2048, "{cut:?}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Compiles every GPU kernel with NVIDIA's own compilers, without a GPU: NVRTC to PTX, ptxas to machine code.
+
+    compile.py [ARCHITECTURE...]        sm_80, sm_90 and sm_100 by default
+
+Prints registers, shared memory and spills of each kernel for the last architecture. The exit code is 0 only if every source
+compiles for every architecture and no kernel spills registers. Needs the wheels of requirements.txt beside this file.
+"""
+
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "backends" / "gpu" / "kernels"
+HEADERS = ["vendor.h", "common.h"]
+
+
+def toolkit():
+    """The folder in which NVIDIA's wheels lie."""
+    for name in ("purelib", "platlib"):
+        folder = pathlib.Path(sysconfig.get_path(name)) / "nvidia" / "cu13"
+        if folder.is_dir():
+            return folder
+    sys.exit("nvidia/cu13 is not installed here; install tests/gpu/requirements.txt with --no-deps")
+
+
+class Nvrtc:
+    """The library, as far as it is called here."""
+
+    def __init__(self, folder):
+        # NVRTC finds its second library only where it has been loaded before.
+        ctypes.CDLL(str(next(folder.glob("libnvrtc-builtins.so.*"))), mode=ctypes.RTLD_GLOBAL)
+        self.library = ctypes.CDLL(str(folder / "libnvrtc.so.13"))
+
+    def text(self, program, size_of, get):
+        size = ctypes.c_size_t()
+        getattr(self.library, size_of)(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        getattr(self.library, get)(program, text)
+        return text.value.decode()
+
+    def compile(self, path, architecture):
+        """PTX for `architecture`; a program that is refused ends this one with the compiler's log."""
+        strings = lambda values: (ctypes.c_char_p * len(values))(*[value.encode() for value in values])
+        headers = [(KERNELS / name).read_text() for name in HEADERS]
+        program = ctypes.c_void_p()
+        self.library.nvrtcCreateProgram(
+            ctypes.byref(program), path.read_text().encode(), path.name.encode(), len(HEADERS), strings(headers),
+            strings(HEADERS)
+        )
+        options = [f"--gpu-architecture={architecture.replace('sm', 'compute')}", "--std=c++17"]
+        code = self.library.nvrtcCompileProgram(program, len(options), strings(options))
+        log = self.text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+        if code != 0:
+            sys.exit(f"{path.name} for {architecture}: NVRTC refuses it\n{log}")
+        if log.strip():
+            print(f"{path.name} for {architecture}:\n{log}")
+        return self.text(program, "nvrtcGetPTXSize", "nvrtcGetPTX")
+
+
+USE = re.compile(
+    r"Compiling entry function '(?P<name>\w+)'.*?"
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def assemble(folder, ptx, architecture):
+    """What ptxas says of each kernel."""
+    with tempfile.TemporaryDirectory() as scratch:
+        source = os.path.join(scratch, "kernels.ptx")
+        pathlib.Path(source).write_text(ptx)
+        command = [str(folder / "bin" / "ptxas"), "-v", f"-arch={architecture}", source, "-o", os.path.join(scratch, "out")]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"ptxas refuses the PTX for {architecture}\n{done.stderr}")
+    return [match.groupdict() for match in USE.finditer(done.stderr)]
+
+
+def main():
+    folder = toolkit()
+    nvrtc = Nvrtc(folder / "lib")
+    architectures = sys.argv[1:] or ["sm_80", "sm_90", "sm_100"]
+    spilling, count = [], 0
+    for path in sorted(KERNELS.glob("*.cu")):
+        for architecture in architectures:
+            uses = assemble(folder, nvrtc.compile(path, architecture), architecture)
+            if not uses:
+                sys.exit(f"{path.name} for {architecture}: ptxas names no kernel")
+            count += len(uses)
+            for use in uses:
+                spilled = int(use["stores"]) + int(use["loads"])
+                if spilled:
+                    spilling.append(f"{path.name}, {use['name']} for {architecture}: {spilled} bytes")
+                if architecture == architectures[-1]:
+                    shared = re.search(r"(\d+) bytes smem", use["rest"])
+                    shared = shared.group(1) if shared else "0"
+                    print(f"{use['name']:30} {use['registers']:>4} registers {shared:>6} bytes shared  stack {use['stack']}")
+    if spilling:
+        sys.exit("these kernels spill registers:\n" + "\n".join(spilling))
+    print(f"{count} kernels for {', '.join(architectures)}: none spills")
+
+
+if __name__ == "__main__":
+    main()
