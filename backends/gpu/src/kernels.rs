@@ -23,7 +23,7 @@ impl Kernels for Gpu {
             name: name.to_owned(),
             description: format!("{}, {gib:.1} GiB, driver {}, compiler {}", facts.name, facts.driver, facts.compiler),
             threads: facts.multiprocessors as usize,
-            dtypes: vec![DType::F32, DType::U32, DType::I8],
+            dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
             features: vec![architecture],
         }
     }

@@ -110,8 +110,9 @@ fn movement() -> Vec<String> {
         names.extend([1, 2, 4, 16].map(|bytes| format!("{kind}_{bytes}")));
     }
     names.extend([1, 2, 4].map(|bytes| format!("fill_{bytes}")));
-    for from in ["f32", "u32", "i8"] {
-        names.extend(["f32", "u32", "i8"].iter().filter(|&&to| to != from).map(|to| format!("{from}_to_{to}")));
+    let types = ["f32", "bf16", "u32", "i8"];
+    for from in types {
+        names.extend(types.iter().filter(|&&to| to != from).map(|to| format!("{from}_to_{to}")));
     }
     names
 }

@@ -1,6 +1,6 @@
 //! Movement of elements of any type: orders, pieces, rows by id; constants; and conversions between types.
 
-use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError};
+use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError, bf16};
 
 use crate::driver::{Address, Argument};
 use crate::gpu::{Gpu, count};
@@ -76,6 +76,7 @@ impl Gpu {
         let name = "full";
         let (bits, bound) = match dtype {
             DType::F32 => ((value as f32).to_bits(), UNKNOWN),
+            DType::Bf16 => (u32::from(bf16::from_f32(value as f32).to_bits()), UNKNOWN),
             DType::U32 => (value as u32, u64::from(value as u32) + 1),
             DType::I8 => (u32::from((value as i8).cast_unsigned()), UNKNOWN),
             DType::F64 => return Err(no_type(name, dtype)),

@@ -124,14 +124,19 @@ impl Gpu {
         Ok(y.shaped(&shape))
     }
 
-    /// x W^T + bias.
+    /// x W^T + bias. Where both x and the weight are bf16 so is the product's arithmetic, with sums in f32; where one of
+    /// them is, it is widened.
     pub(crate) fn linear_product(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
         let name = "linear";
         let [n, k] = *weight.dims() else {
             return Err(TensorError::new(name, "the weight should be [N, K]").shapes([&weight.shape]));
         };
         let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
-        let (left, right) = (self.typed(name, x, DType::F32)?, self.typed(name, weight, DType::F32)?);
+        let (x, weight, element) = match (x.dtype, weight.dtype) {
+            (DType::Bf16, DType::Bf16) => (x.clone(), weight.clone(), Element::Bf16),
+            _ => (self.converted(x, DType::F32)?, self.converted(weight, DType::F32)?, Element::F32),
+        };
+        let (left, right) = (self.buffer(name, &x)?, self.buffer(name, &weight)?);
         let bias_array = bias;
         let bias = bias.map(|bias| self.typed(name, bias, DType::F32)).transpose()?;
         let y = self.take(name, &shape)?;
@@ -149,7 +154,7 @@ impl Gpu {
         let right = Side { buffer: right, columns: k, transposed: true, batch_stride: 0 };
         let sizes = Sizes { m: shape.rows(), n, k, batch: 1 };
         let epilogue = bias.and_then(Buffer::address).map_or(Epilogue::None, Epilogue::Bias);
-        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), (Element::F32, epilogue))?;
+        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), (element, epilogue))?;
         Ok(y.shaped(&shape))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError};
+use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError, bf16};
 
 use crate::arena::{Arena, Block};
 use crate::driver::{Address, Argument};
@@ -111,6 +111,7 @@ fn bytes_of_mut<T: Copy>(elements: &mut [T]) -> &mut [u8] {
 pub(crate) fn host_bytes(data: &HostData) -> Option<&[u8]> {
     match data {
         HostData::F32(v) => Some(bytes_of(v)),
+        HostData::Bf16(v) => Some(bytes_of(v)),
         HostData::U32(v) => Some(bytes_of(v)),
         HostData::I8(v) => Some(bytes_of(v)),
         HostData::F64(_) => None,
@@ -121,6 +122,7 @@ pub(crate) fn host_bytes(data: &HostData) -> Option<&[u8]> {
 pub(crate) fn host_zeros(dtype: DType, count: usize) -> Option<HostData> {
     match dtype {
         DType::F32 => Some(HostData::F32(vec![0.0; count])),
+        DType::Bf16 => Some(HostData::Bf16(vec![bf16::ZERO; count])),
         DType::U32 => Some(HostData::U32(vec![0; count])),
         DType::I8 => Some(HostData::I8(vec![0; count])),
         DType::F64 => None,
@@ -130,6 +132,7 @@ pub(crate) fn host_zeros(dtype: DType, count: usize) -> Option<HostData> {
 pub(crate) fn host_bytes_mut(data: &mut HostData) -> Option<&mut [u8]> {
     match data {
         HostData::F32(v) => Some(bytes_of_mut(v)),
+        HostData::Bf16(v) => Some(bytes_of_mut(v)),
         HostData::U32(v) => Some(bytes_of_mut(v)),
         HostData::I8(v) => Some(bytes_of_mut(v)),
         HostData::F64(_) => None,
