@@ -59,7 +59,7 @@ fn run(case: &Case, device: &Device, float: DType) -> Result<Outcome, String> {
 pub fn check(device: &Device, float: DType, tolerance: Tolerance) -> Report {
     let oracle = assay_reference::device();
     let mut report = Report::default();
-    for case in cases::small() {
+    for case in cases::small().into_iter().chain(cases::medium()) {
         report.run(&case.name, || {
             let (found, expected) = (run(&case, device, float)?, run(&case, &oracle, DType::F64)?);
             let tolerance = if case.f32_only { Tolerance::F32 } else { tolerance };

@@ -47,7 +47,7 @@ assay_switch:
 // A context that begins with `entry` on the stack that ends at `top`.
 static inline void context_make(Context *context, char *, char *top, void (*entry)()) {
     // After `ret` the stack must be 8 short of a multiple of 16, as after a call.
-    void **sp = reinterpret_cast<void **>(top) - 2;
+    void **sp = reinterpret_cast<void **>(top) - 1;
     *--sp = reinterpret_cast<void *>(entry);
     for (int saved = 0; saved < 6; saved++) *--sp = nullptr;
     *context = sp;

@@ -42,6 +42,27 @@ pub(super) fn small() -> Vec<Case> {
     cases
 }
 
+pub(super) fn medium() -> Vec<Case> {
+    let mut cases = vec![
+        Case::one("softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].softmax()),
+        Case::one("log_softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].log_softmax()),
+        layer_norm(&[300, 33]),
+        layer_norm(&[2, 600]),
+        cross_entropy(5, 700, 0.1),
+        int8(70, 67, 45),
+    ];
+    for sizes in [[1, 2, 70, 130, 17], [1, 1, 65, 65, 70], [1, 1, 3, 66, 130], [1, 1, 2, 5, 257]] {
+        for causal in [false, true] {
+            cases.push(attention(sizes, causal, AttentionKind::Flash));
+        }
+    }
+    cases.extend([[1, 100, 3], [2, 67, 70]].map(|sizes| scan(sizes, true)));
+    for segment in [None, Some(7), Some(40)] {
+        cases.push(selective_scan([1, 100, 3], true, segment));
+    }
+    cases
+}
+
 pub(super) fn large() -> Vec<Case> {
     let mut cases = vec![
         Case::one("softmax", [floats([900, 300])], |x| x[0].softmax()),

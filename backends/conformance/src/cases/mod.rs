@@ -122,6 +122,13 @@ pub fn small() -> Vec<Case> {
     cases
 }
 
+/// The cases on shapes beyond one tile, or one piece, of kernels that cut their work.
+pub fn medium() -> Vec<Case> {
+    let mut cases = primitives::medium();
+    cases.extend(fused::medium());
+    cases
+}
+
 /// The cases on shapes that are worth several threads.
 pub fn large() -> Vec<Case> {
     let mut cases = primitives::large();

@@ -146,6 +146,25 @@ fn look_up(table: &Tensor, shape: &[usize]) -> assay_tensor::Result<Tensor> {
     table.rows(&Tensor::from_u32(table.device(), ids, shape)?)
 }
 
+pub(super) fn medium() -> Vec<Case> {
+    let mut cases = vec![
+        Case::one("sum of a long row", [floats([1, 20_001])], |x| x[0].sum(&[1], false)),
+        Case::one("sum of long columns", [floats([1500, 3])], |x| x[0].sum(&[0], false)),
+        Case::one("max of long columns", [floats([2, 700, 5])], |x| x[0].max(&[1], false)),
+        Case::one("rows by many ids", [floats([40, 7])], |x| look_up(&x[0], &[1500])),
+        Case::one("slice of wide rows", [floats([3, 9, 8])], |x| x[0].slice(1, 4, 4)),
+        // More axes than a kernel walks by itself: none of them can be merged with its neighbour.
+        Case::one("permute of eight axes", [floats([2; 8])], |x| x[0].permute(&[7, 6, 5, 4, 3, 2, 1, 0])),
+        Case::one("permute of words", [floats([2, 3, 8])], |x| x[0].permute(&[1, 0, 2])),
+    ];
+    for (a, b) in [(vec![2, 1, 2, 1, 2, 1, 2, 1], vec![1, 3, 1, 2, 1, 3, 1, 2]), (vec![3, 700], vec![3, 1])] {
+        cases.push(Case::one("mul", [floats(a), floats(b)], |x| x[0].mul(&x[1])));
+    }
+    cases
+        .push(Case::one("broadcast products", [floats([2, 1, 3, 2, 4]), floats([3, 1, 4, 2])], |x| x[0].matmul(&x[1])));
+    cases
+}
+
 pub(super) fn large() -> Vec<Case> {
     let mut cases = vec![
         Case::one("gelu", [floats([300, 1000])], |x| x[0].gelu()),

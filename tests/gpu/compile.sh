@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Compiles every GPU kernel with NVIDIA's own compilers, which need no GPU: see compile.py.
+#
+#   tests/gpu/compile.sh [ARCHITECTURE...]      sm_80, sm_90 and sm_100 by default
+#
+# The compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+venv="${CARGO_TARGET_DIR:-$PWD/target}/venv-nvrtc"
+if ! cmp -s tests/gpu/requirements.txt "$venv/installed"; then
+    echo "installing NVIDIA's compilers into $venv (PyPI)" >&2
+    python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r tests/gpu/requirements.txt
+    cp tests/gpu/requirements.txt "$venv/installed"
+fi
+exec "$venv/bin/python" tests/gpu/compile.py "$@"
