@@ -25,7 +25,7 @@ pub(crate) const UNKNOWN: u64 = u64::MAX;
 impl Buffer {
     /// A buffer with arbitrary contents.
     pub(crate) fn new(arena: &Arc<Arena>, operation: &'static str, elements: usize, dtype: DType) -> Result<Buffer> {
-        let bytes = elements.checked_mul(dtype.size()).unwrap_or(usize::MAX);
+        let bytes = elements.saturating_mul(dtype.size());
         let block = if bytes == 0 { None } else { Some(arena.take(operation, bytes)?) };
         Ok(Buffer { block, elements, dtype, bound: AtomicU64::new(UNKNOWN) })
     }
