@@ -163,7 +163,10 @@ mod tests {
         assert_eq!([0, 1, 256, 257, 4000].map(rounded), [256, 256, 256, 512, 4096]);
         for bytes in (1..5000).map(|i| i * 7919) {
             let size = rounded(bytes);
-            assert!(size >= bytes && size.is_multiple_of(UNIT) && size - bytes <= (bytes / 4).max(UNIT), "{bytes}: {size}");
+            assert!(
+                size >= bytes && size.is_multiple_of(UNIT) && size - bytes <= (bytes / 4).max(UNIT),
+                "{bytes}: {size}"
+            );
             assert_eq!(rounded(size), size);
         }
         assert_eq!(rounded(usize::MAX), usize::MAX);

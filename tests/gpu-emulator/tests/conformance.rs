@@ -1,4 +1,4 @@
-//! The CUDA backend on the emulator, held to the suite that every backend runs.
+//! The CUDA and the ROCm backend on the emulator, held to the suite that every backend runs.
 
 use std::sync::Arc;
 
@@ -7,55 +7,79 @@ use assay_conformance::{
 };
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
+use assay_rocm::Rocm;
 use assay_tensor::{DType, Device};
 
 fn cuda() -> Device {
     assay_gpu::device(Arc::new(Cuda::open(0, None).unwrap()))
 }
 
+fn rocm() -> Device {
+    assay_gpu::device(Arc::new(Rocm::open(0, None).unwrap()))
+}
+
 fn passes(report: &Report) {
     assert!(report.is_good(), "{report}");
 }
 
-/// Runs a check where the vendors' libraries are the emulator, which must find nothing wrong.
-fn holds(name: &str, seed: &str, body: impl FnOnce()) {
-    emulated(name, &[("ASSAY_GPU_EMULATOR_SEED", seed)], body, |found: &Emulated| {
-        assert_eq!(found.problems, [""; 0]);
-    });
+/// Runs a check where the vendors' libraries are the emulator, which must find nothing wrong. Blocks and threads take their
+/// turns in the order that the seed gives, and in their natural one if it is 0.
+fn holds(name: &str, seed: &str, wave: &str, body: impl FnOnce()) {
+    let variables = [("ASSAY_GPU_EMULATOR_SEED", seed), ("ASSAY_GPU_EMULATOR_WAVE", wave)];
+    emulated(name, &variables, body, |found: &Emulated| assert_eq!(found.problems, [""; 0]));
+}
+
+fn values(device: &Device) {
+    passes(&check(device, DType::F32, Tolerance::F32));
+    passes(&check_adamw(device, DType::F32, Tolerance::F32));
 }
 
 #[test]
-fn values_and_gradients() {
-    holds("values_and_gradients", "0", || {
-        passes(&check(&cuda(), DType::F32, Tolerance::F32));
-        passes(&check_adamw(&cuda(), DType::F32, Tolerance::F32));
-    });
+fn values_and_gradients_on_cuda() {
+    holds("values_and_gradients_on_cuda", "0", "32", || values(&cuda()));
 }
 
 #[test]
-fn values_and_gradients_in_another_order() {
-    holds("values_and_gradients_in_another_order", "7", || {
-        passes(&check(&cuda(), DType::F32, Tolerance::F32));
-        passes(&check_adamw(&cuda(), DType::F32, Tolerance::F32));
-    });
+fn values_and_gradients_on_cuda_in_another_order() {
+    holds("values_and_gradients_on_cuda_in_another_order", "7", "32", || values(&cuda()));
 }
 
 #[test]
-fn the_same_bits_every_time() {
-    holds("the_same_bits_every_time", "3", || passes(&check_same_bits(&cuda(), &cuda(), DType::F32)));
+fn values_and_gradients_on_rocm() {
+    holds("values_and_gradients_on_rocm", "0", "32", || values(&rocm()));
+}
+
+#[test]
+fn values_and_gradients_on_rocm_in_waves_of_64() {
+    holds("values_and_gradients_on_rocm_in_waves_of_64", "11", "64", || values(&rocm()));
+}
+
+/// No bit depends on the order in which threads run, on what ran before, or on the width of a wave.
+#[test]
+fn both_vendors_give_the_same_bits() {
+    holds("both_vendors_give_the_same_bits", "3", "64", || passes(&check_same_bits(&cuda(), &rocm(), DType::F32)));
 }
 
 #[test]
 fn recurrences() {
-    holds("recurrences", "5", || passes(&check_recurrences(&cuda(), DType::F32)));
+    holds("recurrences", "5", "32", || {
+        passes(&check_recurrences(&cuda(), DType::F32));
+        passes(&check_recurrences(&rocm(), DType::F32));
+    });
 }
 
 #[test]
 fn refusals() {
-    holds("refusals", "0", || passes(&check_refusals(&cuda(), DType::F32)));
+    holds("refusals", "0", "32", || {
+        passes(&check_refusals(&cuda(), DType::F32));
+        passes(&check_refusals(&rocm(), DType::F32));
+    });
 }
 
 #[test]
 fn bf16_is_storage() {
-    holds("bf16_is_storage", "0", || passes(&check_storage(&cuda())));
+    holds("bf16_is_storage", "0", "32", || {
+        passes(&check_storage(&cuda()));
+        passes(&check_storage(&rocm()));
+    });
 }
