@@ -9,3 +9,5 @@ mod quickstart;
 mod resumption;
 mod support;
 mod text;
+#[cfg(feature = "torch")]
+mod torch;

@@ -21,6 +21,9 @@ const WALLS: &[(&str, &[&str])] = &[
     // Only the CUDA backend knows CUDA.
     ("cudarc", &["assay-cuda"]),
     ("tract-onnx", &["assay-steps"]),
+    // Only the PyTorch backend knows libtorch, and only its executor is linked with it.
+    ("tch", &["assay-torch"]),
+    ("assay-torch", &["assay-executor-torch"]),
     ("axum", &["assay-ui"]),
     // Only plugins/native names the concrete backends, besides the suite that tests them.
     ("assay-cpu", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),

@@ -1,0 +1,327 @@
+//! The backend's [`Kernels`]: each method hands its operands' tensors to the module of its kind.
+
+use assay_tensor::{
+    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
+    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary,
+};
+use tch::{Device, TchError, Tensor};
+
+use crate::place::Place;
+use crate::scan::{Operands, Pair};
+use crate::store::{self, array, check_ids, failed, kind, owned, sizes, tensor, tensor_mut};
+use crate::{attention, elementwise, loss, norm, optimizer};
+
+/// libtorch at a place.
+#[derive(Debug)]
+pub(crate) struct Torch {
+    pub(crate) place: Place,
+    pub(crate) threads: usize,
+}
+
+impl Torch {
+    fn device(&self) -> Device {
+        match self.place {
+            Place::Cpu => Device::Cpu,
+            Place::Cuda(index) => Device::Cuda(index),
+        }
+    }
+}
+
+/// The answer of libtorch, with its error as ours.
+fn checked<T>(operation: &'static str, made: std::result::Result<T, TchError>) -> Result<T> {
+    made.map_err(|error| failed(operation, &error))
+}
+
+/// Two parts as arrays.
+fn both(operation: &'static str, dtype: DType, (re, im): Pair) -> Result<(Array, Array)> {
+    Ok((array(operation, dtype, Ok(re))?, array(operation, dtype, Ok(im))?))
+}
+
+/// The operands of a scan.
+fn operands(scan: Scan<'_, Array>) -> Result<Operands> {
+    let of = |x: &Array| tensor("diagonal_scan", x);
+    let (decay_re, decay_im) = (of(scan.decay_re)?, of(scan.decay_im)?);
+    let (carry_re, carry_im) = (of(scan.carry_re)?, of(scan.carry_im)?);
+    let (input_re, input_im) = (of(scan.input_re)?, scan.input_im.map(of).transpose()?);
+    let scan = Scan {
+        decay_re: &decay_re,
+        decay_im: &decay_im,
+        input_re: &input_re,
+        input_im: input_im.as_ref(),
+        carry_re: &carry_re,
+        carry_im: &carry_im,
+        segment: scan.segment,
+    };
+    checked("diagonal_scan", Operands::new(scan))
+}
+
+impl Kernels for Torch {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: "torch".into(),
+            description: format!("libtorch on {}", self.place.name()),
+            threads: self.threads,
+            dtypes: DType::ALL.to_vec(),
+            features: vec![self.place.name()],
+        }
+    }
+
+    fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
+        if data.len() != shape.check_size("upload")? {
+            return Err(TensorError::new("upload", format!("there are {} elements", data.len())).shapes([shape]));
+        }
+        array("upload", data.dtype(), store::upload(&data, shape, self.device()))
+    }
+
+    fn download(&self, x: &Array) -> Result<HostData> {
+        checked("download", store::download(&tensor("download", x)?, x.dtype))
+    }
+
+    fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
+        shape.check_size("full")?;
+        let (dims, options) = (sizes(shape.dims()), (kind(dtype), self.device()));
+        // In the type's own values, as the host rounds them.
+        let one = store::upload(&HostData::from_f64(&[value], dtype), &Shape::scalar(), self.device());
+        let made = one.and_then(|one| {
+            let mut all = Tensor::f_empty(dims.as_slice(), options)?;
+            all.f_copy_(&one)?;
+            Ok(all)
+        });
+        array("full", dtype, made)
+    }
+
+    fn cast(&self, x: &Array, dtype: DType) -> Result<Array> {
+        if x.dtype == dtype {
+            return Ok(x.clone());
+        }
+        array("cast", dtype, store::convert(&tensor("cast", x)?, dtype))
+    }
+
+    fn unary(&self, op: Unary, x: &Array) -> Result<Array> {
+        array(op.name(), x.dtype, elementwise::unary(op, &tensor(op.name(), x)?))
+    }
+
+    fn binary(&self, op: Binary, a: &Array, b: &Array) -> Result<Array> {
+        array(op.name(), a.dtype, elementwise::binary(op, &tensor(op.name(), a)?, &tensor(op.name(), b)?))
+    }
+
+    fn reduce(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
+        // libtorch takes no axes for all of them.
+        if axes.is_empty() {
+            return Ok(x.clone());
+        }
+        array(op.name(), x.dtype, elementwise::reduce(op, &tensor(op.name(), x)?, &sizes(axes)))
+    }
+
+    fn matmul(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
+        let name = "matmul";
+        let side = |x: &Array, transposed: bool| {
+            let x = tensor(name, x)?;
+            checked(name, if transposed { x.f_transpose(-2, -1) } else { Ok(x) })
+        };
+        array(name, a.dtype, side(a, trans_a)?.f_matmul(&side(b, trans_b)?))
+    }
+
+    fn permute(&self, x: &Array, axes: &[usize]) -> Result<Array> {
+        let view = tensor("permute", x)?.f_permute(sizes(axes).as_slice());
+        array("permute", x.dtype, view.and_then(|view| owned(&view)))
+    }
+
+    fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
+        if &x.shape == shape {
+            return Ok(x.clone());
+        }
+        let view = tensor("broadcast", x)?.f_expand(sizes(shape.dims()).as_slice(), false);
+        array("broadcast", x.dtype, view.and_then(|view| owned(&view)))
+    }
+
+    fn slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
+        let view = tensor("slice", x)?.f_narrow(axis as i64, start as i64, length as i64);
+        array("slice", x.dtype, view.and_then(|view| owned(&view)))
+    }
+
+    fn concat(&self, xs: &[&Array], axis: usize) -> Result<Array> {
+        let Some(first) = xs.first() else {
+            return Err(TensorError::new("concat", "there is nothing to join"));
+        };
+        let parts = xs.iter().map(|x| tensor("concat", x)).collect::<Result<Vec<_>>>()?;
+        array("concat", first.dtype, Tensor::f_cat(&parts, axis as i64))
+    }
+
+    fn gather_rows(&self, table: &Array, ids: &Array) -> Result<Array> {
+        let name = "rows";
+        let list = tensor(name, ids)?;
+        check_ids(name, &list, table.dims()[0], &table.shape)?;
+        let mut dims = sizes(ids.dims());
+        dims.push(table.shape.last() as i64);
+        let list = checked(name, list.f_reshape([-1i64]))?;
+        let rows = tensor(name, table)?.f_index_select(0, &list);
+        array(name, table.dtype, rows.and_then(|rows| rows.f_view(dims.as_slice())))
+    }
+
+    fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
+        let name = "scatter_add_rows";
+        let list = tensor(name, ids)?;
+        check_ids(name, &list, rows, &x.shape)?;
+        let width = x.shape.last() as i64;
+        let values = tensor(name, &x.viewed([ids.numel(), x.shape.last()]))?;
+        let list = checked(name, list.f_reshape([-1i64]))?;
+        let zeros = checked(name, Tensor::f_zeros([rows as i64, width], (kind(x.dtype), self.device())))?;
+        // On a CUDA device the first would add in any order; the second sorts.
+        let sums = match self.place {
+            Place::Cpu => zeros.f_index_add(0, &list, &values),
+            Place::Cuda(_) => zeros.f_index_put(&[Some(&list)], &values, true),
+        };
+        array(name, x.dtype, sums)
+    }
+
+    fn accumulate(&self, mut sum: Array, x: &Array) -> Result<Array> {
+        if sum.shape == x.shape {
+            let x = tensor("accumulate", x)?;
+            if let Some(total) = tensor_mut(&mut sum) {
+                let added = total.f_view(x.size().as_slice()).and_then(|mut total| total.f_add_(&x));
+                drop(checked("accumulate", added)?);
+                return Ok(sum);
+            }
+        }
+        self.binary(Binary::Add, &sum, x)
+    }
+
+    fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
+        let (s, g) = (tensor(op.name(), saved)?, tensor(op.name(), grad)?);
+        array(op.name(), grad.dtype, elementwise::unary_backward(op, &s, &g))
+    }
+
+    fn softmax(&self, x: &Array) -> Result<Array> {
+        array("softmax", x.dtype, tensor("softmax", x)?.f_softmax(-1, kind(x.dtype)))
+    }
+
+    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        let (y, g) = (tensor("softmax", y)?, tensor("softmax", grad)?);
+        array("softmax", grad.dtype, Tensor::f_internal_softmax_backward_data(&g, &y, -1, kind(grad.dtype)))
+    }
+
+    fn log_softmax(&self, x: &Array) -> Result<Array> {
+        array("log_softmax", x.dtype, tensor("log_softmax", x)?.f_log_softmax(-1, kind(x.dtype)))
+    }
+
+    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
+        let (y, g) = (tensor("log_softmax", y)?, tensor("log_softmax", grad)?);
+        array("log_softmax", grad.dtype, Tensor::f_internal_log_softmax_backward_data(&g, &y, -1, kind(grad.dtype)))
+    }
+
+    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
+        let name = "layer_norm";
+        let made = norm::layer_norm(&tensor(name, x)?, &tensor(name, gain)?, &tensor(name, bias)?, eps);
+        let (y, mean, rstd) = checked(name, made)?;
+        let of = |made| array(name, x.dtype, Ok(made));
+        Ok(LayerNorm { y: of(y)?, mean: of(mean)?, rstd: of(rstd)? })
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: &Array,
+        gain: &Array,
+        mean: &Array,
+        rstd: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        let name = "layer_norm";
+        let (mean, rstd, g) = (tensor(name, mean)?, tensor(name, rstd)?, tensor(name, grad)?);
+        let made = norm::layer_norm_backward(&tensor(name, x)?, &tensor(name, gain)?, &mean, &rstd, &g);
+        let (dx, dgain, dbias) = checked(name, made)?;
+        let of = |made| array(name, x.dtype, Ok(made));
+        Ok(LayerNormGradient { x: of(dx)?, gain: of(dgain)?, bias: of(dbias)? })
+    }
+
+    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
+        let name = "cross_entropy";
+        let list = tensor(name, targets)?;
+        check_ids(name, &list, logits.shape.last(), &logits.shape)?;
+        both(name, logits.dtype, checked(name, loss::cross_entropy(&tensor(name, logits)?, &list, smoothing))?)
+    }
+
+    fn cross_entropy_backward(
+        &self,
+        logits: &Array,
+        targets: &Array,
+        lse: &Array,
+        grad: &Array,
+        smoothing: f64,
+    ) -> Result<Array> {
+        let name = "cross_entropy";
+        let (x, list, lse, g) =
+            (tensor(name, logits)?, tensor(name, targets)?, tensor(name, lse)?, tensor(name, grad)?);
+        array(name, logits.dtype, loss::cross_entropy_backward(&x, &list, &lse, &g, smoothing))
+    }
+
+    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        let name = "linear";
+        let wide = |x: &Array| tensor(name, &self.cast(x, x.dtype.wide())?);
+        let bias = bias.map(|bias| tensor(name, bias)).transpose()?;
+        array(name, x.dtype.wide(), wide(x)?.f_linear(&wide(weight)?, bias.as_ref()))
+    }
+
+    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+        let name = "attention";
+        let made = attention::attention(&tensor(name, q)?, &tensor(name, k)?, &tensor(name, v)?, options);
+        both(name, q.dtype, checked(name, made)?)
+    }
+
+    fn attention_backward(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        out: &Array,
+        lse: &Array,
+        grad: &Array,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        let name = "attention";
+        let saved = [q, k, v, out, lse, grad].into_iter().map(|x| tensor(name, x)).collect::<Result<Vec<_>>>()?;
+        let [q, k, v, out, lse, g] = saved.as_slice() else {
+            return Err(TensorError::new(name, "six operands are needed"));
+        };
+        let (dq, dk, dv) = checked(name, attention::attention_backward([q, k, v, out, lse, g], options))?;
+        let of = |made| array(name, grad.dtype, Ok(made));
+        Ok(AttentionGradient { q: of(dq)?, k: of(dk)?, v: of(dv)? })
+    }
+
+    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+        let name = "diagonal_scan";
+        both(name, scan.input_re.dtype, checked(name, operands(scan)?.forward())?)
+    }
+
+    fn diagonal_scan_backward(
+        &self,
+        scan: Scan<'_, Array>,
+        states: (&Array, &Array),
+        grad: (Option<&Array>, Option<&Array>),
+    ) -> Result<ScanGradient> {
+        let (name, dtype) = ("diagonal_scan", scan.input_re.dtype);
+        let some = |x: Option<&Array>| x.map(|x| tensor(name, x)).transpose();
+        let states = (tensor(name, states.0)?, tensor(name, states.1)?);
+        let found = checked(name, operands(scan)?.backward(states, (some(grad.0)?, some(grad.1)?)))?;
+        Ok(ScanGradient {
+            decay: both(name, dtype, found.decay)?,
+            input: both(name, dtype, found.input)?,
+            carry: both(name, dtype, found.carry)?,
+        })
+    }
+
+    fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
+        let name = "adamw";
+        let g = tensor(name, grad)?;
+        for state in [&mut *param, &mut *m, &mut *v] {
+            // What others hold on to is copied first, so that they keep what they had.
+            if tensor_mut(state).is_none() {
+                *state = array(name, state.dtype, owned(&tensor(name, state)?))?;
+            }
+        }
+        if let (Some(param), Some(m), Some(v)) = (tensor_mut(param), tensor_mut(m), tensor_mut(v)) {
+            checked(name, optimizer::adamw([param, m, v], &g, args))?;
+        }
+        Ok(())
+    }
+}

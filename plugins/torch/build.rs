@@ -1,0 +1,12 @@
+//! Tells the program where libtorch lay when it was built, and to look for it in `libtorch/lib` beside itself before that.
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=LIBTORCH");
+    if std::env::var_os("CARGO_FEATURE_LIBTORCH").is_none() {
+        return;
+    }
+    println!("cargo:rustc-link-arg-bins=-Wl,-rpath,$ORIGIN/libtorch/lib");
+    if let Ok(folder) = std::env::var("LIBTORCH") {
+        println!("cargo:rustc-link-arg-bins=-Wl,-rpath,{folder}/lib");
+    }
+}

@@ -1,0 +1,57 @@
+//! `assay-executor-torch`: the executor of the backend `torch`.
+//!
+//! The worker finds it beside `assay` or on `PATH`, starts it, and speaks the executor protocol with it on standard input
+//! and output. With `--step FILE` it runs one step alone, as `assay executor` does. `ASSAY_TORCH_DEVICE` (`cpu`, `cuda`,
+//! `cuda:1`) says where libtorch computes; without it, on the first CUDA device, or the processor where there is none.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use assay_executor::{Setup, run_alone, serve};
+use assay_protocol::DeviceInfo;
+use assay_torch::{Place, device, places};
+
+/// Says where to compute.
+const DEVICE: &str = "ASSAY_TORCH_DEVICE";
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let step = match arguments.as_slice() {
+        [] => None,
+        [flag, file] if flag == "--step" => Some(PathBuf::from(file)),
+        _ => {
+            eprintln!(
+                "error: this is the executor of the backend `torch`, which `assay` starts: it takes nothing, or --step FILE"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let setup = match place() {
+        Ok(place) => setup(place),
+        Err(why) => {
+            eprintln!("error: the backend `torch` cannot be used here: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    match step {
+        Some(file) => run_alone(setup, &file),
+        None => serve(setup),
+    }
+}
+
+/// Where to compute.
+fn place() -> Result<Place, String> {
+    match std::env::var(DEVICE) {
+        Ok(name) => Place::parse(&name).map_err(|why| format!("{DEVICE}: {why}")),
+        Err(_) => Ok(places().first().copied().unwrap_or(Place::Cpu)),
+    }
+}
+
+fn setup(place: Place) -> Setup {
+    Setup {
+        backend: "torch".into(),
+        device_info: DeviceInfo { name: format!("libtorch on {}", place.name()), details: vec![place.name()] },
+        device: Box::new(move |threads| device(place, threads).map_err(|error| error.to_string())),
+        steps: assay_steps::registry(),
+    }
+}
