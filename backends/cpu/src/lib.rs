@@ -52,6 +52,8 @@ mod norm;
 mod reduce;
 mod rows;
 mod scan;
+#[cfg(target_arch = "x86_64")]
+mod scan512;
 mod selection;
 mod softmax;
 

@@ -140,6 +140,17 @@ impl<'a, T> Disjoint<'a, T> {
         Disjoint { start: slice.as_mut_ptr(), length: slice.len(), borrow: PhantomData }
     }
 
+    /// How many elements there are.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Where an element is, for parts that are no ranges. Writing there is as [`Disjoint::part`].
+    pub(crate) fn place(&self, index: usize) -> *mut T {
+        assert!(index < self.length, "element {index} of {}", self.length);
+        self.start.wrapping_add(index)
+    }
+
     /// The elements of `range`, which is checked against the slice.
     ///
     /// # Safety

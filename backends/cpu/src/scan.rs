@@ -1,11 +1,15 @@
 //! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
 //! the states, tiles of states shared between threads.
 //!
+//! The tiles' arithmetic stands here for every machine, over arrays of lanes, and in `scan512.rs` for AVX-512.
+//!
 //! A tile's states, its factors and its sums are local from the first step to the last, in registers or in the first
 //! cache, so that memory sees each input and each result once. A step's new state waits for the last one's, two fused
 //! multiply-adds long; tiles are wide enough that several vectors take turns.
 
 use crate::parallel::{Disjoint, Threads};
+#[cfg(target_arch = "x86_64")]
+use crate::scan512::{self, Lane, LaneMut};
 use crate::simd::simd;
 
 /// States that a tile of [`forward`] has: four vectors of the widest instruction set.
@@ -69,6 +73,53 @@ impl Extent {
 
     fn rows(&self) -> usize {
         self.b * self.t
+    }
+}
+
+/// Whether tiles are advanced by `scan512.rs`.
+fn wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return crate::simd::level() == crate::simd::Level::Avx512;
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Steps<'_> {
+    /// The states of `tile` at all steps of its sequence.
+    fn lane(&self, extent: Extent, tile: Tile) -> Lane {
+        if self.stride == 0 {
+            assert!(self.elements.len() >= tile.from + tile.n, "a row of {} states", extent.k);
+            return Lane { start: self.elements[tile.from..].as_ptr(), stride: 0 };
+        }
+        assert!(self.elements.len() >= extent.rows() * extent.k, "the operand has a row for each step");
+        Lane { start: self.elements[tile.b * extent.t * extent.k + tile.from..].as_ptr(), stride: self.stride }
+    }
+
+    /// One row for all steps and tiles.
+    fn row(&self) -> Lane {
+        Lane { start: self.elements.as_ptr(), stride: 0 }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Extent {
+    /// The states of `tile` in what has one row a sequence.
+    fn carried(&self, x: &[f32], tile: Tile) -> Lane {
+        assert!(x.len() >= self.b * self.k, "there is a row for each sequence");
+        Lane { start: x[tile.b * self.k + tile.from..].as_ptr(), stride: 0 }
+    }
+
+    /// [`Steps::lane`] of a result.
+    fn written(&self, y: &Disjoint<'_, f32>, tile: Tile) -> LaneMut {
+        assert!(y.len() >= self.rows() * self.k, "the result has a row for each step");
+        LaneMut { start: y.place(tile.b * self.t * self.k + tile.from), stride: self.k }
+    }
+
+    /// [`Extent::carried`] of a result.
+    fn summed(&self, y: &Disjoint<'_, f32>, tile: Tile) -> LaneMut {
+        assert!(y.len() >= self.b * self.k, "there is a row for each sequence");
+        LaneMut { start: y.place(tile.b * self.k + tile.from), stride: 0 }
     }
 }
 
@@ -260,8 +311,23 @@ pub(crate) fn forward(
     let states = (Disjoint::new(states.0), Disjoint::new(states.1));
     let cost = 0.1 * (extent.t * extent.k.min(FORWARD)) as f64;
     threads.split(extent.tiles(FORWARD), 1, cost, |range| {
-        for tile in range {
-            forward_tile(extent, extent.tile(tile, FORWARD), decay, input, carry, &states);
+        for tile in range.map(|i| extent.tile(i, FORWARD)) {
+            #[cfg(target_arch = "x86_64")]
+            if wide() {
+                let zeros = Steps { elements: &[0.0; FORWARD], stride: 0 };
+                let call = scan512::Forward {
+                    steps: extent.t,
+                    decay: [decay.0, decay.1].map(|a| a.lane(extent, tile)),
+                    input: [input.0.lane(extent, tile), input.1.map_or(zeros.row(), |x| x.lane(extent, tile))],
+                    carry: [carry.0, carry.1].map(|c| extent.carried(c, tile)),
+                    states: [&states.0, &states.1].map(|y| extent.written(y, tile)),
+                };
+                // SAFETY: the machine has AVX-512; lanes have asserted that the tile lies in their slices; each tile is
+                // advanced by one thread.
+                unsafe { scan512::forward(call, tile.n) };
+                continue;
+            }
+            forward_tile(extent, tile, decay, input, carry, &states);
         }
     });
 }
@@ -300,8 +366,26 @@ pub(crate) fn backward(
     // A segment that the sequence does not reach the end of cuts nothing.
     let segment = segment.unwrap_or(usize::MAX).max(1);
     let cost = 0.25 * (extent.t * extent.k.min(BACKWARD)) as f64;
-    threads.split(extent.tiles(BACKWARD), 1, cost, |range| {
-        for tile in range.map(|i| extent.tile(i, BACKWARD)) {
+    let width = if wide() { FORWARD } else { BACKWARD };
+    threads.split(extent.tiles(width), 1, cost, |range| {
+        for tile in range.map(|i| extent.tile(i, width)) {
+            #[cfg(target_arch = "x86_64")]
+            if wide() {
+                let call = scan512::Backward {
+                    steps: extent.t,
+                    segment,
+                    decay: [decay.0, decay.1].map(|a| a.lane(extent, tile)),
+                    carry: [carry.0, carry.1].map(|c| extent.carried(c, tile)),
+                    states: [states.0, states.1].map(|c| Steps { elements: c, stride: extent.k }.lane(extent, tile)),
+                    grad: [grad.0, grad.1].map(|g| g.lane(extent, tile)),
+                    input: [&input.0, &input.1].map(|y| extent.written(y, tile)),
+                    over_time: over_time.as_ref().map(|d| [&d.0, &d.1].map(|y| extent.written(y, tile))),
+                    sums: sums.each_ref().map(|y| extent.summed(y, tile)),
+                };
+                // SAFETY: as in `forward`.
+                unsafe { scan512::backward(call, tile.n) };
+                continue;
+            }
             let place = tile.b * extent.k + tile.from;
             // SAFETY: each tile is taken by one thread, and tiles do not overlap.
             let sums = sums.each_ref().map(|s| unsafe { s.part(place..place + tile.n) });
