@@ -6,7 +6,7 @@
 //! when its last user drops it has done so before the next user's kernel writes there.
 //!
 //! Sizes are rounded up to one of eight between each power of two and the next, so that sizes which differ little share
-//! their blocks and no more than an eighth is wasted. When the device has no room, all that is kept goes back to it first.
+//! their blocks; large ones to the pages in which a device's memory is handed out, so that little is wasted. When the device has no room, all that is kept goes back to it first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +19,8 @@ use crate::error::failed;
 
 /// What blocks are multiples of, in bytes.
 const UNIT: usize = 256;
+/// What large blocks are multiples of: a page of a device.
+const PAGE: usize = 2 << 20;
 
 /// A device's blocks.
 pub(crate) struct Arena {
@@ -51,7 +53,7 @@ pub(crate) struct Block {
 
 /// The size of the block in which so many bytes are put.
 fn rounded(bytes: usize) -> usize {
-    let step = (bytes.checked_next_power_of_two().unwrap_or(bytes) / 8).max(UNIT);
+    let step = (bytes.checked_next_power_of_two().unwrap_or(bytes) / 8).clamp(UNIT, PAGE);
     bytes.max(1).checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_rounded_up_by_an_eighth_at_most() {
+    fn sizes_are_rounded_up_by_little() {
         assert_eq!([0, 1, 256, 257, 4000].map(rounded), [256, 256, 256, 512, 4096]);
         for bytes in (1..5000).map(|i| i * 7919) {
             let size = rounded(bytes);
@@ -169,6 +171,7 @@ mod tests {
             );
             assert_eq!(rounded(size), size);
         }
+        assert_eq!((rounded(200 << 20), rounded((200 << 20) + 1)), (200 << 20, 202 << 20));
         assert_eq!(rounded(usize::MAX), usize::MAX);
     }
 }

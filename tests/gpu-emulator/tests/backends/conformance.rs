@@ -26,7 +26,7 @@ fn passes(report: &Report) {
 /// turns in the order that the seed gives, and in their natural one if it is 0.
 fn holds(name: &str, seed: &str, wave: &str, body: impl FnOnce()) {
     let variables = [("ASSAY_GPU_EMULATOR_SEED", seed), ("ASSAY_GPU_EMULATOR_WAVE", wave)];
-    emulated(name, &variables, body, |found: &Emulated| assert_eq!(found.problems, [""; 0]));
+    emulated(&format!("conformance::{name}"), &variables, body, |found: &Emulated| assert_eq!(found.problems, [""; 0]));
 }
 
 fn values(device: &Device) {

@@ -1,0 +1,6 @@
+//! What both GPU backends compute, and how they use and lose their devices, on the emulator. Each test runs in a process of
+//! its own, in which the vendors' libraries are the emulator.
+
+mod conformance;
+mod counting;
+mod memory;
