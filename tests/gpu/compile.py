@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Compiles every GPU kernel with NVIDIA's own compilers, without a GPU: NVRTC to PTX, ptxas to machine code.
+"""Compiles every GPU kernel with the vendors' own compilers, without a GPU: NVRTC to PTX, ptxas to machine code; and
+with hipcc for gfx90a, where there is one.
 
     compile.py [ARCHITECTURE...]        sm_80, sm_90 and sm_100 by default
 
-Prints registers, shared memory and spills of each kernel for the last architecture. The exit code is 0 only if every source
-compiles for every architecture and no kernel spills registers. Needs the wheels of requirements.txt beside this file.
+Prints registers, shared memory and spills of each kernel for the last architecture of NVIDIA's. The exit code is 0 only if
+every source compiles for every architecture and no kernel spills registers to memory. Needs the wheels of requirements.txt
+beside this file.
 """
 
 import ctypes
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -83,6 +86,27 @@ def assemble(folder, ptx, architecture):
     return [match.groupdict() for match in USE.finditer(done.stderr)]
 
 
+AMD = "gfx90a"
+AMD_USE = re.compile(r"Function Name: (?P<name>\w+).*?VGPRs Spill: (?P<spilled>\d+)", re.DOTALL)
+
+
+def compile_for_amd():
+    """The number of kernels, and a line for each that spills; nothing where there is no hipcc."""
+    count, spilling = 0, []
+    for path in sorted(KERNELS.glob("*.cu")):
+        command = ["hipcc", "-x", "hip", f"--offload-arch={AMD}", "--cuda-device-only", "-O3", "-std=c++17", "-S"]
+        command += ["-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage", "-o", os.devnull, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{path.name} for {AMD}: hipcc refuses it\n{done.stderr}")
+        uses = [match.groupdict() for match in AMD_USE.finditer(done.stderr)]
+        if not uses:
+            sys.exit(f"{path.name} for {AMD}: hipcc names no kernel")
+        count += len(uses)
+        spilling += [f"{path.name}, {use['name']} for {AMD}" for use in uses if int(use["spilled"])]
+    return count, spilling
+
+
 def main():
     folder = toolkit()
     nvrtc = Nvrtc(folder / "lib")
@@ -102,6 +126,11 @@ def main():
                     shared = re.search(r"(\d+) bytes smem", use["rest"])
                     shared = shared.group(1) if shared else "0"
                     print(f"{use['name']:30} {use['registers']:>4} registers {shared:>6} bytes shared  stack {use['stack']}")
+    if shutil.which("hipcc"):
+        amd, more = compile_for_amd()
+        count, spilling, architectures = count + amd, spilling + more, [*architectures, AMD]
+    else:
+        print(f"hipcc is not here, so nothing is compiled for {AMD}")
     if spilling:
         sys.exit("these kernels spill registers:\n" + "\n".join(spilling))
     print(f"{count} kernels for {', '.join(architectures)}: none spills")

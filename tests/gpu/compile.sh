@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Compiles every GPU kernel with NVIDIA's own compilers, which need no GPU: see compile.py.
+# Compiles every GPU kernel with the vendors' own compilers, which need no GPU: see compile.py.
 #
 #   tests/gpu/compile.sh [ARCHITECTURE...]      sm_80, sm_90 and sm_100 by default
 #
-# The compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder.
+# NVIDIA's compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder. AMD's is the package
+# hipcc, which is used where it is installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
