@@ -2,10 +2,10 @@
 //!
 //! A [`Case`](cases::Case) is an operation on operands of given shapes. [`check`] runs each of them on a device and on
 //! the reference backend in f64, and compares values and gradients; the same cases serve [`check_gradients`] (central
-//! differences) and [`check_same_bits`] (two devices that must agree exactly), and [`check_storage`] (operands held
-//! as bf16 against the same values in f32). [`check_refusals`] sees that bad arguments are errors, and
-//! [`check_recurrences`] what holds of models' states: chunks do not change them, a
-//! segment cuts their gradient and nothing else, and the future does not change the past.
+//! differences), [`check_same_bits`] (two devices that must agree exactly), [`check_storage`] (operands held as bf16
+//! against the same values in f32) and [`check_sums`] (gradients added to gradients). [`check_refusals`] sees that bad
+//! arguments are errors, and [`check_recurrences`] what holds of models' states: chunks do not change them, a segment cuts
+//! their gradient and nothing else, and the future does not change the past.
 //!
 //! # Invariants
 //!
@@ -25,6 +25,7 @@ mod refusals;
 mod report;
 mod storage;
 mod suite;
+mod sums;
 
 pub use composed::composed_device;
 pub use gradients::check_gradients;
@@ -33,3 +34,4 @@ pub use refusals::check_refusals;
 pub use report::Report;
 pub use storage::check_storage;
 pub use suite::{Tolerance, check, check_adamw, check_same_bits};
+pub use sums::check_sums;

@@ -2,6 +2,7 @@
 
 use assay_conformance::{
     Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage,
+    check_sums,
 };
 use assay_tensor::{DType, Device, Tensor};
 
@@ -24,6 +25,11 @@ fn the_number_of_threads_changes_no_bit() {
     for threads in [2, 3] {
         passes(&check_same_bits(&cpu(1), &cpu(threads), DType::F32));
     }
+}
+
+#[test]
+fn gradients_are_added_up() {
+    passes(&check_sums(&cpu(2), DType::F32, 1e-5));
 }
 
 #[test]

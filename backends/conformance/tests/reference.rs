@@ -2,7 +2,7 @@
 
 use assay_conformance::{
     Report, Tolerance, check, check_adamw, check_gradients, check_recurrences, check_refusals, check_storage,
-    composed_device,
+    check_sums, composed_device,
 };
 use assay_tensor::DType;
 
@@ -30,6 +30,11 @@ fn the_composed_forms_mean_what_the_loops_compute() {
 fn f32_is_f64_rounded() {
     passes(&check(&assay_reference::device(), DType::F32, Tolerance::F32));
     passes(&check_adamw(&assay_reference::device(), DType::F32, Tolerance::F32));
+}
+
+#[test]
+fn gradients_are_added_up() {
+    passes(&check_sums(&assay_reference::device(), DType::F64, 1e-12));
 }
 
 #[test]

@@ -5,19 +5,23 @@
 #define TILE 16
 #define CHUNK 1024
 
-// y [rows, width]: row v is the sum of the rows of x [count, width] whose id is v, in their order.
+// y [rows, width]: row v is the sum of the rows of x [count, width] whose id is v, in their order; with `onto`, they are
+// added to what y holds.
 //
 // A block owns TILE rows of the table and 256 of its columns, a thread one column. The block looks through all ids, a
 // CHUNK at a time, and lists those that are its own, in order; each thread then adds up its column along the list. So
 // nothing is added by two threads, and the order of a sum is that of x.
 KERNEL scatter_add(float* __restrict__ y, const float* __restrict__ x, const u32* __restrict__ ids, u64 count,
-                   u64 width, u64 rows) {
+                   u64 width, u64 rows, u32 onto) {
     __shared__ float sums[TILE][THREADS];
     __shared__ u32 list[CHUNK];
     __shared__ u32 counts[THREADS], groups[16];
     u32 thread = threadIdx.x, tile = blockIdx.x;
     u64 column = (u64)blockIdx.y * THREADS + thread;
-    for (u32 row = 0; row < TILE; row++) sums[row][thread] = 0.0f;
+    for (u32 row = 0; row < TILE; row++) {
+        u64 place = (u64)tile * TILE + row;
+        sums[row][thread] = onto && place < rows && column < width ? y[place * width + column] : 0.0f;
+    }
     for (u64 first = 0; first < count; first += CHUNK) {
         u32 mine = 0, seen[4];
         for (u32 j = 0; j < 4; j++) {

@@ -14,9 +14,9 @@ use crate::gpu::Gpu;
 impl Kernels for Gpu {
     fn info(&self) -> DeviceInfo {
         let facts = self.driver.facts();
-        let (name, architecture) = match &facts.architecture {
-            Architecture::Cuda(major, minor) => ("cuda", format!("sm_{major}{minor}")),
-            Architecture::Hip(target) => ("rocm", target.clone()),
+        let name = match &facts.architecture {
+            Architecture::Cuda(..) => "cuda",
+            Architecture::Hip(_) => "rocm",
         };
         let gib = facts.memory as f64 / (1u64 << 30) as f64;
         DeviceInfo {
@@ -24,7 +24,7 @@ impl Kernels for Gpu {
             description: format!("{}, {gib:.1} GiB, driver {}, compiler {}", facts.name, facts.driver, facts.compiler),
             threads: facts.multiprocessors as usize,
             dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
-            features: vec![architecture],
+            features: vec![facts.architecture.to_string()],
         }
     }
 
@@ -96,6 +96,23 @@ impl Kernels for Gpu {
             return Ok(sum);
         }
         self.zip(Binary::Add, &sum, x)
+    }
+
+    fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
+        if Arc::get_mut(&mut sum.buffer).is_some() {
+            self.product_onto(&sum, a, b, trans_a, trans_b)?;
+            return Ok(sum);
+        }
+        self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
+    }
+
+    fn scatter_add_rows_onto(&self, mut sum: Array, x: &Array, ids: &Array) -> Result<Array> {
+        if Arc::get_mut(&mut sum.buffer).is_some() {
+            self.scatter(x, ids, &sum, true)?;
+            return Ok(sum);
+        }
+        let rows = sum.dims().first().copied().unwrap_or(0);
+        self.accumulate(sum, &self.scatter_add_rows(x, ids, rows)?)
     }
 
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {

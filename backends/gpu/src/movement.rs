@@ -250,24 +250,33 @@ impl Gpu {
 
     /// The sums of the rows of `x` by id.
     pub(crate) fn scattered(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
+        let shape = Shape::from([rows, x.shape.last()]);
+        let y = self.take("scatter_add_rows", &shape)?.shaped(&shape);
+        self.scatter(x, ids, &y, false)?;
+        Ok(y)
+    }
+
+    /// Puts the sums of the rows of `x` by id into the memory of `y`, which nothing else may use; or adds them to what is
+    /// there.
+    pub(crate) fn scatter(&self, x: &Array, ids: &Array, y: &Array, onto: bool) -> Result<()> {
         /// Rows of the table that a block sums, and columns: as in `rows.cu`.
         const TILE: usize = 16;
         const COLUMNS: usize = 256;
         let name = "scatter_add_rows";
-        let width = x.shape.last();
-        let shape = Shape::from([rows, width]);
+        let (rows, width) = (y.shape.rows(), x.shape.last());
         let list = self.checked_ids(name, ids, rows, &x.shape)?;
-        let (from, y) = (self.f32s(name, x)?, self.take(name, &shape)?);
-        if shape.numel() > 0 {
-            let mut launch = self.line(1);
-            launch.grid[0] = crate::gpu::block_count(name, rows.div_ceil(TILE))?;
-            launch.grid[1] = u32::try_from(width.div_ceil(COLUMNS)).ok().filter(|&n| n <= 65_535).ok_or_else(|| {
-                TensorError::new(name, format!("rows of {width} elements are too wide")).shapes([&x.shape])
-            })?;
-            let arguments = [y.pointer(), from, list, count(ids.numel()), count(width), count(rows)];
-            self.launch(name, (Topic::Rows, "scatter_add"), launch, &arguments)?;
+        let (from, to) = (self.f32s(name, x)?, self.f32s(name, y)?);
+        if y.numel() == 0 {
+            return Ok(());
         }
-        Ok(y.shaped(&shape))
+        let mut launch = self.line(1);
+        launch.grid[0] = crate::gpu::block_count(name, rows.div_ceil(TILE))?;
+        launch.grid[1] = u32::try_from(width.div_ceil(COLUMNS)).ok().filter(|&n| n <= 65_535).ok_or_else(|| {
+            TensorError::new(name, format!("rows of {width} elements are too wide")).shapes([&x.shape])
+        })?;
+        let onto = Argument::U32(u32::from(onto));
+        let arguments = [to, from, list, count(ids.numel()), count(width), count(rows), onto];
+        self.launch(name, (Topic::Rows, "scatter_add"), launch, &arguments)
     }
 }
 

@@ -29,6 +29,19 @@ pub(crate) struct Sizes {
     pub(crate) batch: usize,
 }
 
+/// The elements that are multiplied, and what becomes of the product.
+#[derive(Debug, Clone, Copy)]
+struct Ending {
+    element: Element,
+    epilogue: Epilogue,
+    /// 0, or 1 to add to what is there.
+    beta: f32,
+}
+
+impl Ending {
+    const PLAIN: Ending = Ending { element: Element::F32, epilogue: Epilogue::None, beta: 0.0 };
+}
+
 impl Side<'_> {
     /// The operand that starts `offset` elements in.
     fn operand(&self, address: Address, offset: usize, element: Element) -> Operand {
@@ -52,7 +65,7 @@ impl Gpu {
         (a, from_a): (Side<'_>, usize),
         (b, from_b): (Side<'_>, usize),
         (c, to): (&Buffer, usize),
-        (element, epilogue): (Element, Epilogue),
+        Ending { element, epilogue, beta }: Ending,
     ) -> Result<()> {
         let Sizes { m, n, k, batch } = sizes;
         let Some(result) = c.address() else { return Ok(()) };
@@ -68,7 +81,7 @@ impl Gpu {
             a: a.operand(at_a, from_a, element),
             b: b.operand(at_b, from_b, element),
             c: side.operand(result, to, Element::F32),
-            beta: 0.0,
+            beta,
             epilogue,
         };
         self.call(name, self.driver.product(&product))
@@ -83,7 +96,7 @@ impl Gpu {
         b: Side<'_>,
         c: &Buffer,
     ) -> Result<()> {
-        self.multiply(name, sizes, (a, 0), (b, 0), (c, 0), (Element::F32, Epilogue::None))
+        self.multiply(name, sizes, (a, 0), (b, 0), (c, 0), Ending::PLAIN)
     }
 
     /// a b over the last two axes; leading axes broadcast.
@@ -119,9 +132,28 @@ impl Gpu {
         let sizes = Sizes { m, n, k, batch: count };
         for (i, [at_a, at_b]) in starts(&walk).into_iter().enumerate() {
             let sides = ((left, at_a * ra * ca), (right, at_b * rb * cb));
-            self.multiply(name, sizes, sides.0, sides.1, (&y, i * count * m * n), (Element::F32, Epilogue::None))?;
+            self.multiply(name, sizes, sides.0, sides.1, (&y, i * count * m * n), Ending::PLAIN)?;
         }
         Ok(y.shaped(&shape))
+    }
+
+    /// sum + a b of matrices, in the memory of `sum`, which nothing else may use.
+    pub(crate) fn product_onto(&self, sum: &Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<()> {
+        let name = "matmul";
+        let (&[ra, ca], &[_, cb], &[m, n]) = (a.dims(), b.dims(), sum.dims()) else {
+            let shapes = [&sum.shape, &a.shape, &b.shape];
+            return Err(TensorError::new(name, "all three should be matrices").shapes(shapes));
+        };
+        let k = if trans_a { ra } else { ca };
+        let left = Side { buffer: self.typed(name, a, DType::F32)?, columns: ca, transposed: trans_a, batch_stride: 0 };
+        let right =
+            Side { buffer: self.typed(name, b, DType::F32)?, columns: cb, transposed: trans_b, batch_stride: 0 };
+        let total = self.typed(name, sum, DType::F32)?;
+        if m * n * k == 0 {
+            return Ok(());
+        }
+        let sizes = Sizes { m, n, k, batch: 1 };
+        self.multiply(name, sizes, (left, 0), (right, 0), (total, 0), Ending { beta: 1.0, ..Ending::PLAIN })
     }
 
     /// x W^T + bias. Where both x and the weight are bf16 so is the product's arithmetic, with sums in f32; where one of
@@ -154,7 +186,7 @@ impl Gpu {
         let right = Side { buffer: right, columns: k, transposed: true, batch_stride: 0 };
         let sizes = Sizes { m: shape.rows(), n, k, batch: 1 };
         let epilogue = bias.and_then(Buffer::address).map_or(Epilogue::None, Epilogue::Bias);
-        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), (element, epilogue))?;
+        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), Ending { element, epilogue, beta: 0.0 })?;
         Ok(y.shaped(&shape))
     }
 

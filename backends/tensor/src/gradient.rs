@@ -101,11 +101,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         // Movement: the gradient moves back.
         Op::Reshape => like(g.viewed(&inputs[0].shape)),
         Op::Broadcast => like(m.sum_to(g, &inputs[0].shape)?),
-        Op::Permute { axes } => {
-            let mut back = vec![0; axes.len()];
-            axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
-            like(k.permute(g, &back)?)
-        }
+        Op::Permute { axes } => like(k.permute(g, &inverse(axes))?),
         Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
         Op::Concat { axis } => apart(k, g, inputs, *axis),
         Op::Rows { ids } => like(match sum(0) {
@@ -139,6 +135,13 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
     }
+}
+
+/// The order of axes that undoes this one.
+fn inverse(axes: &[usize]) -> Vec<usize> {
+    let mut back = vec![0; axes.len()];
+    axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+    back
 }
 
 /// The rule of a linear layer, with or without a bias.

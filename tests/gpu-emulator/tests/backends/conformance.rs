@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use assay_conformance::{
     Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage,
+    check_sums,
 };
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
@@ -58,6 +59,14 @@ fn values_and_gradients_on_rocm_in_waves_of_64() {
 #[test]
 fn both_vendors_give_the_same_bits() {
     holds("both_vendors_give_the_same_bits", "3", "64", || passes(&check_same_bits(&cuda(), &rocm(), DType::F32)));
+}
+
+#[test]
+fn gradients_are_added_up() {
+    holds("gradients_are_added_up", "9", "32", || {
+        passes(&check_sums(&cuda(), DType::F32, 1e-5));
+        passes(&check_sums(&rocm(), DType::F32, 1e-5));
+    });
 }
 
 #[test]
