@@ -1,0 +1,25 @@
+//! The suite that every backend is held to, on this device.
+
+use assay_conformance::{
+    Report, Tolerance, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage,
+};
+use assay_tensor::{DType, Device};
+
+/// What is wrong, one part of the suite after the other.
+pub fn check(device: &Device) -> Vec<String> {
+    type Part = (&'static str, fn(&Device) -> Report);
+    let parts: [Part; 6] = [
+        ("values and gradients", |device| assay_conformance::check(device, DType::F32, Tolerance::F32)),
+        ("AdamW", |device| check_adamw(device, DType::F32, Tolerance::F32)),
+        ("recurrences", |device| check_recurrences(device, DType::F32)),
+        ("refusals", |device| check_refusals(device, DType::F32)),
+        ("bf16 storage", check_storage),
+        ("the same bits twice", |device| check_same_bits(device, device, DType::F32)),
+    ];
+    let run = |(name, part): Part| {
+        let report = part(device);
+        eprintln!("  {name}: {}", if report.is_good() { "good" } else { "WRONG" });
+        (!report.is_good()).then(|| format!("{name}: {report}"))
+    };
+    parts.into_iter().filter_map(run).collect()
+}

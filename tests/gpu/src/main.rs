@@ -1,0 +1,88 @@
+//! Checks and measures the CUDA backend on the GPU of the machine it runs on; see `run.sh` beside it.
+//!
+//! ```text
+//! assay-gpu-check [--tiny] [--commit ID] [--results FOLDER]
+//! ```
+//!
+//! First the conformance suite: a device that computes wrong is not measured. Then the measurements, each beside what
+//! bounds it, in turns and in one run. The table comes last, and the same in JSON goes into the folder. `--tiny` takes
+//! sizes with which an emulated device is done in seconds; its numbers say nothing.
+
+mod conformance;
+mod measure;
+mod report;
+mod training;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use assay_cuda::Cuda;
+use assay_gpu::Driver;
+
+use crate::measure::Sizes;
+use crate::report::Report;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Arguments {
+    tiny: bool,
+    commit: Option<String>,
+    results: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut found = Arguments::default();
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("`{argument}` needs a value"));
+            match argument.as_str() {
+                "--tiny" => found.tiny = true,
+                "--commit" => found.commit = Some(value()?),
+                "--results" => found.results = Some(value()?.into()),
+                other => {
+                    return Err(
+                        format!("`{other}` is unknown; there is --tiny, --commit ID and --results FOLDER").into()
+                    );
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether the device computes right.
+fn run() -> Result<bool, Failure> {
+    let arguments = Arguments::read(std::env::args().skip(1))?;
+    let driver: Arc<dyn Driver> = Arc::new(Cuda::open(0, None)?);
+    let device = assay_gpu::device(driver.clone());
+    eprintln!("{}: conformance", driver.facts().name);
+    let wrong = conformance::check(&device);
+    if !wrong.is_empty() {
+        wrong.iter().for_each(|problem| println!("{problem}"));
+        println!("{} of the suite's parts fail: nothing is measured", wrong.len());
+        return Ok(false);
+    }
+    let sizes = if arguments.tiny { Sizes::tiny() } else { Sizes::real() };
+    let mut report = Report::new(driver.facts(), arguments.commit);
+    measure::all(&*driver, &device, &sizes, &mut report)?;
+    training::all(&*driver, &device, &sizes, &mut report)?;
+    if let Some(folder) = arguments.results {
+        println!("results: {}", report.write(&folder)?.display());
+    }
+    println!("{report}");
+    Ok(true)
+}

@@ -1,0 +1,222 @@
+//! Kernels beside what bounds them: copies on the device, and matrix products.
+
+use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
+use assay_tensor::{Array, AttentionKind, AttentionOptions, Device, HostData, Scan, Shape};
+
+use crate::Failure;
+use crate::report::Report;
+
+/// How large everything is.
+pub struct Sizes {
+    /// Bytes that are copied.
+    pub copy: usize,
+    /// The side of the square matrices.
+    pub side: usize,
+    /// B, T, K of the scan.
+    pub scan: [usize; 3],
+    /// B, H, T, Dh of attention.
+    pub attention: [usize; 4],
+    /// Whether the models are trained in their real sizes.
+    pub real: bool,
+    /// Pairs of samples.
+    pub pairs: usize,
+}
+
+impl Sizes {
+    /// What the targets speak of.
+    pub fn real() -> Sizes {
+        let scan = [32, 2048, 1024];
+        Sizes { copy: 1 << 30, side: 8192, scan, attention: [8, 16, 2048, 64], real: true, pairs: 15 }
+    }
+
+    /// A second or two on an emulated device.
+    pub fn tiny() -> Sizes {
+        Sizes { copy: 1 << 12, side: 16, scan: [2, 8, 16], attention: [1, 1, 8, 8], real: false, pairs: 6 }
+    }
+}
+
+/// Samples of two kinds of work in turns, in units a second: what `driver` says that each took, after one of each that is
+/// not counted.
+pub fn in_turns(
+    driver: &dyn Driver,
+    pairs: usize,
+    mut first: (f64, impl FnMut() -> Result<(), DriverError>),
+    mut second: (f64, impl FnMut() -> Result<(), DriverError>),
+) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for pair in 0..=pairs {
+        let milliseconds = [driver.time(&mut first.1)?, driver.time(&mut second.1)?];
+        // An emulated device may be done in no time at all.
+        let rates = [first.0, second.0].map(|units| units * 1e3);
+        if pair > 0 {
+            left.push(rates[0] / milliseconds[0].max(1e-6));
+            right.push(rates[1] / milliseconds[1].max(1e-6));
+        }
+    }
+    Ok((left, right))
+}
+
+/// A square product of two matrices in memory of its own.
+pub struct Multiply<'a> {
+    driver: &'a dyn Driver,
+    product: Product,
+    places: [Address; 3],
+}
+
+impl<'a> Multiply<'a> {
+    /// Of matrices of this side, zeros; the result is f32.
+    pub fn new(driver: &'a dyn Driver, side: usize, element: Element) -> Result<Self, DriverError> {
+        let bytes = side * side * 4;
+        let places = [driver.allocate(bytes)?, driver.allocate(bytes)?, driver.allocate(bytes)?];
+        for place in places {
+            driver.clear(place, bytes)?;
+        }
+        let operand = |address, element| Operand { address, element, stride: side, batch_stride: 0, transposed: false };
+        let product = Product {
+            m: side,
+            n: side,
+            k: side,
+            batch: 1,
+            a: operand(places[0], element),
+            b: operand(places[1], element),
+            c: operand(places[2], Element::F32),
+            beta: 0.0,
+            epilogue: Epilogue::None,
+        };
+        Ok(Multiply { driver, product, places })
+    }
+
+    /// Operations of one product.
+    pub fn operations(&self) -> f64 {
+        2.0 * (self.product.m as f64).powi(3)
+    }
+
+    /// Starts it.
+    pub fn run(&self) -> Result<(), DriverError> {
+        self.driver.product(&self.product)
+    }
+}
+
+impl Drop for Multiply<'_> {
+    fn drop(&mut self) {
+        for place in self.places {
+            // A device that was lost has nothing left to free.
+            let _ = self.driver.free(place);
+        }
+    }
+}
+
+/// Copies within the device.
+struct Copy<'a> {
+    driver: &'a dyn Driver,
+    bytes: usize,
+    places: [Address; 2],
+}
+
+impl<'a> Copy<'a> {
+    fn new(driver: &'a dyn Driver, bytes: usize) -> Result<Self, DriverError> {
+        let places = [driver.allocate(bytes)?, driver.allocate(bytes)?];
+        driver.clear(places[1], bytes)?;
+        Ok(Copy { driver, bytes, places })
+    }
+
+    /// Read and written.
+    fn gigabytes(&self) -> f64 {
+        2e-9 * self.bytes as f64
+    }
+
+    fn run(&self) -> Result<(), DriverError> {
+        self.driver.copy(self.places[0], self.places[1], self.bytes)
+    }
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        for place in self.places {
+            let _ = self.driver.free(place);
+        }
+    }
+}
+
+/// All kernels.
+///
+/// # Errors
+/// If the device fails.
+pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    eprintln!("kernels");
+    products(driver, sizes, report)?;
+    scan(driver, device, sizes, report)?;
+    attention(driver, device, sizes, report)
+}
+
+fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    let wide = Multiply::new(driver, sizes.side, Element::F32)?;
+    let narrow = Multiply::new(driver, sizes.side, Element::Bf16)?;
+    let tera = wide.operations() * 1e-12;
+    let (f32s, bf16s) = in_turns(driver, sizes.pairs, (tera, || wide.run()), (tera, || narrow.run()))?;
+    report.rate(&format!("matmul f32 {}", sizes.side), "TFLOP/s", &f32s)?;
+    report.rate(&format!("matmul bf16 {}", sizes.side), "TFLOP/s", &bf16s)
+}
+
+/// Numbers without a pattern, below `scale` in magnitude.
+fn numbers(device: &Device, dims: &[usize], scale: f32) -> Result<Array, Failure> {
+    let count: usize = dims.iter().product();
+    let values = (0..count).map(|i| ((i * 7919 % 2003) as f32 / 1001.5 - 1.0) * scale).collect();
+    Ok(device.kernels().upload(HostData::F32(values), &Shape::from(dims))?)
+}
+
+/// Runs an operation of the device for its time, and keeps what went wrong.
+fn work<T>(failed: &mut Option<String>, operation: assay_tensor::Result<T>) -> Result<(), DriverError> {
+    if let Err(error) = operation {
+        *failed = Some(error.to_string());
+    }
+    Ok(())
+}
+
+fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    let ([b, t, k], kernels) = (sizes.scan, device.kernels());
+    let (decay_re, decay_im) = (numbers(device, &[k], 0.7)?, numbers(device, &[k], 0.7)?);
+    let (input_re, carry) = (numbers(device, &[b, t, k], 1.0)?, numbers(device, &[b, k], 1.0)?);
+    let call = Scan {
+        decay_re: &decay_re,
+        decay_im: &decay_im,
+        input_re: &input_re,
+        input_im: None,
+        carry_re: &carry,
+        carry_im: &carry,
+        segment: None,
+    };
+    let states = kernels.diagonal_scan(call)?;
+    let copy = Copy::new(driver, sizes.copy)?;
+    let elements = (b * t * k) as f64;
+    let mut failed = None;
+    // beta in, both parts of the states out.
+    let forward = (12e-9 * elements, || work(&mut failed, kernels.diagonal_scan(call)));
+    let (rate, bound) = in_turns(driver, sizes.pairs, forward, (copy.gigabytes(), || copy.run()))?;
+    report.rate("copy on the device", "GB/s", &bound)?;
+    report.bounded(&format!("scan forward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;
+    // The gradients of both parts and the states in, the gradients of both parts of beta out.
+    let backward = (24e-9 * elements, || {
+        let grads = (Some(&states.0), Some(&states.1));
+        work(&mut failed, kernels.diagonal_scan_backward(call, (&states.0, &states.1), grads))
+    });
+    let (rate, bound) = in_turns(driver, sizes.pairs, backward, (copy.gigabytes(), || copy.run()))?;
+    report.bounded(&format!("scan backward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    let ([b, h, t, d], kernels) = (sizes.attention, device.kernels());
+    let [q, k, v] = [0.5, 0.6, 0.7].map(|scale| numbers(device, &[b, h, t, d], scale));
+    let (q, k, v) = (q?, k?, v?);
+    let options = AttentionOptions { causal: true, scale: (d as f64).sqrt().recip(), kind: AttentionKind::Flash };
+    let multiply = Multiply::new(driver, sizes.side, Element::F32)?;
+    // Two products over the half of all pairs that a causal query sees.
+    let tera = 2e-12 * (b * h * t * t * d) as f64;
+    let mut failed = None;
+    let forward = (tera, || work(&mut failed, kernels.attention(&q, &k, &v, options)));
+    let (rate, bound) = in_turns(driver, sizes.pairs, forward, (multiply.operations() * 1e-12, || multiply.run()))?;
+    let what = format!("flash attention forward, causal [{b}, {h}, {t}, {d}]");
+    report.bounded(&what, "TFLOP/s", &rate, ("matmul f32", &bound))?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}

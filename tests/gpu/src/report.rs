@@ -1,0 +1,97 @@
+//! What was measured, as a table and as JSON.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use assay_gpu::{Architecture, Facts};
+use assay_statistics::{Bootstrap, Estimate, format};
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// One measurement beside what bounds it.
+struct Row {
+    what: String,
+    /// Median of the samples.
+    value: Estimate,
+    unit: &'static str,
+    /// What it is compared with, and the ratio to that: 1 is as good as it.
+    bound: Option<(String, Estimate)>,
+}
+
+/// All of a run.
+pub struct Report {
+    device: Value,
+    title: String,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    /// Of this device, and of the program built from this commit.
+    pub fn new(facts: &Facts, commit: Option<String>) -> Report {
+        let architecture = match &facts.architecture {
+            Architecture::Cuda(major, minor) => format!("sm_{major}{minor}"),
+            Architecture::Hip(target) => target.clone(),
+        };
+        let commit = commit.unwrap_or_else(|| "unknown".to_owned());
+        let title =
+            format!("{} ({architecture}), driver {}, {}, commit {commit}", facts.name, facts.driver, facts.compiler);
+        let device = json!({
+            "name": facts.name, "architecture": architecture, "driver": facts.driver, "compiler": facts.compiler,
+            "memory": facts.memory, "multiprocessors": facts.multiprocessors, "commit": commit,
+        });
+        Report { device, title, rows: Vec::new() }
+    }
+
+    /// Adds a rate that was sampled alone.
+    pub fn rate(&mut self, what: &str, unit: &'static str, samples: &[f64]) -> Result<(), Failure> {
+        let value = Bootstrap::default().median(samples)?;
+        self.rows.push(Row { what: what.to_owned(), value, unit, bound: None });
+        Ok(())
+    }
+
+    /// Adds a rate, sampled in turns with what bounds it.
+    pub fn bounded(
+        &mut self,
+        what: &str,
+        unit: &'static str,
+        samples: &[f64],
+        (bound, bounds): (&str, &[f64]),
+    ) -> Result<(), Failure> {
+        let value = Bootstrap::default().median(samples)?;
+        let ratios: Vec<f64> = samples.iter().zip(bounds).map(|(rate, bound)| rate / bound).collect();
+        let ratio = Bootstrap::default().median(&ratios)?;
+        self.rows.push(Row { what: what.to_owned(), value, unit, bound: Some((bound.to_owned(), ratio)) });
+        Ok(())
+    }
+
+    /// Writes the report into `folder`, under the device's name and the commit.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
+        let interval = |e: &Estimate| json!({"value": e.value, "low": e.interval.map(|i| i.low), "high": e.interval.map(|i| i.high)});
+        let row = |row: &Row| {
+            let bound = row.bound.as_ref().map(|(bound, ratio)| json!({"of": bound, "ratio": interval(ratio)}));
+            json!({"what": row.what, "median": interval(&row.value), "unit": row.unit, "bound": bound})
+        };
+        let all = json!({"device": self.device, "rows": self.rows.iter().map(row).collect::<Vec<_>>()});
+        let name = |key: &str| self.device[key].as_str().unwrap_or_default().replace([' ', '/'], "-").to_lowercase();
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join(format!("{}-{}.json", name("name"), name("commit")));
+        std::fs::write(&path, format!("{}\n", serde_json::to_string_pretty(&all)?))?;
+        Ok(path)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        let widest = self.rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
+        for Row { what, value, unit, bound } in &self.rows {
+            write!(f, "{what:widest$}  {}", format::quantity(value.value, unit))?;
+            match bound {
+                Some((bound, ratio)) => writeln!(f, "   {} of {bound}", format::ratio(ratio))?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}

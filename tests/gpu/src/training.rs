@@ -1,0 +1,78 @@
+//! Training steps of the models, beside the rate of matrix products.
+
+use assay_gpu::{Driver, DriverError, Element};
+use assay_steps::{Setup, Training, operations_per_token};
+use assay_tensor::Device;
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::measure::{Multiply, Sizes, in_turns};
+use crate::report::Report;
+
+/// Name, D, K, layers, cells, vocabulary, batch, length: the sizes of the CPU's table, and the one that the GPU's targets speak
+/// of.
+const SIZES: [(&str, [usize; 7]); 4] = [
+    ("XS", [128, 64, 2, 1, 256, 8, 256]),
+    ("S", [256, 64, 4, 2, 256, 8, 256]),
+    ("M", [384, 128, 6, 2, 8192, 8, 256]),
+    ("128M", [1024, 128, 8, 2, 50_000, 32, 1024]),
+];
+
+/// All sizes in f32 and with bf16 storage.
+///
+/// # Errors
+/// If the device fails.
+pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    let tiny = [("tiny", [8, 4, 1, 1, 8, 2, 8])];
+    for (name, size) in if sizes.real { SIZES.as_slice() } else { tiny.as_slice() } {
+        for (precision, element) in [("f32", Element::F32), ("bf16", Element::Bf16)] {
+            eprintln!("training {name}, {precision}");
+            one(driver, device, sizes, (name, setup(*size, precision)?, element), report)?;
+        }
+    }
+    Ok(())
+}
+
+fn setup(
+    [dim, states, layers, cells, vocabulary, batch, length]: [usize; 7],
+    precision: &str,
+) -> Result<Setup, Failure> {
+    let model: Value = json!({
+        "family": "ten", "dim": dim, "layers": layers, "states": states, "cells": cells, "chunk": 64,
+        "truncate": true, "checkpoint": "none",
+    });
+    Ok(serde_json::from_value(json!({
+        "model": model, "optimizer": {"name": "adamw", "lr": 1e-3, "clip_norm": 1.0},
+        "vocabulary": vocabulary, "batch": batch, "length": length, "precision": precision, "seed": 1, "threads": 1,
+    }))?)
+}
+
+fn one(
+    driver: &dyn Driver,
+    device: &Device,
+    sizes: &Sizes,
+    (name, setup, element): (&str, Setup, Element),
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let mut training = Training::new(device, &setup)?;
+    let tokens = training.tokens() as f64;
+    let operations = operations_per_token(training.model()?, setup.length);
+    let multiply = Multiply::new(driver, sizes.side, element)?;
+    let mut failed = None;
+    let step = || -> Result<(), DriverError> {
+        if let Err(error) = training.step() {
+            failed = Some(error.to_string());
+        }
+        Ok(())
+    };
+    let per_token = operations * 1e-12;
+    let (rate, bound) =
+        in_turns(driver, sizes.pairs, (tokens, step), (multiply.operations() * 1e-12, || multiply.run()))?;
+    if let Some(error) = failed {
+        return Err(format!("training {name}: {error}").into());
+    }
+    let precision = if element == Element::Bf16 { "bf16" } else { "f32" };
+    report.rate(&format!("training TEN {name}, {precision}"), "tokens/s", &rate)?;
+    let achieved: Vec<f64> = rate.iter().map(|tokens| tokens * per_token).collect();
+    report.bounded("  its operations", "TFLOP/s", &achieved, (&format!("matmul {precision}"), &bound))
+}
