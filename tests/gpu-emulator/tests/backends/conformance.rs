@@ -11,11 +11,11 @@ use assay_gpu_emulator::{Emulated, emulated};
 use assay_rocm::Rocm;
 use assay_tensor::{DType, Device};
 
-fn cuda() -> Device {
+pub fn cuda() -> Device {
     assay_gpu::device(Arc::new(Cuda::open(0, None).unwrap()))
 }
 
-fn rocm() -> Device {
+pub fn rocm() -> Device {
     assay_gpu::device(Arc::new(Rocm::open(0, None).unwrap()))
 }
 

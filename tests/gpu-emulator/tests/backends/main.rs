@@ -3,4 +3,5 @@
 
 mod conformance;
 mod counting;
+mod families;
 mod memory;
