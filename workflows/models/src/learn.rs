@@ -13,6 +13,7 @@
 //! one the network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use assay_tensor::{DType, Gradients, Tensor};
 
@@ -54,6 +55,21 @@ pub struct Pass {
     pub count: usize,
     /// Of `loss`, by parameter name. A parameter that the loss does not depend on has none.
     pub gradients: BTreeMap<String, Tensor>,
+    /// When each piece went forward and back.
+    pub timings: Vec<Timing>,
+}
+
+/// When a part of a pass ran. A device that works on its own may still be at it when the part has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// `forward` or `backward`.
+    pub name: &'static str,
+    /// Which share of the batch, counted from 0; shares may run at the same time.
+    pub share: usize,
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
 }
 
 impl Model {
@@ -75,7 +91,7 @@ impl Model {
             let batch = &batch.part(sequences.clone())?;
             let targets = targets.part(sequences.clone(), batch.tokens().dims()[1]);
             let mode = Mode::Learn { dropout: training.dropout.map(|key| of_share(key, share)) };
-            Learner { model: &model, batch, targets, mode, smoothing }.learn()
+            Learner { model: &model, batch, targets, mode, smoothing, share }.learn()
         })?;
         let mut sums = Sums::default();
         for share in shares {
@@ -93,7 +109,12 @@ impl Model {
                 gradients.insert(name.to_string(), gradient);
             }
         }
-        Ok(Pass { loss: sums.loss, correct: sums.hits as usize, count, gradients })
+        let (mut loss, mut hits) = (0.0, 0.0);
+        for (piece, right) in &sums.values {
+            loss += piece.item()?;
+            hits += right.item()?;
+        }
+        Ok(Pass { loss, correct: hits as usize, count, gradients, timings: sums.timings })
     }
 
     /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already. Weights are rounded
@@ -120,23 +141,16 @@ impl Model {
 /// What a pass adds up.
 #[derive(Default)]
 struct Sums {
-    loss: f64,
-    hits: f64,
+    /// The loss and the hits of each piece, read at the end: until then nothing waits for the device.
+    values: Vec<(Tensor, Tensor)>,
     gradients: Gradients,
+    timings: Vec<Timing>,
 }
 
 impl Sums {
-    /// Goes back from a share of the loss.
-    fn add(&mut self, loss: &Tensor, hits: &Tensor) -> Result<(), ModelError> {
-        self.loss += loss.item()?;
-        self.hits += hits.item()?;
-        self.gradients = loss.backward_onto(std::mem::take(&mut self.gradients))?;
-        Ok(())
-    }
-
     fn join(&mut self, other: Sums) -> Result<(), ModelError> {
-        self.loss += other.loss;
-        self.hits += other.hits;
+        self.values.extend(other.values);
+        self.timings.extend(other.timings);
         Ok(self.gradients.add(other.gradients)?)
     }
 }
@@ -148,6 +162,7 @@ struct Learner<'a> {
     targets: Targets,
     mode: Mode,
     smoothing: f64,
+    share: usize,
 }
 
 impl Learner<'_> {
@@ -162,16 +177,27 @@ impl Learner<'_> {
         }
     }
 
+    /// Goes back from a part of the loss, whose way forward `began` then.
+    fn back(&self, sums: &mut Sums, began: Instant, (loss, hits): (Tensor, Tensor)) -> Result<(), ModelError> {
+        let turned = Instant::now();
+        sums.gradients = loss.backward_onto(std::mem::take(&mut sums.gradients))?;
+        sums.values.push((loss.detach(), hits));
+        let timing = |name, began, ended| Timing { name, share: self.share, began, ended };
+        sums.timings.extend([timing("forward", began, turned), timing("backward", turned, Instant::now())]);
+        Ok(())
+    }
+
     /// Loss and hits of hidden vectors whose targets are these.
     fn measure(&self, logits: &Tensor, targets: &Targets) -> Result<(Tensor, Tensor), ModelError> {
         measure(logits, targets, self.smoothing)
     }
 
     fn at_once(&self) -> Result<Sums, ModelError> {
+        let (mut sums, began) = (Sums::default(), Instant::now());
         let hidden = self.model.hidden(self.batch, self.mode)?;
-        let (loss, hits) = self.measure(&self.model.head().forward(&hidden, self.batch)?, &self.targets)?;
-        let mut sums = Sums::default();
-        sums.add(&loss, &hits)?;
+        let measured = self.measure(&self.model.head().forward(&hidden, self.batch)?, &self.targets)?;
+        drop(hidden);
+        self.back(&mut sums, began, measured)?;
         Ok(sums)
     }
 
@@ -184,10 +210,12 @@ impl Learner<'_> {
             if !targets.any() {
                 break;
             }
+            let began = Instant::now();
             let tokens = self.batch.tokens().slice(1, carry.position, length)?;
             let (hidden, after) = self.model.network().run(&tokens, &carry, self.mode)?;
-            let (loss, hits) = self.measure(&self.model.head().read(&hidden)?, &targets)?;
-            sums.add(&loss, &hits)?;
+            let measured = self.measure(&self.model.head().read(&hidden)?, &targets)?;
+            drop(hidden);
+            self.back(&mut sums, began, measured)?;
             carry = after.detach();
         }
         Ok(sums)
@@ -195,7 +223,7 @@ impl Learner<'_> {
 
     /// A language model whose gradients flow through all chunks, each of which is run again on the way back.
     fn predict_by_chunks(&self, chunk: usize) -> Result<Sums, ModelError> {
-        let (mut memory, mut total) = (Memory::default(), None::<(Tensor, Tensor)>);
+        let (mut memory, mut total, began) = (Memory::default(), None::<(Tensor, Tensor)>, Instant::now());
         for length in self.cuts(chunk) {
             let targets = self.targets.piece(memory.position, length);
             if !targets.any() {
@@ -213,15 +241,15 @@ impl Learner<'_> {
             });
         }
         let mut sums = Sums::default();
-        if let Some((loss, hits)) = total {
-            sums.add(&loss, &hits)?;
+        if let Some(measured) = total {
+            self.back(&mut sums, began, measured)?;
         }
         Ok(sums)
     }
 
     /// A classifier, pooled chunk by chunk.
     fn classify_by_chunks(&self, chunk: usize, truncate: bool) -> Result<Sums, ModelError> {
-        let (mut memory, mut pooled) = (Memory::default(), None::<Tensor>);
+        let (mut memory, mut pooled, began) = (Memory::default(), None::<Tensor>, Instant::now());
         for length in self.cuts(chunk) {
             let pooling = Pooling::new(self.model.head(), self.batch, memory.position)?;
             let part = self.chunk(&mut memory, length, move |hidden| Ok(vec![pooling.part(hidden)?]))?;
@@ -231,9 +259,9 @@ impl Learner<'_> {
             }
         }
         let pooled = pooled.ok_or_else(|| ModelError::Input("a batch without tokens".into()))?;
-        let (loss, hits) = self.measure(&self.model.head().read(&pooled)?, &self.targets)?;
+        let measured = self.measure(&self.model.head().read(&pooled)?, &self.targets)?;
         let mut sums = Sums::default();
-        sums.add(&loss, &hits)?;
+        self.back(&mut sums, began, measured)?;
         Ok(sums)
     }
 

@@ -65,7 +65,7 @@ pub use config::{
 pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};
 pub use head::Head;
-pub use learn::{Pass, Training};
+pub use learn::{Pass, Timing, Training};
 pub use loss::Score;
 pub use mode::{Dropout, Mode};
 pub use model::{Model, Network};

@@ -31,6 +31,8 @@ struct Event {
     took: Duration,
     /// A number that tells it from others of its name, such as the training step.
     number: Option<u64>,
+    /// A row of its own in a viewer, for what runs beside other things.
+    track: usize,
 }
 
 impl Profiler {
@@ -67,10 +69,22 @@ impl Profiler {
         self.record(span, name, Some(number));
     }
 
+    /// Adds what somebody else measured of the share `share` of some work: shares may run at the same time.
+    pub fn add(&mut self, name: &'static str, share: usize, began: Instant, ended: Instant) {
+        if self.on {
+            let (at, took) = (began.duration_since(self.began), ended.duration_since(began));
+            self.keep(Event { name, at, took, number: None, track: 1 + share });
+        }
+    }
+
     fn record(&mut self, span: Span, name: &'static str, number: Option<u64>) {
         let Some(start) = span.0 else { return };
+        self.keep(Event { name, at: start.duration_since(self.began), took: start.elapsed(), number, track: 0 });
+    }
+
+    fn keep(&mut self, event: Event) {
         if self.events.len() < MAX_EVENTS {
-            self.events.push(Event { name, at: start.duration_since(self.began), took: start.elapsed(), number });
+            self.events.push(event);
         }
     }
 
@@ -86,7 +100,8 @@ impl Profiler {
         let event = |event: &&Event| {
             let args = event.number.map_or(json!({}), |number| json!({"step": number}));
             let (ts, dur) = (microseconds(event.at), microseconds(event.took));
-            json!({"name": event.name, "cat": "step", "ph": "X", "ts": ts, "dur": dur, "pid": 1, "tid": 1, "args": args})
+            let track = event.track + 1;
+            json!({"name": event.name, "cat": "step", "ph": "X", "ts": ts, "dur": dur, "pid": 1, "tid": track, "args": args})
         };
         let trace: Vec<Value> = order.iter().map(event).collect();
         let failed = |error: String| StepError::failed(format!("{}: {error}", path.display()));
@@ -122,6 +137,15 @@ mod tests {
         };
         let (outer, inner) = (ends(&trace[0]), ends(&trace[1]));
         assert!(outer.0 <= inner.0 && inner.1 <= outer.1 && inner.1 - inner.0 >= 2000.0, "{trace:?}");
+    }
+
+    #[test]
+    fn shares_have_rows_of_their_own() {
+        let mut profiler = Profiler::on();
+        let (began, ended) = (Instant::now(), Instant::now());
+        (0..2).for_each(|share| profiler.add("forward", share, began, ended));
+        let tracks: Vec<Value> = written(&profiler).iter().map(|event| event["tid"].clone()).collect();
+        assert_eq!(tracks, [2, 3]);
     }
 
     #[test]

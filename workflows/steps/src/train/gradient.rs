@@ -70,6 +70,9 @@ pub fn learn(
         let span = profiler.begin();
         let training = Training { label_smoothing: how.label_smoothing, dropout, precision: how.precision };
         let pass = model.learn(&batch, &labels, &training)?;
+        for timing in &pass.timings {
+            profiler.add(timing.name, timing.share, timing.began, timing.ended);
+        }
         profiler.end(span, "learn");
         let span = profiler.begin();
         let weight = if part.len() == indices.len() { 1.0 } else { predictions(part) as f64 / all };

@@ -232,6 +232,7 @@ fn a_profile_names_the_parts_of_each_step() {
     let trace: Vec<Value> = serde_json::from_str(&text).unwrap();
     let times = |name: &str| trace.iter().filter(|event| event["name"] == name).count();
     assert_eq!((times("step"), times("learn"), times("optimizer"), times("validate")), (80, 80, 80, 2));
+    assert!(times("forward") >= 80 && times("backward") == times("forward"));
     assert_eq!(checkpoint_bytes(&context), checkpoint_bytes(&trained(1, 1, |_| ())), "it changes nothing");
     assert!(!trained(1, 1, |_| ()).artifacts.contains_key("profile"));
 }
