@@ -13,7 +13,8 @@
 //! - Nothing here is on libtorch's own tape: gradients are the business of `assay-tensor`.
 //! - Ids and targets are checked before libtorch sees them: on a CUDA device it would take the process down.
 //! - The same arguments give the same bits on the same device with the same number of threads. Unlike our own backends,
-//!   libtorch splits some sums between threads: another number of threads may give other bits.
+//!   libtorch splits some sums between threads: another number of threads may give other bits. Denormal numbers are
+//!   computed with, as it does by default.
 //!
 //! # In reading order
 //!

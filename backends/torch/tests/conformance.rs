@@ -3,7 +3,7 @@
 
 use assay_conformance::{
     Report, Tolerance, check, check_adamw, check_gradients, check_recurrences, check_refusals, check_same_bits,
-    check_storage,
+    check_storage, check_sums,
 };
 use assay_tensor::{Class, DType, Device, Tensor};
 use assay_torch::{Place, device, places};
@@ -32,6 +32,11 @@ fn gradients_are_the_slopes() {
 #[test]
 fn the_same_threads_give_the_same_bits() {
     passes(&check_same_bits(&torch(), &torch(), DType::F32));
+}
+
+#[test]
+fn gradients_are_added_up() {
+    passes(&check_sums(&torch(), DType::F32, 1e-5));
 }
 
 #[test]
