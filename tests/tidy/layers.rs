@@ -27,7 +27,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("axum", &["assay-ui"]),
     // Only plugins/native names the concrete backends, besides the suite that tests them.
     ("assay-cpu", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
-    ("assay-cuda", &["assay-native"]),
+    ("assay-cuda", &["assay-gpu-check", "assay-native"]),
     ("assay-rocm", &["assay-executor-rocm"]),
     ("assay-reference", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
 ];
