@@ -4,6 +4,7 @@ mod cache;
 mod commands;
 mod determinism;
 mod failures;
+mod gpu;
 mod interruption;
 mod quickstart;
 mod resumption;

@@ -22,5 +22,19 @@ mod error;
 mod library;
 mod product;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use assay_tensor::Device;
+
 pub use device::probe;
 pub use driver::Cuda;
+
+/// Opens the device of this index. What is compiled for it is kept in the folder `images`, if there is one. A device's
+/// memory is its own: open one and clone it.
+///
+/// # Errors
+/// A lower-case fragment, one line long, that says what is missing and why, or what the driver refused.
+pub fn device(index: usize, images: Option<PathBuf>) -> Result<Device, String> {
+    Ok(assay_gpu::device(Arc::new(Cuda::open(index, images)?)))
+}

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use assay_protocol::{Failure, FailureClass, FrameError, Hello, PROTOCOL};
+use assay_protocol::{Failure, FailureClass, FrameError, Hello, NO_DEVICE, PROTOCOL};
 use rustix::process::Signal;
 
 use crate::command::ExecutorCommand;
@@ -155,11 +155,21 @@ pub(crate) fn crashed(exit: Option<&Exit>, last_words: &LastWords) -> Failure {
         let message = format!("the executor panicked at {}: {}", cut(&place, 200), cut(&message, 400));
         return failure(FailureClass::Crashed, message, "this is a bug; the log has what was printed before it");
     }
+    if exit.and_then(|exit| exit.status?.code()) == Some(i32::from(NO_DEVICE)) {
+        return no_device(last_words);
+    }
     let mut message = format!("the executor {} before the step was finished", ending(exit));
     if let Some(text) = last_words.quote() {
         message.push_str(&format!("; the last it printed: {text}"));
     }
     failure(FailureClass::Crashed, message, &crash_hint(exit))
+}
+
+/// An executor that found its device missing.
+fn no_device(last_words: &LastWords) -> Failure {
+    let said = last_words.quote().unwrap_or_else(|| "the executor has no device here, and does not say why".into());
+    let message = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
+    failure(FailureClass::Unavailable, message, "`assay backends` lists what this machine can run")
 }
 
 fn signal_of(exit: &Exit) -> Option<i32> {
@@ -285,6 +295,18 @@ mod tests {
         assert_eq!(crashed(Some(&exit), &LastWords::default()).class, FailureClass::Crashed);
         let exit = Exit { status: Some(std::process::ExitStatus::from_raw(11)), kernel_killed: true, ..exit };
         assert_eq!(crashed(Some(&exit), &LastWords::default()).class, FailureClass::Crashed);
+    }
+
+    #[test]
+    fn a_missing_device_is_told_in_the_executors_own_words() {
+        let status = Some(std::process::ExitStatus::from_raw(i32::from(NO_DEVICE) << 8));
+        let exit = Exit { status, over_memory: None, peak: 0, kernel_killed: false };
+        let mut words = LastWords::default();
+        words.hear("error: the backend `cuda` cannot be used here: there is no driver");
+        let failure = crashed(Some(&exit), &words);
+        assert_eq!(failure.class, FailureClass::Unavailable);
+        assert_eq!(failure.message, "the backend `cuda` cannot be used here: there is no driver");
+        assert!(crashed(Some(&exit), &LastWords::default()).message.contains("does not say why"));
     }
 
     #[test]

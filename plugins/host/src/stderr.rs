@@ -53,7 +53,7 @@ pub(crate) struct LastWords {
 }
 
 impl LastWords {
-    fn hear(&mut self, line: &str) {
+    pub(crate) fn hear(&mut self, line: &str) {
         if let Some((_, rest)) = line.split_once("memory allocation of ") {
             self.allocation = rest.split(' ').next().and_then(|bytes| bytes.parse().ok()).or(self.allocation);
         }

@@ -12,6 +12,14 @@ pub const PROTOCOL: u32 = 1;
 /// The feature that marks an executor which serves tests, and is no backend to choose.
 pub const FOR_TESTS: &str = "for_tests";
 
+/// The variable of an executor's environment that names the folder in which it may keep compiled kernels. Without it, it
+/// keeps none.
+pub const KERNELS: &str = "ASSAY_KERNELS";
+
+/// The exit code of an executor whose device is not there: EX_UNAVAILABLE of `sysexits.h`. Before it ends, it says why on
+/// standard error, in one line.
+pub const NO_DEVICE: u8 = 69;
+
 /// What an executor says first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use assay_executor::{Setup, run_alone, serve};
-use assay_protocol::DeviceInfo;
+use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_torch::{Place, device, places};
 
 /// Says where to compute.
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Ok(place) => setup(place),
         Err(why) => {
             eprintln!("error: the backend `torch` cannot be used here: {why}");
-            return ExitCode::from(2);
+            return ExitCode::from(NO_DEVICE);
         }
     };
     match step {

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use assay_host::{ExecutorCommand, Limits, greet};
+use assay_host::{ExecutorCommand, greet};
 use assay_protocol::{FOR_TESTS, Failure, Hello};
 use serde_json::json;
 
@@ -22,7 +22,7 @@ pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
     let greetings: Vec<(ExecutorCommand, Result<Hello, Failure>)> = runtime.block_on(async {
         let mut greetings = Vec::new();
         for command in commands {
-            let hello = greet(&command, &Limits::default()).await;
+            let hello = greet(&command, &super::greeting_limits()).await;
             if !hello.as_ref().is_ok_and(|hello| hello.features.iter().any(|feature| feature == FOR_TESTS)) {
                 greetings.push((command, hello));
             }

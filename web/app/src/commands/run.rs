@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_host::ExecutorCommand;
+use assay_host::{ExecutorCommand, NotFound, greet};
+use assay_protocol::{Failure, FailureClass, KERNELS};
 use assay_server::{RunReport, RunStateName, Submission, WorkerLink, execute};
 use assay_spec::Workflow;
 use assay_store::Store;
@@ -27,7 +28,7 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         eprintln!("run {} ({}) ended without a word; what it finished is kept", lost.run, lost.name);
     }
 
-    let (link, node) = embedded_worker(&workflow)?;
+    let (link, node) = embedded_worker(&workflow, home).await?;
     let (cancel, cancelled) = mpsc::channel(1);
     tokio::spawn(watch_for_interrupt(cancel));
     let (watch, events) = mpsc::unbounded_channel();
@@ -63,25 +64,52 @@ fn exit_code(report: &RunReport) -> ExitCode {
 }
 
 /// A node in this process: its link, and its life.
-fn embedded_worker(workflow: &Workflow) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+async fn embedded_worker(workflow: &Workflow, home: &Path) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
     let built_in: Vec<&str> = assay_native::backends().iter().map(|backend| backend.name).collect();
-    let find = move |backend: &str| ExecutorCommand::find(backend, &built_in, &own);
+    let kernels = std::path::absolute(home)?.join("kernels");
+    let find = move |backend: &str| {
+        let mut command = ExecutorCommand::find(backend, &built_in, &own)?;
+        command.env.push((KERNELS.into(), kernels.clone().into()));
+        Ok(command)
+    };
     // Only backends that some task asks for are looked up.
     let wanted: BTreeSet<&str> =
         workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
+    let mut backends = BTreeSet::new();
+    for backend in wanted {
+        if is_here(backend, &find).await {
+            backends.insert(backend.to_owned());
+        }
+    }
     // A step that goes too far is ended by us, with words, before the kernel ends it without.
     let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
     let capacity = Capacity {
         name: "here".to_owned(),
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         memory,
-        backends: wanted.into_iter().filter(|backend| find(backend).is_ok()).map(str::to_owned).collect(),
+        backends,
     };
     let (to, to_worker) = mpsc::channel(64);
     let (to_server, from) = mpsc::channel(1024);
     let node = tokio::spawn(assay_worker::run(Arc::new(find), memory, to_worker, to_server));
     Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
+}
+
+/// Whether a backend's executor is here, and its device. Where it is not, a person is told why.
+async fn is_here(backend: &str, find: &impl Fn(&str) -> Result<ExecutorCommand, NotFound>) -> bool {
+    let Ok(command) = find(backend) else { return false };
+    if assay_native::find(backend).is_some_and(|backend| backend.everywhere) {
+        return true;
+    }
+    match greet(&command, &super::greeting_limits()).await {
+        Err(Failure { class: FailureClass::Unavailable, message, .. }) => {
+            eprintln!("{message}");
+            false
+        }
+        // Whatever else is wrong with it, an attempt will tell.
+        _ => true,
+    }
 }
 
 /// The first Ctrl-C (or SIGTERM) cancels the run; the second one ends this process at once.

@@ -1,0 +1,43 @@
+//! The executor of the backend `rocm`. Put it beside `assay` or on `PATH`, and `resources: [{backend: rocm}]` finds it.
+//!
+//!     assay-executor-rocm                    speaks with a worker over standard input and output
+//!     assay-executor-rocm --step STEP.json   runs one step alone, for debugging
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use assay_executor::{Setup, run_alone, serve};
+use assay_protocol::{DeviceInfo, KERNELS, NO_DEVICE};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let step = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => None,
+        ["--step", file] => Some(file),
+        _ => {
+            eprintln!("error: only `--step FILE` is understood");
+            return ExitCode::from(2);
+        }
+    };
+    match (setup(), step) {
+        (Ok(setup), Some(file)) => run_alone(setup, Path::new(file)),
+        (Ok(setup), None) => serve(setup),
+        (Err(why), _) => {
+            eprintln!("error: the backend `rocm` cannot be used here: {why}");
+            ExitCode::from(NO_DEVICE)
+        }
+    }
+}
+
+/// The first device, and every step kind.
+fn setup() -> Result<Setup, String> {
+    let facts = assay_rocm::probe(0)?;
+    let gib = facts.memory as f64 / f64::from(1 << 30);
+    let details = vec![facts.architecture.to_string(), format!("{gib:.1} GiB"), facts.driver, facts.compiler];
+    Ok(Setup {
+        backend: "rocm".to_owned(),
+        device_info: DeviceInfo { name: facts.name, details },
+        device: Box::new(|_| assay_rocm::device(0, std::env::var_os(KERNELS).map(PathBuf::from))),
+        steps: assay_steps::registry(),
+    })
+}

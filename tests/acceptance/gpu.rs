@@ -1,0 +1,93 @@
+//! Trainings on GPUs that are emulated: they train, and what fails on a device is one failed attempt of a known class.
+
+use assay_gpu_emulator::Emulated;
+use serde_json::Value;
+
+use crate::support::{Home, Ran, fixture};
+
+/// Runs the fixture on a backend, where the vendors' libraries are the emulator, with these variables. The problems that
+/// the emulator found come along.
+fn run(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran, Vec<String>) {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let mut command = home.command(&["run", &fixture("gpu.yaml"), "--json", "-P", &format!("backend={backend}")]);
+    Emulated::set_up(&mut command, scratch.path());
+    command.envs(variables.iter().copied());
+    let ran = Ran::of(command.output().expect("assay starts"));
+    (ran, Emulated::report(scratch.path()))
+}
+
+fn trains(backend: &str, wave: &str) {
+    let home = Home::new();
+    let (ran, problems) = run(&home, backend, &[("ASSAY_GPU_EMULATOR_WAVE", wave)]);
+    assert_eq!((ran.succeeded().state(), problems), ("succeeded", vec![]));
+    for task in ["train", "either"] {
+        let loss = ran.task(task)["metrics"]["train/loss"].as_f64();
+        assert!(loss.is_some_and(f64::is_finite), "{:#}", ran.task(task));
+    }
+    let kept = std::fs::read_dir(home.store().join("kernels")).expect("compiled kernels are kept").count();
+    assert!(kept > 0);
+}
+
+#[test]
+fn a_training_on_cuda() {
+    trains("cuda", "32");
+}
+
+#[test]
+fn a_training_on_rocm_with_waves_of_32_and_of_64() {
+    trains("rocm", "32");
+    trains("rocm", "64");
+}
+
+/// Makes something fail on the device: the trainings on it fail in this class, with these words, and the worker lives.
+#[track_caller]
+fn fails_as(fail: &str, class: &str, words: &[&str]) {
+    let (ran, problems) = run(&Home::new(), "cuda", &[("ASSAY_GPU_EMULATOR_FAIL", fail)]);
+    assert_eq!((ran.state(), ran.code), ("failed", Some(1)), "{fail}: {:#}", ran.json);
+    assert_eq!(ran.task("data")["state"], "succeeded");
+    for task in ["train", "either"] {
+        let error = &ran.task(task)["error"];
+        assert_eq!((&error["class"], &ran.task(task)["attempts"]), (&class.into(), &1.into()), "{fail}: {error:#}");
+        let message = error["message"].as_str().unwrap_or_default();
+        for word in words {
+            assert!(message.contains(word), "{fail}: `{message}` does not say `{word}`");
+        }
+    }
+    assert_eq!(problems, [""; 0], "{fail}");
+}
+
+#[test]
+fn a_device_without_room_is_out_of_memory() {
+    fails_as("bytes:33600000", "oom", &["MiB were asked for", "are free"]);
+}
+
+#[test]
+fn a_lost_device_is_unavailable() {
+    fails_as("lost:200", "unavailable", &["the device was lost", "CUDA_ERROR_DEVICE_UNAVAILABLE"]);
+}
+
+#[test]
+fn a_kernel_fault_is_a_crash() {
+    fails_as("fault:200", "crashed", &["a kernel failed on the device", "CUDA_ERROR_ILLEGAL_ADDRESS"]);
+}
+
+/// Without the emulator there may be a device or not; where there is none, one line says why, and what can run
+/// elsewhere does.
+#[test]
+fn without_a_device_one_line_says_so() {
+    let home = Home::new();
+    let output = home.output(&["backends", "--json"]);
+    let backends: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let backends = backends["backends"].as_array().expect("a list");
+    let cuda = backends.iter().find(|backend| backend["backend"] == "cuda").expect("cuda is built in");
+    let Some(message) = cuda["failure"]["message"].as_str() else {
+        assert!(cuda["hello"]["device"]["name"].is_string(), "{cuda:#}");
+        return;
+    };
+    assert_eq!(cuda["failure"]["class"], "unavailable", "{cuda:#}");
+    assert!(message.starts_with("the backend `cuda` cannot be used here: ") && !message.contains('\n'), "{message}");
+    let ran = home.run("gpu.yaml", &[]);
+    assert_eq!((ran.state(), &ran.task("either")["state"]), ("failed", &"succeeded".into()), "{:#}", ran.json);
+    assert_eq!(ran.task("train")["error"]["class"], "unavailable", "{:#}", ran.json);
+    assert!(ran.stderr.contains(message), "{}", ran.stderr);
+}
