@@ -14,7 +14,7 @@ use crate::simd::simd;
 
 /// States that a tile of [`forward`] has: four vectors of the widest instruction set.
 const FORWARD: usize = 64;
-/// States that a tile of [`backward`] has, which keeps six numbers a state.
+/// States that a tile of [`backward`] has, which keeps six numbers a state; with AVX-512 it has as many as [`FORWARD`].
 const BACKWARD: usize = 32;
 
 /// The extents of a scan: B sequences of T steps of K states.

@@ -128,17 +128,6 @@ impl Cuda {
     }
 }
 
-/// The slot of an argument: its bytes lie at the start of the word on a little-endian machine, which all that CUDA runs
-/// on are.
-fn slot(argument: &Argument) -> u64 {
-    match *argument {
-        Argument::Pointer(address) => address.map_or(0, |address| address.0),
-        Argument::U32(value) => u64::from(value),
-        Argument::U64(value) => value,
-        Argument::F32(value) => u64::from(value.to_bits()),
-    }
-}
-
 /// An event, destroyed when it is dropped.
 struct Event(sys::CUevent);
 
@@ -258,7 +247,7 @@ impl Driver for Cuda {
     fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         self.enter()?;
         self.allow(function, launch.shared)?;
-        let mut slots: Vec<u64> = arguments.iter().map(slot).collect();
+        let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
         let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| ptr::from_mut(slot).cast()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         let function = function.0 as sys::CUfunction;

@@ -87,6 +87,19 @@ pub enum Argument {
     F32(f32),
 }
 
+impl Argument {
+    /// A word whose first bytes are the argument's, for calls that take pointers to arguments: that is where a
+    /// little-endian machine has them, which all that the vendors run on are.
+    pub fn slot(&self) -> u64 {
+        match *self {
+            Argument::Pointer(address) => address.map_or(0, |address| address.0),
+            Argument::U32(value) => u64::from(value),
+            Argument::U64(value) => value,
+            Argument::F32(value) => u64::from(value.to_bits()),
+        }
+    }
+}
+
 /// How a kernel is spread over the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {

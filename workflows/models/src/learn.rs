@@ -28,7 +28,7 @@ use crate::model::Model;
 use crate::parameters::Weight;
 use crate::pieces::Pieces;
 use crate::precision::Precision;
-use crate::shards::Shards;
+use crate::shares::Shares;
 use crate::stack::recompute;
 
 /// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
@@ -87,7 +87,7 @@ impl Model {
         let targets = Targets::new(self.task().objective, batch, labels)?;
         let model = self.tracked(training.precision)?;
         let device = batch.tokens().device();
-        let shares = Shards::new(device, batch).each(device, |share, sequences| {
+        let shares = Shares::new(device, batch).each(device, |share, sequences| {
             let batch = &batch.part(sequences.clone())?;
             let targets = targets.part(sequences.clone(), batch.tokens().dims()[1]);
             let mode = Mode::Learn { dropout: training.dropout.map(|key| of_share(key, share)) };

@@ -46,7 +46,7 @@ mod pieces;
 mod positions;
 mod precision;
 pub mod pulse;
-mod shards;
+mod shares;
 mod sparse;
 mod stack;
 mod telemetry;

@@ -1,4 +1,4 @@
-//! Shares of a batch that are learned from side by side: [`Shards`].
+//! Shares of a batch that are learned from side by side: [`Shares`].
 //!
 //! A device with threads of its own learns faster where each takes whole sequences from the first layer to the last and
 //! back than where all of them share each operation: nobody waits at the end of an operation, and what a thread has made
@@ -17,16 +17,16 @@ use crate::error::ModelError;
 const MOST: usize = 8;
 
 /// The sequences of each share, of about equal numbers.
-pub(crate) struct Shards(Vec<Range<usize>>);
+pub(crate) struct Shares(Vec<Range<usize>>);
 
-impl Shards {
+impl Shares {
     /// As many shares as are worth a thread of their own, one at least.
     pub fn new(device: &Device, batch: &Batch) -> Self {
         let sequences = batch.lengths().len();
         let worth = |tokens: usize| batch.token_count() / tokens.max(1);
         let count = device.kernels().tokens_a_thread().map_or(1, worth).clamp(1, MOST.min(sequences.max(1)));
         let bound = |share: usize| share * sequences / count;
-        Shards((0..count).map(|share| bound(share)..bound(share + 1)).collect())
+        Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }
 
     /// What `learn` gives for each share, in order.
