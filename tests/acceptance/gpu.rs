@@ -5,11 +5,12 @@ use serde_json::Value;
 
 use crate::support::{Home, Ran, fixture};
 
-/// Runs the fixture on a backend, where the vendors' libraries are the emulator, with these variables. The problems that
-/// the emulator found come along.
-fn run(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran, Vec<String>) {
+/// Runs a workflow on a backend, where the vendors' libraries are the emulator, with these parameters and variables. The
+/// problems that the emulator found come along.
+fn run(home: &Home, file: &str, backend: &str, parameters: &[&str], variables: &[(&str, &str)]) -> (Ran, Vec<String>) {
     let scratch = tempfile::tempdir().expect("a temporary folder");
-    let mut command = home.command(&["run", &fixture("gpu.yaml"), "--json", "-P", &format!("backend={backend}")]);
+    let mut command = home.command(&["run", &fixture(file), "--json", "-P", &format!("backend={backend}")]);
+    command.args(parameters.iter().flat_map(|parameter| ["-P", parameter]));
     Emulated::set_up(&mut command, scratch.path());
     command.envs(variables.iter().copied());
     let ran = Ran::of(command.output().expect("assay starts"));
@@ -18,7 +19,7 @@ fn run(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran, Vec<Stri
 
 fn trains(backend: &str, wave: &str) {
     let home = Home::new();
-    let (ran, problems) = run(&home, backend, &[("ASSAY_GPU_EMULATOR_WAVE", wave)]);
+    let (ran, problems) = run(&home, "gpu.yaml", backend, &[], &[("ASSAY_GPU_EMULATOR_WAVE", wave)]);
     assert_eq!((ran.succeeded().state(), problems), ("succeeded", vec![]));
     for task in ["train", "either"] {
         let loss = ran.task(task)["metrics"]["train/loss"].as_f64();
@@ -39,10 +40,46 @@ fn a_training_on_rocm_with_waves_of_32_and_of_64() {
     trains("rocm", "64");
 }
 
+/// The catalog's quickstart, made small: prepare, then train (both families), quantize, export and benchmark on the device.
+fn runs_the_quickstart(backend: &str, wave: &str) {
+    let home = Home::new();
+    let small = ["examples=32", "steps=4", "dim=8", "batch_size=4", "replicates=1"];
+    let (ran, problems) = run(&home, "quickstart.yaml", backend, &small, &[("ASSAY_GPU_EMULATOR_WAVE", wave)]);
+    assert_eq!((ran.succeeded().state(), problems), ("succeeded", vec![]));
+    let number = |address: String, name: &str| {
+        let found = ran.task(&address)["metrics"][name].as_f64().filter(|number| number.is_finite());
+        found.unwrap_or_else(|| panic!("no finite number `{name}` in {:#}", ran.task(&address)))
+    };
+    for cell in ["chunk=16,job=ten,states=32", "job=transformer"] {
+        assert!(number(format!("quantize[{cell}]#1"), "quantized/loss") > 0.0);
+        assert!(number(format!("export[{cell}]#1"), "export/max_difference") <= 1e-4);
+        assert!(number(format!("benchmark[{cell}]#1"), "latency/int8/64/median") > 0.0);
+    }
+    for task in ran.tasks().iter().filter(|task| task["job"] != "data") {
+        let attempts = home.attempts(&ran, task["address"].as_str().expect("an address"));
+        assert!(matches!(&attempts[..], [attempt] if attempt.backend == backend), "{attempts:?}");
+    }
+}
+
+#[test]
+fn the_quickstart_on_cuda() {
+    runs_the_quickstart("cuda", "32");
+}
+
+#[test]
+fn the_quickstart_on_rocm_with_waves_of_32() {
+    runs_the_quickstart("rocm", "32");
+}
+
+#[test]
+fn the_quickstart_on_rocm_with_waves_of_64() {
+    runs_the_quickstart("rocm", "64");
+}
+
 /// Makes something fail on the device: the trainings on it fail in this class, with these words, and the worker lives.
 #[track_caller]
 fn fails_as(fail: &str, class: &str, words: &[&str]) {
-    let (ran, problems) = run(&Home::new(), "cuda", &[("ASSAY_GPU_EMULATOR_FAIL", fail)]);
+    let (ran, problems) = run(&Home::new(), "gpu.yaml", "cuda", &[], &[("ASSAY_GPU_EMULATOR_FAIL", fail)]);
     assert_eq!((ran.state(), ran.code), ("failed", Some(1)), "{fail}: {:#}", ran.json);
     assert_eq!(ran.task("data")["state"], "succeeded");
     for task in ["train", "either"] {

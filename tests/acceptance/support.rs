@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use assay_core::{RunId, TaskIx};
+use assay_store::{AttemptView, Store};
 use assay_tests::{assay, root};
 use serde_json::Value;
 
@@ -53,6 +55,17 @@ impl Home {
         let file = fixture(file);
         let args: Vec<&str> = ["run", &file, "--json"].into_iter().chain(more.iter().copied()).collect();
         Ran::of(self.output(&args))
+    }
+
+    /// The attempts of a task of the store's first run, as the store remembers them.
+    pub fn attempts(&self, ran: &Ran, address: &str) -> Vec<AttemptView> {
+        let place = ran.tasks().iter().position(|task| task["address"] == address);
+        let task = TaskIx(place.unwrap_or_else(|| panic!("no task `{address}`")) as u32);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let store = Store::open_read_only(&self.store()).await.expect("the store");
+            store.attempts(RunId(1), task).await.expect("the attempts")
+        })
     }
 
     pub fn spawn(&self, file: &str, more: &[&str]) -> Child {
