@@ -1,6 +1,6 @@
 //! Values and gradients of every case, against the oracle and between devices.
 
-use assay_tensor::{AdamW, DType, Device, Shape, Tensor, adamw};
+use assay_tensor::{AdamW, DType, Device, Shape, Tensor, Update, adamw, adamw_all, clip};
 
 use crate::cases::{self, Case};
 use crate::compare::{close, identical, values};
@@ -93,7 +93,8 @@ pub fn check_same_bits(one: &Device, other: &Device, float: DType) -> Report {
     report
 }
 
-/// Several updates of AdamW against the oracle; what other handles hold does not change.
+/// Several updates of AdamW against the oracle, of one parameter and of several whose gradients are clipped; what other
+/// handles hold does not change.
 pub fn check_adamw(device: &Device, float: DType, tolerance: Tolerance) -> Report {
     let mut report = Report::default();
     for shape in [Shape::from([1]), Shape::from([3, 7]), Shape::from([40, 33]), Shape::from([0])] {
@@ -107,6 +108,7 @@ pub fn check_adamw(device: &Device, float: DType, tolerance: Tolerance) -> Repor
             Ok(())
         });
     }
+    check_clip(&mut report, device, float, tolerance);
     report
 }
 
@@ -129,4 +131,39 @@ fn train(device: &Device, float: DType, shape: &Shape) -> Result<[Tensor; 3], St
         return Err("the parameter is no leaf any more".into());
     }
     Ok([param, m, v])
+}
+
+/// The norm of several gradients, what clips them, and updates of all their parameters by it, against the oracle.
+fn check_clip(report: &mut Report, device: &Device, float: DType, tolerance: Tolerance) {
+    for (name, limit) in [("no limit", None), ("a limit above the norm", Some(1e3)), ("a limit below", Some(0.25))] {
+        report.run(&format!("clip with {name}"), || {
+            let (found, expected) =
+                (clipped(device, float, limit)?, clipped(&assay_reference::device(), DType::F64, limit)?);
+            for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
+                close(&format!("value {i}"), a, b, tolerance.value)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn clipped(device: &Device, float: DType, limit: Option<f64>) -> Result<Vec<Tensor>, String> {
+    let shapes = [Shape::from([3, 7]), Shape::from([0]), Shape::from([130, 257]), Shape::from([1])];
+    let numbers = |seed: u64, shape: &Shape| Numbers::new(seed).between(-1.0, 1.0, shape.numel());
+    let place = |seed, shape: &Shape| tensor(device, float, &numbers(seed, shape), shape).map_err(text);
+    let some =
+        |first: u64| shapes.iter().zip(first..).map(|(shape, seed)| place(seed, shape)).collect::<Result<Vec<_>, _>>();
+    let (mut params, gradients) = (some(1)?, some(11)?);
+    let zero = |shape| Tensor::zeros(device, shape, float).map_err(text);
+    let zeros = || shapes.iter().map(zero).collect::<Result<Vec<_>, _>>();
+    let (mut first, mut second) = (zeros()?, zeros()?);
+    let clip = clip(&gradients.iter().collect::<Vec<_>>(), limit).map_err(text)?;
+    for step in 1..=2 {
+        let args = AdamW { step, lr: 0.1, betas: (0.9, 0.99), eps: 1e-3, weight_decay: 0.1, grad_scale: 1.0 };
+        let factors = Tensor::from_f32(device, args.factors().to_vec(), 4).map_err(text)?;
+        let states = params.iter_mut().zip(&gradients).zip(first.iter_mut().zip(&mut second));
+        let update = |(i, ((param, grad), (m, v)))| Update { param, grad, m, v, decays: i % 2 == 0 };
+        adamw_all(states.enumerate().map(update).collect(), args, &factors, &clip).map_err(text)?;
+    }
+    Ok([vec![clip], params, first, second].concat())
 }

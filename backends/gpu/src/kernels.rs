@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, Unary,
+    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, Unary, Update,
 };
 
 use crate::attention::Saved;
@@ -215,5 +215,13 @@ impl Kernels for Gpu {
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
         self.update([param, m, v], grad, args)
+    }
+
+    fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
+        self.norm(gradients, limit)
+    }
+
+    fn adamw_all(&self, updates: Vec<Update<'_, Array>>, args: AdamW, factors: &Array, clip: &Array) -> Result<()> {
+        self.update_all(updates, args, factors, clip)
     }
 }

@@ -239,3 +239,28 @@ pub struct AdamW {
     /// A factor on the gradient: 1, or less where its norm is clipped.
     pub grad_scale: f64,
 }
+
+impl AdamW {
+    /// What of the settings changes from update to update, as a device works with it: lr, 1 / (1 - beta1^step),
+    /// 1 / (1 - beta2^step), and 1 - lr `weight_decay`. Worked out in f64, and rounded once.
+    pub fn factors(&self) -> [f32; 4] {
+        let unbiased = |beta: f64| 1.0 / (1.0 - beta.powf(self.step as f64));
+        let keep = 1.0 - self.lr * self.weight_decay;
+        [self.lr, unbiased(self.betas.0), unbiased(self.betas.1), keep].map(|factor| factor as f32)
+    }
+}
+
+/// What one update of a parameter takes. `T` is [`crate::Tensor`] for callers and [`crate::Array`] for kernels.
+#[derive(Debug)]
+pub struct Update<'a, T> {
+    /// The parameter.
+    pub param: &'a mut T,
+    /// Its gradient, in its shape.
+    pub grad: &'a T,
+    /// Its first moment, in its shape.
+    pub m: &'a mut T,
+    /// Its second moment, in its shape.
+    pub v: &'a mut T,
+    /// Whether weight decay applies to it.
+    pub decays: bool,
+}

@@ -1,6 +1,6 @@
 //! The fused operations as models use them: normalisation, losses, attention, the scan, linear layers, AdamW.
 
-use crate::args::{AdamW, AttentionOptions, Scan};
+use crate::args::{AttentionOptions, Scan};
 use crate::array::Array;
 use crate::check;
 use crate::dtype::DType;
@@ -205,25 +205,4 @@ pub(crate) fn scan_of(inputs: &[Array], segment: Option<usize>) -> Result<Scan<'
         return Err(TensorError::new("diagonal_scan", format!("{} inputs are too few", inputs.len())));
     };
     Ok(Scan { decay_re, decay_im, input_re, input_im: rest.first(), carry_re, carry_im, segment })
-}
-
-/// One AdamW update of `param` and its moments `m` and `v`, all of one shape, with the settings of [`AdamW`].
-///
-/// A parameter that is a leaf stays the same leaf. The update happens in the tensors' own memory unless something else
-/// holds on to it (a clone, or a loss whose tape has not been dropped); then the others keep what they had.
-pub fn adamw(param: &mut Tensor, grad: &Tensor, m: &mut Tensor, v: &mut Tensor, args: AdamW) -> Result<()> {
-    let name = "adamw";
-    check::float(name, &[param, grad, m, v])?;
-    for tensor in [&*param, grad, m, v] {
-        // A step is most often smaller than what bf16 can tell apart.
-        check::dtype(name, tensor, tensor.dtype() != DType::Bf16, "values of type f32")?;
-    }
-    for (what, tensor) in [("gradient", grad), ("first moment", &*m), ("second moment", &*v)] {
-        check::shape(name, what, tensor, param.shape())?;
-    }
-    if args.step == 0 {
-        return Err(TensorError::new(name, "steps count from 1"));
-    }
-    let device = param.device().clone();
-    device.kernels().adamw(param.array_mut(), grad.array(), m.array_mut(), v.array_mut(), args)
 }

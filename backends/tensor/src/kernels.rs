@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::{AdamW, AttentionOptions, Binary, Reduce, Scan, Unary};
+use crate::args::{AdamW, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
 use crate::array::Array;
 use crate::composed;
 use crate::dtype::{DType, HostData};
@@ -274,5 +274,17 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// One update of a parameter and its moments, see [`AdamW`]. What other handles see does not change.
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
         composed::adamw(self, param, grad, m, v, args)
+    }
+    /// The Euclidean norm of all `gradients` together, summed in f64 in a fixed order; and the factor that brings it down to
+    /// `limit`, which is 1 where it is not above that: \[2\], of the gradients' type, and read by nobody on the way.
+    fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
+        composed::clip(self, gradients, limit)
+    }
+    /// [`Kernels::adamw`] of several parameters, whose gradients are multiplied with the second of `clip`, as
+    /// [`Kernels::clip`] gives it, and not with `args.grad_scale`. `factors` (f32, \[4\]) is [`AdamW::factors`] of `args`: a
+    /// backend that repeats what it was told before reads there what has changed since.
+    fn adamw_all(&self, updates: Vec<Update<'_, Array>>, args: AdamW, factors: &Array, clip: &Array) -> Result<()> {
+        let _ = factors;
+        composed::adamw_all(self, updates, args, clip)
     }
 }

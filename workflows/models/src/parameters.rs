@@ -79,6 +79,11 @@ impl Parameters {
         self.0.get_mut(name)
     }
 
+    /// Each parameter with its name, in order, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Parameter)> {
+        self.0.iter_mut().map(|(name, parameter)| (name.as_str(), parameter))
+    }
+
     /// Adds or replaces a parameter.
     pub fn insert(&mut self, name: impl Into<String>, parameter: Parameter) {
         self.0.insert(name.into(), parameter);

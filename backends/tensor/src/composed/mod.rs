@@ -5,6 +5,7 @@ mod layers;
 mod loss;
 mod scan;
 mod selection;
+mod update;
 
 pub(crate) use attention::{attention, attention_backward};
 pub use layers::LEAST_PEAK;
@@ -15,3 +16,4 @@ pub(crate) use loss::{
 pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};
 pub use selection::dropout_keeps;
 pub(crate) use selection::{dropout, top_k_mask};
+pub(crate) use update::{adamw_all, clip};

@@ -1,6 +1,6 @@
 //! Training steps on random tokens: forward, backward, clipping, update.
 
-use assay_models::{Batch, Model, ModelConfig, Objective, Precision, Task};
+use assay_models::{Batch, Model, ModelConfig, ModelError, Objective, Precision, Task};
 use assay_statistics::Random;
 use assay_tensor::{DType, Device};
 use schemars::JsonSchema;
@@ -91,7 +91,8 @@ impl Training {
     pub fn gradient_norm(&self) -> Result<(f64, f64), StepError> {
         let how = assay_models::Training { precision: self.precision, ..assay_models::Training::default() };
         let pass = self.model()?.learn(&self.batch, &[], &how)?;
-        Ok((pass.loss, self.optimizer.norm(&pass.gradients)?))
+        let clip = self.optimizer.clip(&pass.gradients)?.to_f64_vec().map_err(ModelError::from)?;
+        Ok((pass.loss, clip.first().copied().unwrap_or(f64::NAN)))
     }
 
     /// One step; returns the loss before it.
@@ -104,8 +105,8 @@ impl Training {
         let (dropout, precision) = (Some(self.steps), self.precision);
         let how = assay_models::Training { dropout, precision, ..assay_models::Training::default() };
         let pass = model.learn(&self.batch, &[], &how)?;
-        let norm = self.optimizer.norm(&pass.gradients)?;
-        self.model = Some(self.optimizer.step(model, &pass.gradients, norm, self.rate)?);
+        let clip = self.optimizer.clip(&pass.gradients)?;
+        self.model = Some(self.optimizer.step(model, &pass.gradients, &clip, self.rate)?);
         Ok(pass.loss)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use assay_models::{Model, ModelError, Parameter, Weight};
-use assay_tensor::{AdamW as Update, Device, Tensor, adamw};
+use assay_tensor::{AdamW as Settings, Device, Tensor, Update, adamw_all, clip};
 
 use super::config::AdamWConfig;
 use crate::context::StepError;
@@ -36,20 +36,55 @@ impl AdamW {
         Ok(AdamW { config, updates: 0, moments })
     }
 
-    /// The Euclidean norm of all gradients together, summed in f64 in a fixed order.
+    /// The Euclidean norm of all gradients together, and the factor that clips them: `[2]`, on their device. The norm is
+    /// summed in f64 in a fixed order. Nothing waits for the device.
+    ///
+    /// # Errors
+    /// If there is no gradient, or the device fails.
+    pub fn clip(&self, gradients: &BTreeMap<String, Tensor>) -> Result<Tensor, StepError> {
+        let all: Vec<_> = gradients.values().collect();
+        Ok(clip(&all, self.config.clip_norm).map_err(ModelError::from)?)
+    }
+
+    /// The settings of the next update, with learning rate `lr`.
+    #[must_use]
+    pub fn next(&self, lr: f64) -> Settings {
+        let AdamWConfig { betas: [beta1, beta2], eps, weight_decay, .. } = self.config;
+        Settings { step: self.updates + 1, lr, betas: (beta1, beta2), eps, weight_decay, grad_scale: 1.0 }
+    }
+
+    /// The model after an update with these settings, whose factors are on the device too; `clip` is what
+    /// [`AdamW::clip`] gave. A parameter without a gradient, since the loss does not depend on it, stays as it is. That
+    /// there was an update is for [`AdamW::count`] to note.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn norm(&self, gradients: &BTreeMap<String, Tensor>) -> Result<f64, StepError> {
-        let mut sum = 0.0;
-        for gradient in gradients.values() {
-            sum += sum_of_squares(&gradient.to_f32_vec().map_err(ModelError::from)?);
-        }
-        Ok(sum.sqrt())
+    pub fn update(
+        &mut self,
+        model: Model,
+        gradients: &BTreeMap<String, Tensor>,
+        (settings, factors): (Settings, &Tensor),
+        clip: &Tensor,
+    ) -> Result<Model, StepError> {
+        let mut moments: BTreeMap<&str, _> =
+            self.moments.iter_mut().map(|(name, both)| (name.as_str(), both)).collect();
+        model.updated(|parameters| {
+            let mut updates = Vec::with_capacity(gradients.len());
+            for (name, parameter) in parameters.iter_mut() {
+                let Parameter { value: Weight::Dense(param), role } = parameter else { continue };
+                let (Some(grad), Some((m, v))) = (gradients.get(name), moments.remove(name)) else { continue };
+                updates.push(Update { param, grad, m, v, decays: role.decays() });
+            }
+            Ok(adamw_all(updates, settings, factors, clip).map_err(ModelError::from)?)
+        })
     }
 
-    /// The model after an update with learning rate `lr`. `norm` is that of the gradients, for clipping. A parameter
-    /// without a gradient, since the loss does not depend on it, stays as it is.
+    /// Counts an update.
+    pub fn count(&mut self) {
+        self.updates += 1;
+    }
+
+    /// The model after a whole update: clipped, with learning rate `lr`.
     ///
     /// # Errors
     /// If the device fails.
@@ -57,27 +92,14 @@ impl AdamW {
         &mut self,
         model: Model,
         gradients: &BTreeMap<String, Tensor>,
-        norm: f64,
+        clip: &Tensor,
         lr: f64,
     ) -> Result<Model, StepError> {
-        self.updates += 1;
-        let clip = self.config.clip_norm.filter(|limit| norm > *limit).map_or(1.0, |limit| limit / norm);
-        model.updated(|parameters| {
-            for (name, gradient) in gradients {
-                let Some((m, v)) = self.moments.get_mut(name) else { continue };
-                let Some(Parameter { value: Weight::Dense(value), role }) = parameters.get_mut(name) else { continue };
-                let update = Update {
-                    step: self.updates,
-                    lr,
-                    betas: (self.config.betas[0], self.config.betas[1]),
-                    eps: self.config.eps,
-                    weight_decay: if role.decays() { self.config.weight_decay } else { 0.0 },
-                    grad_scale: clip,
-                };
-                adamw(value, gradient, m, v, update).map_err(ModelError::from)?;
-            }
-            Ok(())
-        })
+        let settings = self.next(lr);
+        let factors = Tensor::from_f32(model.device(), settings.factors().to_vec(), 4).map_err(ModelError::from)?;
+        let model = self.update(model, gradients, (settings, &factors), clip)?;
+        self.count();
+        Ok(model)
     }
 
     /// How many updates there were, and the moments.
@@ -113,32 +135,5 @@ pub fn dense<'a>(name: &str, parameter: &'a Parameter) -> Result<&'a Tensor, Ste
     match &parameter.value {
         Weight::Dense(tensor) => Ok(tensor),
         Weight::Int8 { .. } => Err(StepError::failed(format!("`{name}` is int8, which cannot be trained"))),
-    }
-}
-
-/// The sum of the squares, in f64. One sum would wait for each addition; eight that are added in the end need not.
-fn sum_of_squares(values: &[f32]) -> f64 {
-    let square = |value: f32| f64::from(value) * f64::from(value);
-    let (eights, rest) = values.as_chunks::<8>();
-    let mut sums = [0.0; 8];
-    for eight in eights {
-        for (sum, value) in sums.iter_mut().zip(eight) {
-            *sum += square(*value);
-        }
-    }
-    sums.iter().sum::<f64>() + rest.iter().map(|value| square(*value)).sum::<f64>()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_value_counts_in_the_norm() {
-        for length in [0, 1, 7, 8, 9, 40, 1003] {
-            let values: Vec<f32> = (0..length).map(|at| at as f32 - 3.0).collect();
-            let plain: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
-            assert!((sum_of_squares(&values) - plain).abs() <= 1e-9 * plain, "{length}");
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use assay_models::{Batch, Model};
+use assay_models::{Batch, Model, ModelError};
 use serde_json::json;
 
 use super::config::{Config, OptimizerConfig};
@@ -188,14 +188,15 @@ impl<'a> Trainer<'a> {
             learn(&model, &self.dataset.train, indices, &how, profiler, going_on)?;
         self.check_finite("loss", loss, step, context)?;
         let span = self.profiler.begin();
-        let norm = self.optimizer.norm(&gradients)?;
+        let clip = self.optimizer.clip(&gradients)?;
         self.profiler.end(span, "clip");
-        self.check_finite("gradient norm", norm, step, context)?;
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         let rate = learning_rate(adamw, step, self.config.steps());
         let span = self.profiler.begin();
-        let model = self.optimizer.step(model, &gradients, norm, rate)?;
+        let model = self.optimizer.step(model, &gradients, &clip, rate)?;
         self.profiler.end(span, "optimizer");
+        let norm = clip.to_f64_vec().map_err(ModelError::from)?.first().copied().unwrap_or(f64::NAN);
+        self.check_finite("gradient norm", norm, step, context)?;
         self.profiler.end_numbered(whole, "step", step);
         let window = &mut self.window;
         window.steps += 1;
