@@ -7,8 +7,9 @@
 
 use assay_tensor::{AttentionKind, AttentionOptions};
 
+use crate::epilogue::Start;
 use crate::math::exp;
-use crate::matmul::{Extent, Matrix, Start, multiply};
+use crate::matmul::{Extent, Matrix, multiply};
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::{reduce, simd, sum};
 

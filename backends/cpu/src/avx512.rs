@@ -11,14 +11,16 @@
 //! own row and column, wherever the result is cut between threads.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _MM_HINT_ET0, _mm_prefetch, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps,
+    __m512, __mmask16, _MM_HINT_ET0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps,
     _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
     _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
     _mm512_unpacklo_ps,
 };
 use std::cell::RefCell;
 
-use crate::matmul::{Extent, Matrix, Start};
+use crate::epilogue::{Finish, Start};
+use crate::matmul::{Extent, Matrix, Place};
+use crate::packed::Right;
 
 /// Rows of the result in registers.
 const ROWS: usize = 14;
@@ -41,24 +43,29 @@ thread_local! {
     static PACKED: RefCell<(Vec<f32>, Vec<f32>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// out = a b, from `start` on. `out` has rows `stride` apart.
+/// Packs a whole matrix of k rows and n columns: strip after strip, each of all rows.
 ///
 /// # Safety
 ///
-/// The machine must have AVX-512 F. The operands must lie inside their slices; the m rows of n elements at `out` must be
-/// valid for writes (and reads), and no other thread may use them; a bias must have n elements.
-pub(crate) unsafe fn multiply(
-    extent: Extent,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
-    out: *mut f32,
-    stride: usize,
-    start: Start<'_>,
-) {
+/// The machine must have AVX-512 F, the matrix lie inside its slice, and `packed` have room for all strips.
+pub(crate) unsafe fn pack(b: Matrix<'_>, k: usize, n: usize, packed: &mut [f32]) {
+    // SAFETY: as the caller says.
+    unsafe { pack_b(b, 0, k, 0, n, packed) };
+}
+
+/// a b, to a place.
+///
+/// # Safety
+///
+/// The machine must have AVX-512 F. The operands must lie inside their slices, a packed one having been made by [`pack`]
+/// of k rows; the m rows of n elements at the place, and those that its start and finish point to, must be valid for reads
+/// and writes, and no other thread may use what is written; a bias must have n elements.
+pub(crate) unsafe fn multiply(extent: Extent, a: Matrix<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
+    let Place { out, stride, start, finish } = place;
     PACKED.with_borrow_mut(|(packed_b, packed_a)| {
         let room = DEPTH.min(k) * WIDTH.min(n.next_multiple_of(COLUMNS));
-        if packed_b.len() < room {
+        if matches!(b, Right::Matrix(_)) && packed_b.len() < room {
             packed_b.resize(room, 0.0);
         }
         if packed_a.len() < GROUP * DEPTH * PACKED_ROW {
@@ -68,18 +75,23 @@ pub(crate) unsafe fn multiply(
             let width = WIDTH.min(n - column);
             for first in (0..k).step_by(DEPTH) {
                 let depth = DEPTH.min(k - first);
-                // SAFETY: the piece lies inside B, and the room was made above.
-                unsafe { pack_b(b, first, depth, column, width, packed_b) };
-                let start = match start {
-                    _ if first > 0 => Start::Add,
-                    Start::Bias(bias) => Start::Bias(&bias[column..column + width]),
-                    other => other,
+                let (strips, between) = match b {
+                    Right::Packed(whole) => (&whole[column * k + first * COLUMNS..], k * COLUMNS),
+                    Right::Matrix(b) => {
+                        // SAFETY: the piece lies inside B, and the room was made above.
+                        unsafe { pack_b(b, first, depth, column, width, packed_b) };
+                        (&packed_b[..], depth * COLUMNS)
+                    }
                 };
-                let piece = Piece { depth, width, packed_b, start, stride };
+                let start = if first > 0 { Start::Add } else { start.at(0, column, width) };
+                let finish = if first + depth < k { Finish::Nothing } else { finish };
                 for row in (0..m).step_by(GROUP * ROWS) {
                     let rows = (GROUP * ROWS).min(m - row);
+                    let place = row * stride + column;
+                    let start = start.at(row * stride, 0, width);
+                    let piece = Piece { depth, width, strips, between, start, finish: finish.at(place), stride };
                     // SAFETY: the rows lie inside A and the result.
-                    unsafe { group(piece, a, row, rows, first, packed_a, out.add(row * stride + column)) };
+                    unsafe { group(piece, a, row, rows, first, packed_a, out.add(place)) };
                 }
             }
         }
@@ -91,8 +103,11 @@ pub(crate) unsafe fn multiply(
 struct Piece<'a> {
     depth: usize,
     width: usize,
-    packed_b: &'a [f32],
+    /// The packed strips, and the distance from one to the next.
+    strips: &'a [f32],
+    between: usize,
     start: Start<'a>,
+    finish: Finish,
     stride: usize,
 }
 
@@ -251,6 +266,7 @@ unsafe fn group(
     }
     for from in (0..rows).step_by(ROWS) {
         let rows = ROWS.min(rows - from);
+        let piece = Piece { start: piece.start.at(from * stride, 0, width), ..piece };
         // SAFETY: the caller vouches for the rows.
         unsafe {
             let out = out.add(from * stride);
@@ -263,6 +279,7 @@ unsafe fn group(
             } else {
                 panel(piece, source[from * down..].as_ptr(), [down, across], rows, out);
             }
+            piece.finish.at(from * stride).rows(out, [rows, width], stride);
         }
     }
 }
@@ -274,13 +291,11 @@ unsafe fn group(
 /// The rows must lie inside A and the result.
 #[target_feature(enable = "avx512f")]
 unsafe fn panel(piece: Piece<'_>, a: *const f32, strides: [usize; 2], rows: usize, out: *mut f32) {
-    let Piece { depth, width, packed_b, start, stride } = piece;
-    for (strip, from) in packed_b.chunks_exact(depth * COLUMNS).zip((0..width).step_by(COLUMNS)) {
+    let Piece { depth, width, strips, between, start, stride, .. } = piece;
+    for (strip, from) in strips.chunks(between).zip((0..width).step_by(COLUMNS)) {
+        let strip = &strip[..depth * COLUMNS];
         let columns = COLUMNS.min(width - from);
-        let start = match start {
-            Start::Bias(bias) => Start::Bias(&bias[from..from + columns]),
-            other => other,
-        };
+        let start = start.at(0, from, columns);
         // The lines of the result that the next strip writes are fetched meanwhile: a hint, which may lead anywhere.
         for r in 0..rows {
             let next = out.wrapping_add(r * stride + from + COLUMNS);
@@ -338,6 +353,13 @@ unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: Start<'_>) {
             Start::Zero => _mm512_setzero_ps(),
             Start::Add => _mm512_maskz_loadu_ps(mask, out.wrapping_add(row * stride + offset)),
             Start::Bias(bias) => _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(offset)),
+            Start::Base { bias, base } => {
+                let base = _mm512_maskz_loadu_ps(mask, base.wrapping_add(row * stride + offset));
+                match bias {
+                    Some(bias) => _mm512_add_ps(base, _mm512_maskz_loadu_ps(mask, bias.as_ptr().wrapping_add(offset))),
+                    None => base,
+                }
+            }
         };
         let mut left = [_mm512_setzero_ps(); R];
         let mut right = [_mm512_setzero_ps(); R];
@@ -409,17 +431,29 @@ mod tests {
                 for trans_b in [false, true] {
                     let a = Matrix::new(&x, if trans_a { m } else { k }).transposed_if(trans_a);
                     let b = Matrix::new(&w, if trans_b { k } else { n }).transposed_if(trans_b);
-                    for start in [Start::Zero, Start::Add, Start::Bias(&bias)] {
-                        let before = numbers(m * n, 4);
-                        let mut out = before.clone();
-                        // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
-                        unsafe { multiply(extent, a, b, out.as_mut_ptr(), n, start) };
+                    let mut strips = vec![f32::NAN; k * n.next_multiple_of(COLUMNS)];
+                    // SAFETY: the machine has AVX-512, and there is room for the strips.
+                    unsafe { pack(b, k, n, &mut strips) };
+                    let base = numbers(m * n, 5);
+                    let onto = |bias| Start::Base { bias, base: base.as_ptr() };
+                    for start in [Start::Zero, Start::Add, Start::Bias(&bias), onto(None), onto(Some(&bias))] {
                         let expected = oracle(extent, a, b, |i, j| match start {
                             Start::Zero => 0.0,
-                            Start::Add => before[i * n + j],
+                            Start::Add => numbers(m * n, 4)[i * n + j],
                             Start::Bias(bias) => bias[j],
+                            Start::Base { bias, .. } => base[i * n + j] + bias.map_or(0.0, |bias| bias[j]),
                         });
-                        for (place, (found, expected)) in out.iter().zip(expected).enumerate() {
+                        let [lying, packed] = [Right::Matrix(b), Right::Packed(&strips)].map(|b| {
+                            let (mut out, mut value) = (numbers(m * n, 4), vec![0.0; m * n]);
+                            let finish = Finish::Gelu(value.as_mut_ptr());
+                            let place = Place { out: out.as_mut_ptr(), stride: n, start, finish };
+                            // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
+                            unsafe { multiply(extent, a, b, place) };
+                            assert!(out.iter().zip(&value).all(|(z, y)| crate::math::gelu(*z) == *y));
+                            out
+                        });
+                        assert!(lying == packed, "{m} {n} {k} {trans_a} {trans_b} {start:?}");
+                        for (place, (found, expected)) in lying.iter().zip(expected).enumerate() {
                             let close = (f64::from(*found) - expected).abs() < 1e-6 * (k as f64 + 4.0);
                             assert!(close, "{m} {n} {k} {trans_a} {trans_b} {start:?} at {place}: {found}, {expected}");
                         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use assay_tensor::{Binary, Unary};
 
 use crate::math;
+use crate::norm::BLOCK;
 use crate::parallel::Threads;
 use crate::simd::simd;
 use crate::strides::Walk;
@@ -266,4 +267,58 @@ simd! {
 /// sum += x
 pub(crate) fn add_to(threads: &Threads, x: &[f32], sum: &mut [f32]) {
     threads.rows(x.len(), 0.2, [(sum, 1)], |range, [sum]| add_all(&x[range], sum));
+}
+
+simd! {
+    fn add_scaled_rows(a: &[f32], b: &[f32], scale: &[f32], y: &mut [f32]) {
+        let d = scale.len();
+        for ((y, a), b) in y.chunks_exact_mut(d).zip(a.chunks_exact(d)).zip(b.chunks_exact(d)) {
+            for (((y, a), b), s) in y.iter_mut().zip(a).zip(b).zip(scale) {
+                *y = b.mul_add(*s, *a);
+            }
+        }
+    }
+
+    /// Writes db of some rows, and adds their part of the gradient of the scale.
+    fn add_scaled_rows_backward(b: &[f32], scale: &[f32], grad: &[f32], db: &mut [f32], dscale: &mut [f32]) {
+        let d = scale.len();
+        for ((db, b), g) in db.chunks_exact_mut(d).zip(b.chunks_exact(d)).zip(grad.chunks_exact(d)) {
+            for ((((db, ds), b), g), s) in db.iter_mut().zip(dscale.iter_mut()).zip(b).zip(g).zip(scale) {
+                *db = g * s;
+                *ds = g.mul_add(*b, *ds);
+            }
+        }
+    }
+}
+
+/// y = a + b scale
+pub(crate) fn add_scaled(threads: &Threads, a: &[f32], b: &[f32], scale: &[f32], y: &mut [f32]) {
+    let d = scale.len();
+    if y.is_empty() {
+        return;
+    }
+    threads.rows(y.len() / d, 0.4 * d as f64, [(y, d)], |rows, [y]| {
+        let part = rows.start * d..rows.end * d;
+        add_scaled_rows(&a[part.clone()], &b[part], scale, y);
+    });
+}
+
+/// db = g scale, and blocks of the gradient of the scale, D for each [`BLOCK`] of rows (zeroed).
+pub(crate) fn add_scaled_backward(
+    threads: &Threads,
+    (b, scale, grad): (&[f32], &[f32], &[f32]),
+    db: &mut [f32],
+    blocks: &mut [f32],
+) {
+    let d = scale.len();
+    if db.is_empty() {
+        return;
+    }
+    let (rows, cost) = (db.len() / d, 0.5 * (d * BLOCK) as f64);
+    threads.rows(rows.div_ceil(BLOCK), cost, [(db, BLOCK * d), (blocks, d)], |range, [db, blocks]| {
+        for ((block, db), sums) in range.zip(db.chunks_mut(BLOCK * d)).zip(blocks.chunks_exact_mut(d)) {
+            let part = block * BLOCK * d..((block + 1) * BLOCK).min(rows) * d;
+            add_scaled_rows_backward(&b[part.clone()], scale, &grad[part], db, sums);
+        }
+    });
 }

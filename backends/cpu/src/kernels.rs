@@ -7,11 +7,13 @@ use assay_tensor::{
 };
 use candle_core::CpuStorage;
 
+use crate::epilogue::Start;
 use crate::flush::Flushed;
 use crate::int8::{self, Weights};
-use crate::matmul::{self, Extent, Matrix, Start, products};
+use crate::matmul::{self, Extent, Matrix, products};
 use crate::movement::{Rows, copy_rows, moved, strided};
 use crate::operands::{call, offsets, recurrence};
+use crate::packed::{Right, Way};
 use crate::parallel::Threads;
 use crate::storage::{Allocator, f32s, f32s_mut, i8s, storage, u32s, zeros};
 use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, selection, simd, softmax};
@@ -25,11 +27,11 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// A block for a result of this shape, with arbitrary contents.
-    fn take(&self, operation: &'static str, shape: &Shape) -> Result<Vec<f32>> {
+    pub(crate) fn take(&self, operation: &'static str, shape: &Shape) -> Result<Vec<f32>> {
         self.memory.take(operation, shape.check_size(operation)?)
     }
 
-    fn array(&self, elements: Vec<f32>, shape: &Shape) -> Array {
+    pub(crate) fn array(&self, elements: Vec<f32>, shape: &Shape) -> Array {
         self.memory.array(elements, shape)
     }
 
@@ -208,14 +210,15 @@ impl Kernels for Cpu {
         // Rows of several products with one right side are the rows of one product.
         if batch_b.numel() == 1 && batch_a == batch && !trans_a {
             let extent = Extent { m: m * batch.numel(), n, k };
-            let operands = |_| (Matrix::new(x, *ca), Matrix::new(w, *cb).transposed_if(trans_b));
-            products(&self.threads, 1, extent, operands, &mut y, Start::Zero);
+            let packed = if trans_b { None } else { self.packed(b, extent.m, Way::Back) };
+            let right = packed.map_or(Right::Matrix(Matrix::new(w, *cb).transposed_if(trans_b)), Right::Packed);
+            products(&self.threads, 1, extent, |_| (Matrix::new(x, *ca), right), &mut y, Start::Zero);
             return Ok(self.array(y, &shape));
         }
         let (from_a, from_b) = (offsets(&batch_a, &batch), offsets(&batch_b, &batch));
         let operands = |i: usize| {
             let a = Matrix::new(&x[from_a[i] * ra * ca..], *ca).transposed_if(trans_a);
-            (a, Matrix::new(&w[from_b[i] * rb * cb..], *cb).transposed_if(trans_b))
+            (a, Right::Matrix(Matrix::new(&w[from_b[i] * rb * cb..], *cb).transposed_if(trans_b)))
         };
         products(&self.threads, batch.numel(), Extent { m, n, k }, operands, &mut y, Start::Zero);
         Ok(self.array(y, &shape))
@@ -309,11 +312,13 @@ impl Kernels for Cpu {
         if let (&[rows, k], &[_, columns]) = (a.dims(), b.dims())
             && let Some(total) = f32s_mut(&mut sum)
         {
-            let (a, b) = (Matrix::new(f32s(name, a)?, k), Matrix::new(f32s(name, b)?, columns));
+            let left = Matrix::new(f32s(name, a)?, k).transposed_if(trans_a);
             let (m, k) = if trans_a { (k, rows) } else { (rows, k) };
             let extent = Extent { m, n: total.len() / m.max(1), k };
-            let operands = |_| (a.transposed_if(trans_a), b.transposed_if(trans_b));
-            products(&self.threads, 1, extent, operands, total, Start::Add);
+            let packed = if trans_a || trans_b { None } else { self.packed(b, m, Way::Back) };
+            let as_it_lies = Matrix::new(f32s(name, b)?, columns).transposed_if(trans_b);
+            let right = packed.map_or(Right::Matrix(as_it_lies), Right::Packed);
+            products(&self.threads, 1, extent, |_| (left, right), total, Start::Add);
             return Ok(sum);
         }
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
@@ -388,28 +393,19 @@ impl Kernels for Cpu {
         rstd: &Array,
         grad: &Array,
     ) -> Result<LayerNormGradient> {
-        let _flushed = Flushed::here();
-        let name = "layer_norm";
-        let d = gain.numel();
-        let blocks = x.shape.rows().div_ceil(norm::BLOCK);
-        let (mut dx, mut parts) = (self.take(name, &x.shape)?, self.memory.zeroed(name, blocks * 2 * d)?);
-        let mut sums = vec![0.0; 2 * d];
-        if !dx.is_empty() {
-            let saved = norm::Saved {
-                x: f32s(name, x)?,
-                gain: f32s(name, gain)?,
-                mean: f32s(name, mean)?,
-                rstd: f32s(name, rstd)?,
-            };
-            norm::backward(&self.threads, saved, f32s(name, grad)?, &mut dx, &mut parts);
-            scan::over_sequences(&parts, &mut sums);
-        }
-        let dbias = sums.split_off(d);
-        Ok(LayerNormGradient {
-            x: self.array(dx, &x.shape),
-            gain: self.array(sums, &gain.shape),
-            bias: self.array(dbias, &gain.shape),
-        })
+        self.norm_backward(None, norm::saved(x, gain, mean, rstd)?, x, grad)
+    }
+
+    fn layer_norm_backward_onto(
+        &self,
+        sum: Array,
+        x: &Array,
+        gain: &Array,
+        mean: &Array,
+        rstd: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        self.norm_backward(Some(sum), norm::saved(x, gain, mean, rstd)?, x, grad)
     }
 
     fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
@@ -440,21 +436,39 @@ impl Kernels for Cpu {
     }
 
     fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        self.affine(None, x, weight, bias)
+    }
+
+    fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        self.affine(Some(base), x, weight, bias)
+    }
+
+    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
+        self.affine_gelu(x, weight, bias)
+    }
+
+    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
+        self.affine_gelu_backward(grad, weight, z)
+    }
+
+    fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
         let _flushed = Flushed::here();
-        let name = "linear";
-        let [n, k] = *weight.dims() else {
-            return Err(TensorError::new(name, "the weight should be [N, K]").shapes([&weight.shape]));
-        };
-        let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
-        let mut y = self.take(name, &shape)?;
-        let start = match bias {
-            Some(bias) => Start::Bias(f32s(name, bias)?),
-            None => Start::Zero,
-        };
-        let (x, weight) = (self.wide(x)?, self.wide(weight)?);
-        let (x, w) = (Matrix::new(f32s(name, &x)?, k), Matrix::new(f32s(name, &weight)?, k).transposed());
-        products(&self.threads, 1, Extent { m: shape.rows(), n, k }, |_| (x, w), &mut y, start);
-        Ok(self.array(y, &shape))
+        let name = "add_scaled";
+        let mut y = self.take(name, &a.shape)?;
+        elementwise::add_scaled(&self.threads, f32s(name, a)?, f32s(name, b)?, f32s(name, scale)?, &mut y);
+        Ok(self.array(y, &a.shape))
+    }
+
+    fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
+        let _flushed = Flushed::here();
+        let name = "add_scaled";
+        let (d, mut db) = (scale.numel(), self.take(name, &b.shape)?);
+        let mut parts = self.memory.zeroed(name, b.shape.rows().div_ceil(norm::BLOCK) * d)?;
+        let mut sums = vec![0.0; d];
+        let operands = (f32s(name, b)?, f32s(name, scale)?, f32s(name, grad)?);
+        elementwise::add_scaled_backward(&self.threads, operands, &mut db, &mut parts);
+        scan::over_sequences(&parts, &mut sums);
+        Ok((self.array(db, &b.shape), self.array(sums, &scale.shape)))
     }
 
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {

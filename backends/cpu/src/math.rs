@@ -76,14 +76,20 @@ pub(crate) fn gelu(x: f32) -> f32 {
     x * gelu_gate(x)
 }
 
-/// The derivative of [`gelu`]: with p the gate, p + x p (1 - p) 2 u'.
+/// The derivative of [`gelu`].
 #[inline(always)]
 pub(crate) fn gelu_slope(x: f32) -> f32 {
-    // Beyond 20 it is 0 or 1 to rounding; without the limit, the square of a large x would overflow.
-    let x = x.clamp(-20.0, 20.0);
-    let p = gelu_gate(x);
-    let slope = (x * x).mul_add(6.0 * C * D, 2.0 * C);
-    (x * slope).mul_add(p * (1.0 - p), p)
+    gelu_with_slope(x).1
+}
+
+/// [`gelu`] and its derivative: with p the gate, p + x p (1 - p) 2 u'.
+#[inline(always)]
+pub(crate) fn gelu_with_slope(x: f32) -> (f32, f32) {
+    // Beyond 20 the gate is 0 or 1 to rounding; without the limit, the square of a large x would overflow.
+    let near = x.clamp(-20.0, 20.0);
+    let p = gelu_gate(near);
+    let slope = (near * near).mul_add(6.0 * C * D, 2.0 * C);
+    (x * p, (near * slope).mul_add(p * (1.0 - p), p))
 }
 
 /// The nearest integer, ties to even, for |x| < 2^22; others are integers or nearly so and stay.
@@ -122,6 +128,8 @@ mod tests {
         assert!(exp(88.72).is_finite() && exp(f32::NAN).is_nan() && tanh(f32::NAN).is_nan());
         assert_eq!((sigmoid(-1e9), sigmoid(1e9)), (0.0, 1.0));
         assert_eq!((gelu(-1e19), gelu(1e19), gelu_slope(-1e30), gelu_slope(1e30)), (0.0, 1e19, 0.0, 1.0));
+        let numbers = (-300_000..300_000).map(|i| i as f32 * 1e-4).chain([1e-39, -1e30, f32::INFINITY]);
+        assert!(numbers.into_iter().all(|x| gelu_with_slope(x).0 == gelu(x)));
         let rounded = [0.5, 1.5, -0.5, -2.5, 3.49, 8_388_607.0, 1e20].map(round);
         assert_eq!(rounded, [0.0, 2.0, 0.0, -2.0, 3.0, 8_388_607.0, 1e20]);
     }

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use gemm::Parallelism;
 
+use crate::epilogue::{Finish, Start};
+use crate::packed::Right;
 use crate::parallel::Threads;
 
 /// A matrix inside a slice: where it starts, and the distances between its rows and its columns.
@@ -36,23 +38,12 @@ impl<'a> Matrix<'a> {
     }
 
     /// The number of elements up to the end of a matrix of this extent.
-    fn reach(&self, rows: usize, columns: usize) -> usize {
+    pub(crate) fn reach(&self, rows: usize, columns: usize) -> usize {
         match rows == 0 || columns == 0 {
             true => 0,
             false => (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1] + 1,
         }
     }
-}
-
-/// What a product is added to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Start<'a> {
-    /// Nothing: what is in the result already is written over.
-    Zero,
-    /// What is in the result already.
-    Add,
-    /// These n numbers, in each row.
-    Bias(&'a [f32]),
 }
 
 /// The extents of a product: m k times k n.
@@ -92,15 +83,16 @@ impl Extent {
 pub(crate) fn multiply(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], start: Start<'_>) {
     let Extent { m, n, .. } = extent;
     assert!(out.len() >= m * n, "the result has {} elements for {m} x {n}", out.len());
+    let place = Place { out: out.as_mut_ptr(), stride: n, start, finish: Finish::Nothing };
     // SAFETY: the slice holds the whole result.
-    unsafe { multiply_at(own_kernel(m), extent, a, b, out.as_mut_ptr(), n, start) };
+    unsafe { multiply_at(own_kernel(m), extent, a, Right::Matrix(b), place) };
 }
 
 /// Rows below which packing the right side would cost more than multiplying by it.
 const FEW: usize = 6;
 
 /// Whether a product of this many rows is one for our own kernel.
-fn own_kernel(m: usize) -> bool {
+pub(crate) fn own_kernel(m: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
     return m >= FEW && crate::simd::level() == crate::simd::Level::Avx512;
     #[cfg(not(target_arch = "x86_64"))]
@@ -112,34 +104,36 @@ pub(crate) fn by() -> &'static str {
     if own_kernel(FEW) { "our AVX-512 kernel" } else { "gemm" }
 }
 
-/// [`multiply`] to a place whose rows are `stride` apart, by our `own` kernel or not: that is decided for a whole
-/// product, of which this may be a part.
+/// Where a product goes: rows `stride` apart, what they begin from, and what is done with them.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) out: *mut f32,
+    pub(crate) stride: usize,
+    pub(crate) start: Start<'a>,
+    pub(crate) finish: Finish,
+}
+
+/// [`multiply`] to a place, by our `own` kernel or not: that is decided for a whole product, of which this may be a part.
 ///
 /// # Safety
 ///
-/// The m rows of n elements at `out` must be valid for reads and writes, and no other thread may use them.
-unsafe fn multiply_at(
-    own: bool,
-    extent: Extent,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
-    out: *mut f32,
-    stride: usize,
-    start: Start<'_>,
-) {
+/// The m rows of n elements at `out`, and those that its start and finish point to, must be valid for reads and writes,
+/// and no other thread may use what is written. A packed right side must have k rows.
+unsafe fn multiply_at(own: bool, extent: Extent, a: Matrix<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
-    assert!(a.reach(m, k) <= a.elements.len() && b.reach(k, n) <= b.elements.len(), "matrices end in their slices");
-    if let Start::Bias(bias) = start {
+    assert!(a.reach(m, k) <= a.elements.len() && b.holds(k, n), "matrices end in their slices");
+    if let Start::Bias(bias) | Start::Base { bias: Some(bias), .. } = place.start {
         assert!(bias.len() >= n, "a bias of {} for {n} columns", bias.len());
     }
     #[cfg(target_arch = "x86_64")]
     if own && k > 0 {
         // SAFETY: the machine has AVX-512; the operands' elements are in their slices and the bias is long enough, which
-        // was asserted; the caller vouches for the result.
-        return unsafe { crate::avx512::multiply(extent, a, b, out, stride, start) };
+        // was asserted; the caller vouches for the rest.
+        return unsafe { crate::avx512::multiply(extent, a, b, place) };
     }
+    let Right::Matrix(b) = b else { unreachable!("only our own kernel is given packed matrices") };
     // SAFETY: as above.
-    unsafe { multiply_by_gemm(extent, a, b, out, stride, start) };
+    unsafe { multiply_by_gemm(extent, a, b, place) };
 }
 
 /// [`multiply_at`] for every machine.
@@ -147,20 +141,12 @@ unsafe fn multiply_at(
 /// # Safety
 ///
 /// As [`multiply_at`]; the operands' elements must be in their slices.
-unsafe fn multiply_by_gemm(
-    extent: Extent,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
-    out: *mut f32,
-    stride: usize,
-    start: Start<'_>,
-) {
+unsafe fn multiply_by_gemm(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
-    if let Start::Bias(bias) = start {
-        for row in 0..m {
-            // SAFETY: the row is valid for writes, and the bias long enough.
-            unsafe { std::ptr::copy_nonoverlapping(bias.as_ptr(), out.add(row * stride), n) };
-        }
+    let Place { out, stride, start, finish } = place;
+    for row in 0..m {
+        // SAFETY: the row is valid for writes, its base for reads, and the bias is long enough.
+        unsafe { start.begin(out.add(row * stride), row * stride, n) };
     }
     let [a_row, a_column] = a.strides.map(|s| s as isize);
     let [b_row, b_column] = b.strides.map(|s| s as isize);
@@ -188,6 +174,7 @@ unsafe fn multiply_by_gemm(
             false,
             Parallelism::None,
         );
+        finish.rows(out, [m, n], stride);
     }
 }
 
@@ -197,29 +184,43 @@ pub(crate) fn products<'a>(
     threads: &Threads,
     count: usize,
     extent: Extent,
-    operands: impl Fn(usize) -> (Matrix<'a>, Matrix<'a>) + Sync,
+    operands: impl Fn(usize) -> (Matrix<'a>, Right<'a>) + Sync,
     out: &mut [f32],
     start: Start<'_>,
 ) {
+    let m = extent.m;
+    assert!(out.len() >= count * m * extent.n, "the results have {} elements for {count} of {extent:?}", out.len());
+    let place = Place { out: out.as_mut_ptr(), stride: extent.n, start, finish: Finish::Nothing };
+    // SAFETY: the slice holds the results, and there are no other rows to read or write.
+    unsafe { products_at(threads, count, extent, operands, place) };
+}
+
+/// [`products`] to a place, whose rows follow one another without a gap: the results, and what its start and finish point to.
+///
+/// # Safety
+///
+/// These must be valid for reads and writes, each of count m rows of n elements, and nothing else may use what is written.
+pub(crate) unsafe fn products_at<'a>(
+    threads: &Threads,
+    count: usize,
+    extent: Extent,
+    operands: impl Fn(usize) -> (Matrix<'a>, Right<'a>) + Sync,
+    place: Place<'_>,
+) {
     let Extent { m, n, k } = extent;
     let own = own_kernel(m);
-    assert!(out.len() >= count * m * n, "the results have {} elements for {count} of {m} x {n}", out.len());
     if m * n * count == 0 {
         return;
     }
-    let whole = Shared(out.as_mut_ptr());
+    let whole = Shared(place);
     // Multiplies the part of product `i` that has these rows and columns.
     let part = |i: usize, rows: Range<usize>, columns: Range<usize>| {
         let extent = Extent { m: rows.len(), n: columns.len(), k };
         let (a, b) = operands(i);
         let a = Matrix { elements: a.elements.get(rows.start * a.strides[0]..).unwrap_or(&[]), ..a };
-        let b = Matrix { elements: b.elements.get(columns.start * b.strides[1]..).unwrap_or(&[]), ..b };
-        let start = match start {
-            Start::Bias(bias) => Start::Bias(&bias[columns.clone()]),
-            other => other,
-        };
-        // SAFETY: the part lies inside the result, whose length was asserted, and each is multiplied once.
-        unsafe { multiply_at(own, extent, a, b, whole.at((i * m + rows.start) * n + columns.start), n, start) };
+        let b = b.from_column(columns.start, k);
+        // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
+        unsafe { multiply_at(own, extent, a, b, whole.part((i * m + rows.start) * n, columns)) };
     };
     if !own {
         let (rows, columns) = extent.block();
@@ -247,17 +248,24 @@ pub(crate) fn products<'a>(
 }
 
 /// Columns and rows that our own kernel takes at a time.
-const STRIP: usize = 32;
+pub(crate) const STRIP: usize = 32;
 const PANEL: usize = 14;
 
-/// A result that several threads write different blocks of.
-struct Shared(*mut f32);
+/// A place that several threads write different parts of.
+struct Shared<'a>(Place<'a>);
 
-// SAFETY: it is only used to write blocks that do not overlap.
-unsafe impl Sync for Shared {}
+// SAFETY: it is only used to write parts that do not overlap.
+unsafe impl Sync for Shared<'_> {}
 
-impl Shared {
-    fn at(&self, offset: usize) -> *mut f32 {
-        self.0.wrapping_add(offset)
+impl<'a> Shared<'a> {
+    /// The part that begins with the row at `row` elements, of these columns.
+    fn part(&self, row: usize, columns: Range<usize>) -> Place<'a> {
+        let place = self.0;
+        Place {
+            out: place.out.wrapping_add(row + columns.start),
+            start: place.start.at(row, columns.start, columns.len()),
+            finish: place.finish.at(row + columns.start),
+            ..place
+        }
     }
 }

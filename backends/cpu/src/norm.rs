@@ -5,8 +5,14 @@
 
 use std::ops::Range;
 
+use assay_tensor::{Array, Kernels, LayerNormGradient, Result, Shape};
+
+use crate::flush::Flushed;
+use crate::kernels::Cpu;
 use crate::parallel::Threads;
+use crate::scan;
 use crate::simd::{simd, sum};
+use crate::storage::{f32s, f32s_mut};
 
 /// The rows whose contributions to gain and bias are added first.
 pub(crate) const BLOCK: usize = 64;
@@ -26,9 +32,9 @@ simd! {
         }
     }
 
-    /// Writes dx of some rows, and adds their parts of the gradients of gain and bias.
+    /// Writes dx of some rows, or adds it to what is there, and adds their parts of the gradients of gain and bias.
     fn backward_rows(
-        saved: Saved<'_>, rows: Range<usize>, grad: &[f32], dx: &mut [f32], dgain: &mut [f32], dbias: &mut [f32],
+        saved: Saved<'_>, rows: Range<usize>, grad: &[f32], add: bool, dx: &mut [f32], dgain: &mut [f32], dbias: &mut [f32],
     ) {
         let d = saved.gain.len();
         let gain = saved.gain;
@@ -39,7 +45,8 @@ simd! {
             let mean_hn = sum([g, gain, x], |[g, gain, x]| g * gain * ((x - m) * r)) / d as f32;
             for (((dx, x), g), gain) in dx.iter_mut().zip(x).zip(g).zip(gain) {
                 let normal = (*x - m) * r;
-                *dx = r * normal.mul_add(-mean_hn, g.mul_add(*gain, -mean_h));
+                let before = if add { *dx } else { 0.0 };
+                *dx = r.mul_add(normal.mul_add(-mean_hn, g.mul_add(*gain, -mean_h)), before);
             }
             for (((dgain, dbias), x), g) in dgain.iter_mut().zip(dbias.iter_mut()).zip(x).zip(g) {
                 *dgain = ((*x - m) * r).mul_add(*g, *dgain);
@@ -52,10 +59,54 @@ simd! {
 /// What the gradient needs of the forward pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saved<'a> {
-    pub(crate) x: &'a [f32],
-    pub(crate) gain: &'a [f32],
-    pub(crate) mean: &'a [f32],
-    pub(crate) rstd: &'a [f32],
+    x: &'a [f32],
+    gain: &'a [f32],
+    mean: &'a [f32],
+    rstd: &'a [f32],
+}
+
+/// The elements of what the forward pass saved.
+pub(crate) fn saved<'a>(x: &'a Array, gain: &'a Array, mean: &'a Array, rstd: &'a Array) -> Result<Saved<'a>> {
+    let elements = |x| f32s("layer_norm", x);
+    Ok(Saved { x: elements(x)?, gain: elements(gain)?, mean: elements(mean)?, rstd: elements(rstd)? })
+}
+
+impl Cpu {
+    /// The gradients of layer norm, that of x added to `sum` if there is one.
+    pub(crate) fn norm_backward(
+        &self,
+        mut sum: Option<Array>,
+        saved: Saved<'_>,
+        x: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        let _flushed = Flushed::here();
+        let name = "layer_norm";
+        let d = saved.gain.len();
+        let mut parts = self.memory.zeroed(name, x.shape.rows().div_ceil(BLOCK) * 2 * d)?;
+        let mut sums = vec![0.0; 2 * d];
+        let grad = f32s(name, grad)?;
+        let dx = match sum.as_mut().and_then(f32s_mut) {
+            Some(total) => {
+                backward(&self.threads, saved, grad, true, total, &mut parts);
+                None
+            }
+            None => {
+                let mut dx = self.take(name, &x.shape)?;
+                backward(&self.threads, saved, grad, false, &mut dx, &mut parts);
+                Some(self.array(dx, &x.shape))
+            }
+        };
+        let dx = match (dx, sum) {
+            (Some(dx), Some(sum)) => self.accumulate(dx, &sum)?,
+            (Some(dx), None) => dx,
+            (None, sum) => sum.unwrap_or_else(|| x.clone()),
+        };
+        scan::over_sequences(&parts, &mut sums);
+        let of_d = |sums| self.array(sums, &Shape::from(d));
+        let bias = of_d(sums.split_off(d));
+        Ok(LayerNormGradient { x: dx, gain: of_d(sums), bias })
+    }
 }
 
 /// y = (x - mean) rstd gain + bias for each row, and the mean and rstd of each.
@@ -72,16 +123,20 @@ pub(crate) fn forward(
     });
 }
 
-/// dx, and blocks of the gradients of gain and bias: for each [`BLOCK`] of rows, D of each in `blocks` (zeroed).
-pub(crate) fn backward(threads: &Threads, saved: Saved<'_>, grad: &[f32], dx: &mut [f32], blocks: &mut [f32]) {
+/// dx, or dx added to what is there, and blocks of the gradients of gain and bias: for each [`BLOCK`] of rows, D of each in
+/// `blocks` (zeroed).
+fn backward(threads: &Threads, saved: Saved<'_>, grad: &[f32], add: bool, dx: &mut [f32], blocks: &mut [f32]) {
     let d = saved.gain.len();
     let rows = saved.mean.len();
+    if dx.is_empty() {
+        return;
+    }
     let cost = 1.2 * (d * BLOCK) as f64;
     threads.rows(rows.div_ceil(BLOCK), cost, [(dx, BLOCK * d), (blocks, 2 * d)], |range, [dx, blocks]| {
         for ((block, dx), sums) in range.zip(dx.chunks_mut(BLOCK * d)).zip(blocks.chunks_exact_mut(2 * d)) {
             let (dgain, dbias) = sums.split_at_mut(d);
             let rows = block * BLOCK..((block + 1) * BLOCK).min(rows);
-            backward_rows(saved, rows, grad, dx, dgain, dbias);
+            backward_rows(saved, rows, grad, add, dx, dgain, dbias);
         }
     });
 }

@@ -16,6 +16,7 @@ use assay_tensor::{Array, Class, DType, Result, Shape, TensorError};
 use candle_core::CpuStorage;
 
 use crate::memory::Memory;
+use crate::packed::Pair;
 
 /// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
 const LARGE: usize = 64 * 1024 * 1024;
@@ -39,6 +40,8 @@ pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) 
 struct Buffer {
     storage: CpuStorage,
     memory: Arc<Memory>,
+    /// The elements as products read them, where they are a weight's.
+    packed: Pair,
 }
 
 impl Drop for Buffer {
@@ -66,6 +69,16 @@ impl Allocator {
         Ok(block)
     }
 
+    /// A block of so many elements is in use that is no array's.
+    pub(crate) fn begin(&self, length: usize) {
+        self.0.begin(length);
+    }
+
+    /// Such a block is not in use any more.
+    pub(crate) fn end(&self, block: Vec<f32>) {
+        self.0.end(block);
+    }
+
     /// An array of these f32 elements.
     pub(crate) fn array(&self, elements: Vec<f32>, shape: impl Into<Shape>) -> Array {
         self.wrap(CpuStorage::F32(elements), shape, DType::F32)
@@ -76,7 +89,7 @@ impl Allocator {
         if let CpuStorage::F32(block) = &storage {
             self.0.begin(block.len());
         }
-        Array::new(Buffer { storage, memory: self.0.clone() }, shape, dtype)
+        Array::new(Buffer { storage, memory: self.0.clone(), packed: Pair::default() }, shape, dtype)
     }
 }
 
@@ -128,10 +141,17 @@ pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]>
 pub(crate) fn f32s_mut(x: &mut Array) -> Option<&mut [f32]> {
     let length = x.numel();
     let buffer: &mut (dyn Any + Send + Sync) = Arc::get_mut(&mut x.buffer)?;
-    match &mut buffer.downcast_mut::<Buffer>()?.storage {
+    let Buffer { storage, packed, .. } = buffer.downcast_mut::<Buffer>()?;
+    *packed = Pair::default();
+    match storage {
         CpuStorage::F32(v) if v.len() == length => Some(v),
         _ => None,
     }
+}
+
+/// What is packed of an array's elements.
+pub(crate) fn pair(x: &Array) -> Option<&Pair> {
+    Some(&x.buffer.downcast_ref::<Buffer>()?.packed)
 }
 
 fn wrong_type(operation: &'static str, x: &Array, wanted: DType) -> TensorError {

@@ -63,20 +63,96 @@ impl Tensor {
     /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Where x or the weight is bf16 the product is that of
     /// their values, accumulated in f32.
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        let name = "linear";
+        self.affine("linear", weight, bias, None)
+    }
+
+    /// base + x W^T + bias for this x, in one operation, as [`Tensor::linear`]: the base is [.., N].
+    pub fn linear_onto(&self, base: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        self.affine("linear_onto", weight, bias, Some(base))
+    }
+
+    fn affine(
+        &self,
+        name: &'static str,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        base: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let n = self.check_layer(name, weight, bias)?;
+        let (x, w) = (self.array(), weight.array());
+        let wide = bias.map(Tensor::wide).transpose()?;
+        let y = match base {
+            None => self.kernels().linear(x, w, wide.as_ref())?,
+            Some(base) => {
+                self.check_base(name, base, n)?;
+                self.kernels().linear_onto(&base.wide()?, x, w, wide.as_ref())?
+            }
+        };
+        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).chain(base).collect();
+        Ok(Tensor::recorded(y, &inputs, || match base {
+            None => Op::Linear { x: x.clone(), weight: w.clone() },
+            Some(_) => Op::LinearOnto { x: x.clone(), weight: w.clone() },
+        }))
+    }
+
+    /// base + GELU(x U^T + u) D^T + d for this x [.., K], in one operation: `up` is U [H, K] and u \[H\], `down` is D [N, H]
+    /// and d \[N\], the base, if there is one, [.., N]. Of H elements a row the tape keeps one, the argument of GELU.
+    pub fn feed_forward(
+        &self,
+        up: (&Tensor, &Tensor),
+        down: (&Tensor, &Tensor),
+        base: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let name = "feed_forward";
+        let hidden = self.check_layer(name, up.0, Some(up.1))?;
+        let [n, width] = check::rank(name, "weight", down.0, "[N, H]")?;
+        if width != hidden {
+            return Err(TensorError::new(name, "the second weight should take what the first gives")
+                .shapes([up.0.shape(), down.0.shape()]));
+        }
+        check::float(name, &[self, down.0, down.1])?;
+        check::shape(name, "bias", down.1, &Shape::from(n))?;
+        let (x, w_up, w_down) = (self.wide()?, up.0.wide()?, down.0.wide()?);
+        let k = self.kernels();
+        let (argument, value) = k.linear_gelu(&x, &w_up, &up.1.wide()?)?;
+        let y = match base {
+            None => k.linear(&value, &w_down, Some(&down.1.wide()?))?,
+            Some(base) => {
+                self.check_base(name, base, n)?;
+                k.linear_onto(&base.wide()?, &value, &w_down, Some(&down.1.wide()?))?
+            }
+        };
+        let inputs: Vec<&Tensor> = [self, up.0, up.1, down.0, down.1].into_iter().chain(base).collect();
+        Ok(Tensor::recorded(y, &inputs, || Op::FeedForward { x, up: w_up, argument, down: w_down }))
+    }
+
+    /// This plus `b` times `scale`: both [.., D], the scale \[D\].
+    pub fn add_scaled(&self, b: &Tensor, scale: &Tensor) -> Result<Tensor> {
+        let name = "add_scaled";
+        check::float(name, &[self, b, scale])?;
+        check::shape(name, "second operand", b, self.shape())?;
+        check::shape(name, "scale", scale, &Shape::from(self.shape().last()))?;
+        let (b_wide, s) = (b.wide()?, scale.wide()?);
+        let y = self.kernels().add_scaled(&self.wide()?, &b_wide, &s)?;
+        Ok(Tensor::recorded(y, &[self, b, scale], || Op::AddScaled { b: b_wide, scale: s }))
+    }
+
+    /// A layer with this weight [N, K] and bias takes this as its input: N.
+    fn check_layer(&self, name: &'static str, weight: &Tensor, bias: Option<&Tensor>) -> Result<usize> {
         check::float(name, &[self, weight])?;
         let [n, k] = check::rank(name, "weight", weight, "[N, K]")?;
         self.check_width(name, k, weight)?;
-        let mut inputs = vec![self, weight];
         if let Some(bias) = bias {
             check::float(name, &[self, bias])?;
             check::shape(name, "bias", bias, &Shape::from(n))?;
-            inputs.push(bias);
         }
-        let (x, w) = (self.array(), weight.array());
-        let bias = bias.map(Tensor::wide).transpose()?;
-        let y = self.kernels().linear(x, w, bias.as_ref())?;
-        Ok(Tensor::recorded(y, &inputs, || Op::Linear { x: x.clone(), weight: w.clone() }))
+        Ok(n)
+    }
+
+    /// What a layer with N outputs is added to has the shape of its result.
+    fn check_base(&self, name: &'static str, base: &Tensor, n: usize) -> Result<()> {
+        check::float(name, &[self, base])?;
+        check::shape(name, "base", base, &self.shape().with(self.shape().rank() - 1, n))
     }
 
     /// [`Tensor::linear`] with int8 weights: x [.., K] (f32), q [N, K] (i8), scale \[N\] (f32), for W = q scale. Each

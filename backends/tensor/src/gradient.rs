@@ -117,11 +117,37 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         // y = log softmax(x):  dx = g - e^y sum g
         Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
         // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => linear(k, x, weight, inputs, g, &to, sum),
+        Op::Linear { x, weight } => linear(k, x, weight, &inputs[2..], g, &to, sum),
+        // y = a + x W^T + b:  da = g, and the others as there
+        Op::LinearOnto { x, weight } => {
+            let mut grads = linear(k, x, weight, &inputs[2..inputs.len() - 1], g, &to, sum)?;
+            grads.push(to(inputs.len() - 1, &|| Ok(g.clone()))?);
+            Ok(grads)
+        }
+        // y = a + GELU(z) D^T + d with z = x U^T + u:
+        //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
+        Op::FeedForward { x, up, argument, down } => {
+            let (dz, value) = k.linear_gelu_backward(g, down, argument)?;
+            let mut grads = linear(k, x, up, &inputs[2..3], &dz, &to, sum)?;
+            grads.push(of_weight(k, &value, g, 3, &to, sum)?);
+            grads.push(to(4, &|| Ok(g.clone()))?);
+            if inputs.len() > 5 {
+                grads.push(to(5, &|| Ok(g.clone()))?);
+            }
+            Ok(grads)
+        }
+        // y = a + b s:  da = g,  db = g s,  ds = sum g b, over all rows
+        Op::AddScaled { b, scale } => {
+            let (db, ds) = k.add_scaled_backward(b, scale, g)?;
+            Ok(vec![to(0, &|| Ok(g.clone()))?, wanted(1).then_some(db), wanted(2).then_some(ds)])
+        }
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
-            let d = k.layer_norm_backward(&w(x)?, &w(gain)?, mean, rstd, g)?;
+            let d = match sum(0) {
+                Some(sum) => k.layer_norm_backward_onto(sum, &w(x)?, &w(gain)?, mean, rstd, g)?,
+                None => k.layer_norm_backward(&w(x)?, &w(gain)?, mean, rstd, g)?,
+            };
             Ok(vec![Some(d.x), Some(d.gain), Some(d.bias)])
         }
         // y = lse(l) - q . l for the target distribution q:  dl = g (softmax(l) - q)
@@ -144,22 +170,18 @@ fn inverse(axes: &[usize]) -> Vec<usize> {
     back
 }
 
-/// The rule of a linear layer, with or without a bias.
+/// The rule of a linear layer: the gradients of x, of the weight, and of a bias if there is one.
 fn linear(
     k: &dyn Kernels,
     x: &Array,
     weight: &Array,
-    inputs: &[Input],
+    bias: &[Input],
     g: &Array,
     to: ToInput<'_>,
     sum: Sum<'_>,
 ) -> Rules {
     let m = Math(k);
-    let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
-    let of_weight = match sum(1) {
-        Some(sum) => Some(k.matmul_onto(sum, &flat(g), &flat(&m.wide(x)?), true, false)?),
-        None => to(1, &|| k.matmul(&flat(g), &flat(&m.wide(x)?), true, false))?,
-    };
+    let of_weight = of_weight(k, x, g, 1, to, sum)?;
     let of_x = match sum(0) {
         Some(sum) => {
             // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
@@ -170,10 +192,24 @@ fn linear(
         None => to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?,
     };
     let mut grads = vec![of_x, of_weight];
-    if inputs.len() > 2 {
+    if !bias.is_empty() {
         grads.push(to(2, &|| Ok(g.clone()))?);
     }
     Ok(grads)
+}
+
+/// The gradient of a weight that is input i: g^T x, added to its sum.
+fn of_weight(k: &dyn Kernels, x: &Array, g: &Array, i: usize, to: ToInput<'_>, sum: Sum<'_>) -> Result<Option<Array>> {
+    let x = Math(k).wide(x)?;
+    match sum(i) {
+        Some(sum) => k.matmul_onto(sum, &flat(g), &flat(&x), true, false).map(Some),
+        None => to(i, &|| k.matmul(&flat(g), &flat(&x), true, false)),
+    }
+}
+
+/// An array [.., D] as rows of D.
+fn flat(x: &Array) -> Array {
+    x.viewed([x.shape.rows(), x.shape.last()])
 }
 
 /// The rule of concatenation: each tracked input takes back its own part of the gradient.

@@ -210,6 +210,19 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     ) -> Result<LayerNormGradient> {
         composed::layer_norm_backward(self, x, gain, mean, rstd, grad)
     }
+    /// [`Kernels::layer_norm_backward`], with the gradient of x added to `sum`, whose memory may be used again.
+    fn layer_norm_backward_onto(
+        &self,
+        sum: Array,
+        x: &Array,
+        gain: &Array,
+        mean: &Array,
+        rstd: &Array,
+        grad: &Array,
+    ) -> Result<LayerNormGradient> {
+        let gradient = self.layer_norm_backward(x, gain, mean, rstd, grad)?;
+        Ok(LayerNormGradient { x: self.accumulate(sum, &gradient.x)?, ..gradient })
+    }
     /// The cross entropy of each row of `logits` [N, V] with `targets` (u32, \[N\]), in nats, and the log-sum-exp of
     /// each row. With smoothing s the target distribution is 1 - s on the target plus s / V on every class.
     /// Errors on a target beyond V.
@@ -231,6 +244,27 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// then the result is that for their values in f32.
     fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
         composed::linear(self, x, weight, bias)
+    }
+    /// base + x W^T + bias, as [`Kernels::linear`]; the base has the shape of the result, and is never bf16.
+    fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        self.accumulate(self.linear(x, weight, bias)?, base)
+    }
+    /// z = x W^T + bias, as [`Kernels::linear`], and GELU of z.
+    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
+        composed::linear_gelu(self, x, weight, bias)
+    }
+    /// The way back through [`Kernels::linear_gelu`] from y = GELU(z) to z, where y was multiplied by a weight [N, K]:
+    /// the gradient of `z` [.., K] from that of the product, `grad` [.., N]; and y, made again.
+    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
+        composed::linear_gelu_backward(self, grad, weight, z)
+    }
+    /// a + b scale: a and b [.., D], scale \[D\].
+    fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
+        composed::add_scaled(self, a, b, scale)
+    }
+    /// The gradients of b and of the scale in [`Kernels::add_scaled`]; that of a is `grad`.
+    fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
+        composed::add_scaled_backward(self, b, scale, grad)
     }
     /// x W^T with int8 weights: x [.., K] (f32), q [N, K] (i8), scale \[N\] (f32), W = q scale. Each row of x is
     /// quantized symmetrically, in f32: s = max|x| / 127, xq = round(x (127 / max|x|)) with ties to even, and

@@ -63,6 +63,10 @@ operations! {
     Softmax { y: Array } = "softmax",
     LogSoftmax { y: Array } = "log_softmax",
     Linear { x: Array, weight: Array } = "linear",
+    LinearOnto { x: Array, weight: Array } = "linear_onto",
+    /// `argument` is that of GELU.
+    FeedForward { x: Array, up: Array, argument: Array, down: Array } = "feed_forward",
+    AddScaled { b: Array, scale: Array } = "add_scaled",
     LayerNorm { x: Array, gain: Array, mean: Array, rstd: Array } = "layer_norm",
     CrossEntropy { logits: Array, targets: Array, lse: Array, smoothing: f64 } = "cross_entropy",
     Attention { q: Array, k: Array, v: Array, out: Array, lse: Array, options: AttentionOptions } = "attention",

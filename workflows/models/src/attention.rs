@@ -57,11 +57,17 @@ pub enum Lookup {
 }
 
 impl Attention {
-    /// `[B, T, D]` to the same shape; the keys and values of all that was read go into `after`.
+    /// `base`, if there is one, plus the attention's result, `[B, T, D]` to the same shape; the keys and values of all that was read go into `after`.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
-    pub(crate) fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward(
+        &self,
+        base: Option<&Tensor>,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+    ) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
         let qkv = self.qkv.forward(x)?.split(2, &[dim; 3])?;
@@ -89,7 +95,7 @@ impl Attention {
         };
         after.insert(name_k, k);
         after.insert(name_v, v);
-        self.out.forward(&together(&mixed)?)
+        self.out.onto(base, &together(&mixed)?)
     }
 
     /// Registers every parameter below `scope`, which has the path `path`. `gain` scales the initial weights of `out`,

@@ -69,12 +69,34 @@ impl Linear {
     /// # Errors
     /// If `x` does not end in K.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        match &self.weight {
-            Weight::Dense(weight) => Ok(self.precision.round(x)?.linear(weight, self.bias.as_ref())?),
-            Weight::Int8 { q, scale } => {
+        self.onto(None, x)
+    }
+
+    /// `base` `[.., N]`, if there is one, plus [`Linear::forward`].
+    ///
+    /// # Errors
+    /// If `x` does not end in K, or the base has another shape.
+    pub fn onto(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor, ModelError> {
+        match (&self.weight, base) {
+            (Weight::Dense(weight), None) => Ok(self.precision.round(x)?.linear(weight, self.bias.as_ref())?),
+            (Weight::Dense(weight), Some(base)) => {
+                Ok(self.precision.round(x)?.linear_onto(base, weight, self.bias.as_ref())?)
+            }
+            (Weight::Int8 { .. }, Some(base)) => Ok(base.add(&self.forward(x)?)?),
+            (Weight::Int8 { q, scale }, None) => {
                 let y = x.linear_int8(q, scale)?;
                 Ok(self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.add(bias))?)
             }
+        }
+    }
+}
+
+impl Linear {
+    /// The weight and the bias, where the layer has both and computes in f32 throughout.
+    fn exact_parts(&self) -> Option<(&Tensor, &Tensor)> {
+        match (&self.weight, &self.bias, self.precision) {
+            (Weight::Dense(weight), Some(bias), Precision::F32) => Some((weight, bias)),
+            _ => None,
         }
     }
 }
@@ -149,11 +171,14 @@ impl FeedForward {
         Ok(FeedForward { up, gate, down })
     }
 
-    /// `[.., D]` to the same shape: down(gelu(up x)), or down(silu(gate x) * up x).
+    /// `base`, if there is one, plus down(gelu(up x)), or down(silu(gate x) * up x): `[.., D]` to the same shape.
     ///
     /// # Errors
-    /// If `x` does not end in D.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    /// If `x` does not end in D, or the base has another shape.
+    pub fn forward(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor, ModelError> {
+        if let (None, Some(up), Some(down)) = (&self.gate, self.up.exact_parts(), self.down.exact_parts()) {
+            return Ok(x.feed_forward(up, down, base)?);
+        }
         // Rounded, so that the tape keeps of each only so much.
         let round = |x: Tensor| self.up.precision.round(&x);
         let up = round(self.up.forward(x)?)?;
@@ -161,7 +186,7 @@ impl FeedForward {
             None => up.gelu()?,
             Some(gate) => round(round(gate.forward(x)?)?.silu()?)?.mul(&up)?,
         };
-        self.down.forward(&hidden)
+        self.down.onto(base, &hidden)
     }
 }
 

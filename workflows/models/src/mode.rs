@@ -43,10 +43,7 @@ impl Dropout {
     /// # Errors
     /// If the device fails.
     pub fn forward(&self, x: &Tensor, position: usize, mode: Mode) -> Result<Tensor, ModelError> {
-        let Mode::Learn { dropout: Some(key) } = mode else { return Ok(x.clone()) };
-        if self.rate == 0.0 {
-            return Ok(x.clone());
-        }
+        let Some(key) = self.key(mode) else { return Ok(x.clone()) };
         let key = |position: usize| mix(key ^ mix(self.place ^ mix((position / self.chunk) as u64)));
         let lengths = Pieces::new(position, x.dims()[1], self.chunk).lengths();
         if lengths.len() == 1 {
@@ -58,6 +55,32 @@ impl Dropout {
             at += piece.dims()[1];
         }
         Ok(Tensor::concat(&dropped.iter().collect::<Vec<_>>(), 1)?)
+    }
+
+    /// `base` plus what is left of a branch. `branch` adds its result to what it is given, if anything: where nothing is
+    /// dropped that is the base, and there is no sum to make afterwards.
+    ///
+    /// # Errors
+    /// If the branch or the device fails.
+    pub fn onto(
+        &self,
+        base: &Tensor,
+        position: usize,
+        mode: Mode,
+        branch: impl FnOnce(Option<&Tensor>) -> Result<Tensor, ModelError>,
+    ) -> Result<Tensor, ModelError> {
+        match self.key(mode) {
+            None => branch(Some(base)),
+            Some(_) => Ok(base.add(&self.forward(&branch(None)?, position, mode)?)?),
+        }
+    }
+
+    /// The key of the update's masks, if values are dropped here at all.
+    fn key(&self, mode: Mode) -> Option<u64> {
+        match mode {
+            Mode::Learn { dropout } if self.rate > 0.0 => dropout,
+            _ => None,
+        }
     }
 }
 

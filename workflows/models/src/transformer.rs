@@ -87,9 +87,12 @@ impl Layer for Block {
     }
 
     fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
-        let drop = |index: usize, y: &Tensor| self.dropout[index].forward(y, carry.position, mode);
-        let x = x.add(&drop(0, &self.attention.forward(&self.norm1.forward(x)?, carry, after)?)?)?;
-        Ok(x.add(&drop(1, &self.ffn.forward(&self.norm2.forward(&x)?)?)?)?)
+        let [attention, ffn] = &self.dropout;
+        let normal = self.norm1.forward(x)?;
+        let attend = |base: Option<&Tensor>| self.attention.forward(base, &normal, carry, after);
+        let x = attention.onto(x, carry.position, mode, attend)?;
+        let normal = self.norm2.forward(&x)?;
+        ffn.onto(&x, carry.position, mode, |base| self.ffn.forward(base, &normal))
     }
 }
 

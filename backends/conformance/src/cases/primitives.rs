@@ -95,7 +95,22 @@ fn products() -> Vec<Case> {
         let k = shape[shape.len() - 1];
         let operands = [floats(shape.clone()), floats([n, k]), floats(n)];
         cases.push(Case::one("linear", operands, |x| x[0].linear(&x[1], Some(&x[2]))));
-        cases.push(Case::one("linear", [floats(shape), floats([n, k])], |x| x[0].linear(&x[1], None)));
+        cases.push(Case::one("linear", [floats(shape.clone()), floats([n, k])], |x| x[0].linear(&x[1], None)));
+        let mut out = shape.clone();
+        out[shape.len() - 1] = n;
+        let operands = [floats(out.clone()), floats(shape.clone()), floats([n, k]), floats(n)];
+        cases.push(Case::one("linear_onto", operands, |x| x[1].linear_onto(&x[0], &x[2], Some(&x[3]))));
+        let operands = [floats(out.clone()), floats(shape.clone()), floats([n, k])];
+        cases.push(Case::one("linear_onto", operands, |x| x[1].linear_onto(&x[0], &x[2], None)));
+        // The first weight is [4, K], so that one is wider and one narrower than the layer.
+        let layers = [floats(shape), floats([4, k]), floats(4), floats([n, 4]), floats(n), floats(out.clone())];
+        cases.push(Case::one("feed_forward", layers.clone(), |x| {
+            x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5]))
+        }));
+        cases
+            .push(Case::one("feed_forward", &layers[..5], |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), None)));
+        let operands = [floats(out.clone()), floats(out), floats(n)];
+        cases.push(Case::one("add_scaled", operands, |x| x[0].add_scaled(&x[1], &x[2])));
     }
     cases
 }
@@ -178,6 +193,18 @@ pub(super) fn large() -> Vec<Case> {
         Case::one("rows", [floats([200, 129])], |x| look_up(&x[0], &[20, 150])),
         Case::one("linear", [floats([4, 300, 200]), floats([131, 200]), floats(131)], |x| {
             x[0].linear(&x[1], Some(&x[2]))
+        }),
+        Case::one("add_scaled", [floats([900, 130]), floats([900, 130]), floats(130)], |x| {
+            x[0].add_scaled(&x[1], &x[2])
+        }),
+        Case::one(
+            "feed_forward",
+            [floats([2, 300, 70]), floats([550, 70]), floats(550), floats([70, 550]), floats(70), floats([2, 300, 70])],
+            |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5])),
+        ),
+        // A weight that is used twice is packed only once, and a sum of gradients is begun and gone on with.
+        Case::one("linear twice", [floats([4, 300, 128]), floats([128, 128])], |x| {
+            x[0].linear(&x[1], None)?.linear(&x[1], None)
         }),
     ];
     // Thin, deep, ragged: other kernels and other cuts inside the matrix product.

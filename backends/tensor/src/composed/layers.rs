@@ -67,6 +67,43 @@ pub(crate) fn linear<K: Kernels + ?Sized>(k: &K, x: &Array, weight: &Array, bias
     Ok(y.viewed(x.shape.with(axis, weight.dims()[0])))
 }
 
+pub(crate) fn linear_gelu<K: Kernels + ?Sized>(
+    k: &K,
+    x: &Array,
+    weight: &Array,
+    bias: &Array,
+) -> Result<(Array, Array)> {
+    let z = k.linear(x, weight, Some(bias))?;
+    let y = k.unary(Unary::Gelu, &z)?;
+    Ok((z, y))
+}
+
+pub(crate) fn linear_gelu_backward<K: Kernels + ?Sized>(
+    k: &K,
+    grad: &Array,
+    weight: &Array,
+    z: &Array,
+) -> Result<(Array, Array)> {
+    let rows = grad.viewed([grad.shape.rows(), grad.shape.last()]);
+    let of_y = k.matmul(&rows, weight, false, false)?.viewed(&z.shape);
+    Ok((k.unary_backward(Unary::Gelu, z, &of_y)?, k.unary(Unary::Gelu, z)?))
+}
+
+pub(crate) fn add_scaled<K: Kernels + ?Sized>(k: &K, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
+    let m = Math(k);
+    m.add(a, &m.mul(b, scale)?)
+}
+
+pub(crate) fn add_scaled_backward<K: Kernels + ?Sized>(
+    k: &K,
+    b: &Array,
+    scale: &Array,
+    grad: &Array,
+) -> Result<(Array, Array)> {
+    let m = Math(k);
+    Ok((m.mul(grad, scale)?, m.sum_to(&m.mul(grad, b)?, &scale.shape)?))
+}
+
 /// The products are added in f32 here, which is exact up to K = 1040; a backend adds them as integers.
 pub(crate) fn linear_int8<K: Kernels + ?Sized>(k: &K, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
     let m = Math(k);

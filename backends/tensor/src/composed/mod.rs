@@ -9,7 +9,10 @@ mod update;
 
 pub(crate) use attention::{attention, attention_backward};
 pub use layers::LEAST_PEAK;
-pub(crate) use layers::{adamw, broadcast, layer_norm, layer_norm_backward, linear, linear_int8};
+pub(crate) use layers::{
+    adamw, add_scaled, add_scaled_backward, broadcast, layer_norm, layer_norm_backward, linear, linear_gelu,
+    linear_gelu_backward, linear_int8,
+};
 pub(crate) use loss::{
     cross_entropy, cross_entropy_backward, log_softmax, log_softmax_backward, softmax, softmax_backward,
 };

@@ -57,26 +57,34 @@ struct Part {
 }
 
 impl Local {
-    /// `[B, T, D]` to the same shape.
+    /// `base` plus what is mixed, `[B, T, D]` to the same shape.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
-    pub fn forward(&self, x: &Tensor, pieces: &Pieces, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+    pub fn forward(
+        &self,
+        base: &Tensor,
+        x: &Tensor,
+        pieces: &Pieces,
+        carry: &Carry,
+        after: &mut State,
+    ) -> Result<Tensor, ModelError> {
         match &self.kind {
             Kind::Attention(window) => {
                 let attend =
                     |part: Part, open: bool| window.attend(&self.path, &part, carry, open.then_some(&mut *after));
-                window.out.forward(&by_part(&window.qkv.forward(x)?, pieces, attend)?)
+                window.out.onto(Some(base), &by_part(&window.qkv.forward(x)?, pieces, attend)?)
             }
             Kind::Conv { taps } => {
                 let name = format!("{}.inputs", self.path);
-                by_part(x, pieces, |part, open| {
+                let mixed = by_part(x, pieces, |part, open| {
                     let (y, last) = convolve(taps, &part, &name, carry)?;
                     if open {
                         after.insert(name.clone(), last);
                     }
                     Ok(y)
-                })
+                })?;
+                Ok(base.add(&mixed)?)
             }
         }
     }

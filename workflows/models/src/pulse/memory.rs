@@ -25,11 +25,18 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What the tokens `[B, T, D]` read, in the same shape.
+    /// `base` plus what the tokens `[B, T, D]` read, in the same shape.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
-    pub fn forward(&self, x: &Tensor, pieces: &Pieces, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+    pub fn forward(
+        &self,
+        base: &Tensor,
+        x: &Tensor,
+        pieces: &Pieces,
+        carry: &Carry,
+        after: &mut State,
+    ) -> Result<Tensor, ModelError> {
         let (batch, dim) = (x.dims()[0], x.dims()[2]);
         let (rows, width) = (self.initial.dims()[0], self.initial.dims()[1]);
         let lengths = pieces.lengths();
@@ -63,7 +70,7 @@ impl Memory {
         if let Some(sum) = sum {
             after.insert(name_sum, sum);
         }
-        self.out.forward(&Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?)
+        self.out.onto(Some(base), &Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?)
     }
 
     /// The memory after a chunk whose tokens have the mean `mean`, `[B, D]`.

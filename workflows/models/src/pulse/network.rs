@@ -156,10 +156,12 @@ impl Block {
         mode: Mode,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
-        let mixed = self.mixer.forward(&self.norm1.forward(x)?, carry, after, observe)?;
-        let x = x.add(&self.dropout[0].forward(&mixed, carry.position, mode)?)?;
-        let y = self.ffn.forward(&self.norm2.forward(&x)?)?;
-        Ok(x.add(&self.dropout[1].forward(&y, carry.position, mode)?)?)
+        let [mixer, ffn] = &self.dropout;
+        let normal = self.norm1.forward(x)?;
+        let mix = |base: Option<&Tensor>| self.mixer.forward(base, &normal, carry, after, observe);
+        let x = mixer.onto(x, carry.position, mode, mix)?;
+        let normal = self.norm2.forward(&x)?;
+        ffn.onto(&x, carry.position, mode, |base| self.ffn.forward(base, &normal))
     }
 
     fn build(scope: &mut Scope, layer: usize, config: &PulseConfig) -> Result<Self, ModelError> {
@@ -179,23 +181,25 @@ impl Block {
 }
 
 impl Mixer {
+    /// `base`, if there is one, plus what is mixed.
     fn forward(
         &self,
+        base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
         after: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         match self {
-            Mixer::Attention(attention) => attention.forward(x, carry, after),
+            Mixer::Attention(attention) => attention.forward(base, x, carry, after),
             Mixer::Slots(chunked) => {
                 let Chunked { slots, local, memory } = chunked.as_ref();
                 let pieces = Pieces::new(carry.position, x.dims()[1], slots.chunk);
-                let read = slots.forward(x, &pieces, carry, after, observe)?;
-                let mixed = read.add(&local.forward(x, &pieces, carry, after)?)?;
+                let read = slots.forward(base, x, &pieces, carry, after, observe)?;
+                let mixed = local.forward(&read, x, &pieces, carry, after)?;
                 match memory {
                     None => Ok(mixed),
-                    Some(memory) => Ok(mixed.add(&memory.forward(x, &pieces, carry, after)?)?),
+                    Some(memory) => memory.forward(&mixed, x, &pieces, carry, after),
                 }
             }
         }

@@ -71,12 +71,13 @@ struct Running {
 }
 
 impl Slots {
-    /// What the tokens read, `[B, T, D]` to the same shape. `observe` sees how they are routed.
+    /// `base`, if there is one, plus what the tokens read, `[B, T, D]` to the same shape. `observe` sees how they are routed.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
     pub fn forward(
         &self,
+        base: Option<&Tensor>,
         x: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
@@ -103,7 +104,7 @@ impl Slots {
         }
         self.save(running, after);
         let read = Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?;
-        self.out.forward(&read)
+        self.out.onto(base, &read)
     }
 
     /// Scores `[B, T', S]` to weights of the same shape, which sum to 1 over the kept slots of each token.

@@ -38,18 +38,20 @@ impl Layer for Block {
     }
 
     fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
-        let mix = |x: &Tensor, after: &mut State| {
-            self.dropout[0].forward(&self.mixer.forward(x, carry, after)?, carry.position, mode)
+        let [mix_drop, ffn_drop] = &self.dropout;
+        let mix = |base: &Tensor, x: &Tensor, after: &mut State| {
+            mix_drop.onto(base, carry.position, mode, |base| self.mixer.forward(base, x, carry, after))
         };
-        let feed = |x: &Tensor| self.dropout[1].forward(&self.ffn.forward(x)?, carry.position, mode);
+        let feed =
+            |base: &Tensor, x: &Tensor| ffn_drop.onto(base, carry.position, mode, |base| self.ffn.forward(base, x));
         match self.place {
             NormPlace::Pre => {
-                let x = x.add(&mix(&self.norm1.forward(x)?, after)?)?;
-                Ok(x.add(&feed(&self.norm2.forward(&x)?)?)?)
+                let x = mix(x, &self.norm1.forward(x)?, after)?;
+                feed(&x, &self.norm2.forward(&x)?)
             }
             NormPlace::Post => {
-                let x = self.norm1.forward(&x.add(&mix(x, after)?)?)?;
-                self.norm2.forward(&x.add(&feed(&x)?)?)
+                let x = self.norm1.forward(&mix(x, x, after)?)?;
+                self.norm2.forward(&feed(&x, &x)?)
             }
         }
     }

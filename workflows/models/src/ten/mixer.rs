@@ -66,11 +66,17 @@ impl Mixer {
         })
     }
 
-    /// The mean of the cells, `[B, T, D]` to the same shape.
+    /// `base`, if there is one, plus the mean of the cells, `[B, T, D]` to the same shape.
     ///
     /// # Errors
     /// If the carry belongs to another model or batch size.
-    pub fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+    pub fn forward(
+        &self,
+        base: Option<&Tensor>,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+    ) -> Result<Tensor, ModelError> {
         let (batch, length) = (x.dims()[0], x.dims()[1]);
         let (name_re, name_im) = (format!("{}.re", self.name), format!("{}.im", self.name));
         let start = |name: &str| match carry.get(name, &[Some(batch), Some(self.states)])? {
@@ -89,11 +95,11 @@ impl Mixer {
         let last = |c: &Tensor| c.slice(1, length - 1, 1)?.reshape([batch, self.states]);
         after.insert(name_re, last(&re)?);
         after.insert(name_im, last(&im)?);
-        let y = self.read(re, im)?;
-        Ok(match &self.skip {
-            None => y,
-            Some(skip) => y.add(&x.mul(skip)?)?,
-        })
+        match (base, &self.skip) {
+            (base, None) => self.read(base, re, im),
+            (None, Some(skip)) => self.read(Some(&x.mul(skip)?), re, im),
+            (Some(base), Some(skip)) => self.read(Some(&base.add_scaled(x, skip)?), re, im),
+        }
     }
 
     /// beta as real part `[B, T, N]` and, for a complex input, imaginary part.
@@ -103,25 +109,25 @@ impl Mixer {
         Ok((re, parts.next()))
     }
 
-    fn read(&self, mut re: Tensor, mut im: Tensor) -> Result<Tensor, ModelError> {
+    /// `base`, if there is one, plus what the output reads of the states.
+    fn read(&self, base: Option<&Tensor>, mut re: Tensor, mut im: Tensor) -> Result<Tensor, ModelError> {
         let complex = self.readout == Field::Complex;
         if let Some(turn) = &self.turn {
             re = coupled(turn, &re)?;
             im = if complex { coupled(turn, &im)? } else { im };
         }
         match self.output.0.as_slice() {
-            [linear] if complex => linear.forward(&Tensor::concat(&[&re, &im], 2)?),
-            [linear] => linear.forward(&re),
+            [linear] if complex => linear.onto(base, &Tensor::concat(&[&re, &im], 2)?),
+            [linear] => linear.onto(base, &re),
             linears => {
                 let states = self.states / linears.len().max(1);
-                let mut sum: Option<Tensor> = None;
+                let mut sum = base.cloned();
                 for (index, linear) in linears.iter().enumerate() {
                     let mut read = re.slice(2, index * states, states)?;
                     if complex {
                         read = Tensor::concat(&[&read, &im.slice(2, index * states, states)?], 2)?;
                     }
-                    let y = linear.forward(&read)?;
-                    sum = Some(sum.map_or(Ok(y.clone()), |sum| sum.add(&y))?);
+                    sum = Some(linear.onto(sum.as_ref(), &read)?);
                 }
                 sum.ok_or_else(|| ModelError::Config("a block has no cell".into()))
             }

@@ -1,0 +1,130 @@
+//! What a product begins from, and what is done with its rows while they are in the cache.
+
+use crate::math;
+use crate::simd::simd;
+
+/// What a product is added to. Places are counted as in the result.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Start<'a> {
+    /// Nothing: what is in the result already is written over.
+    Zero,
+    /// What is in the result already.
+    Add,
+    /// These n numbers, in each row.
+    Bias(&'a [f32]),
+    /// A matrix laid out as the result is, and a bias.
+    Base { bias: Option<&'a [f32]>, base: *const f32 },
+}
+
+// SAFETY: the base is only read, and whoever names one vouches that it may be.
+unsafe impl Send for Start<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Start<'_> {}
+
+impl Start<'_> {
+    /// That of a part of the result, `place` elements on, which has `width` columns from `column` on.
+    pub(crate) fn at(self, place: usize, column: usize, width: usize) -> Self {
+        match self {
+            Start::Bias(bias) => Start::Bias(&bias[column..column + width]),
+            Start::Base { bias, base } => Start::Base {
+                bias: bias.map(|bias| &bias[column..column + width]),
+                base: base.wrapping_add(place + column),
+            },
+            other => other,
+        }
+    }
+
+    /// Writes what a row of n elements at `out` begins from, where that is not there already. The row begins `place`
+    /// elements behind the first.
+    ///
+    /// # Safety
+    ///
+    /// The row must be valid for writes, that of the base for reads, and a bias have n elements.
+    pub(crate) unsafe fn begin(self, out: *mut f32, place: usize, n: usize) {
+        // SAFETY: as the caller says.
+        let out = unsafe { std::slice::from_raw_parts_mut(out, n) };
+        match self {
+            Start::Zero | Start::Add => {}
+            Start::Bias(bias) => out.copy_from_slice(&bias[..n]),
+            Start::Base { bias, base } => {
+                // SAFETY: as the caller says.
+                out.copy_from_slice(unsafe { std::slice::from_raw_parts(base.add(place), n) });
+                if let Some(bias) = bias {
+                    out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
+                }
+            }
+        }
+    }
+}
+
+/// What is done with rows of a product once they are complete. Pointers are to matrices laid out as the result is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Finish {
+    /// Nothing.
+    Nothing,
+    /// The result stays, and GELU of it goes here.
+    Gelu(*mut f32),
+    /// The result is the gradient of GELU's value; it becomes that of its argument, which is read here, and the value
+    /// itself, made again, goes there.
+    GeluBack { argument: *const f32, value: *mut f32 },
+}
+
+// SAFETY: it is only used to write parts that do not overlap, of memory that whoever names it vouches for.
+unsafe impl Send for Finish {}
+// SAFETY: as above.
+unsafe impl Sync for Finish {}
+
+impl Finish {
+    /// That of a part of the result, `place` elements on.
+    pub(crate) fn at(self, place: usize) -> Finish {
+        match self {
+            Finish::Nothing => Finish::Nothing,
+            Finish::Gelu(to) => Finish::Gelu(to.wrapping_add(place)),
+            Finish::GeluBack { argument, value } => {
+                Finish::GeluBack { argument: argument.wrapping_add(place), value: value.wrapping_add(place) }
+            }
+        }
+    }
+
+    /// Finishes rows of `width` complete elements at `out`, `stride` apart.
+    ///
+    /// # Safety
+    ///
+    /// The rows must be valid for reads and writes, there and at what the finish points to.
+    pub(crate) unsafe fn rows(self, out: *mut f32, [rows, width]: [usize; 2], stride: usize) {
+        if matches!(self, Finish::Nothing) {
+            return;
+        }
+        for row in 0..rows {
+            // SAFETY: as the caller says.
+            unsafe {
+                let out = std::slice::from_raw_parts_mut(out.add(row * stride), width);
+                match self.at(row * stride) {
+                    Finish::Nothing => {}
+                    Finish::Gelu(to) => gelu(out, std::slice::from_raw_parts_mut(to, width)),
+                    Finish::GeluBack { argument, value } => gelu_back(
+                        std::slice::from_raw_parts(argument, width),
+                        out,
+                        std::slice::from_raw_parts_mut(value, width),
+                    ),
+                }
+            }
+        }
+    }
+}
+
+simd! {
+    fn gelu(x: &[f32], y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = math::gelu(*x);
+        }
+    }
+
+    fn gelu_back(x: &[f32], grad: &mut [f32], y: &mut [f32]) {
+        for ((x, g), y) in x.iter().zip(grad).zip(y) {
+            let (value, slope) = math::gelu_with_slope(*x);
+            *g *= slope;
+            *y = value;
+        }
+    }
+}

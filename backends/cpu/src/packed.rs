@@ -1,0 +1,114 @@
+//! Right sides of products that are packed once and read often: the weights of a model during a step.
+//!
+//! A product packs its right side on the way, as our own kernel reads it. The weights of a layer are the right side of a product
+//! for each piece of a batch and each way, and do not change meanwhile. So the first product with a weight packs all of it, and
+//! leaves that with the weight's elements, until those change or go: as they are for x W^T, and as they are for the way back,
+//! g W.
+
+use std::sync::OnceLock;
+
+use assay_tensor::{Array, Result};
+
+use crate::kernels::Cpu;
+use crate::matmul::{Matrix, STRIP, own_kernel};
+use crate::storage::{Allocator, f32s, pair};
+
+/// Elements below which a weight is packed on the way, in no time.
+const SMALLEST: usize = 8 * 1024;
+
+/// The right side of a product.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Right<'a> {
+    /// As it lies.
+    Matrix(Matrix<'a>),
+    /// As our own kernel reads it: strips of [`STRIP`] columns, each of all rows.
+    Packed(&'a [f32]),
+}
+
+impl<'a> Right<'a> {
+    /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed; there are k rows.
+    pub(crate) fn from_column(self, column: usize, k: usize) -> Right<'a> {
+        match self {
+            Right::Matrix(b) => {
+                Right::Matrix(Matrix { elements: b.elements.get(column * b.strides[1]..).unwrap_or(&[]), ..b })
+            }
+            Right::Packed(strips) => Right::Packed(&strips[column * k..]),
+        }
+    }
+
+    /// Whether it has so many rows and columns at least.
+    pub(crate) fn holds(&self, k: usize, n: usize) -> bool {
+        match self {
+            Right::Matrix(b) => b.reach(k, n) <= b.elements.len(),
+            Right::Packed(strips) => strips.len() >= length(k, n),
+        }
+    }
+}
+
+/// The number of elements of a packed matrix of k rows and n columns.
+fn length(k: usize, n: usize) -> usize {
+    k * n.next_multiple_of(STRIP)
+}
+
+/// Which product a weight W [N, K] is the right side of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// x W^T
+    Forward,
+    /// g W
+    Back,
+}
+
+/// What has been packed of a weight: nothing until it is asked for, none where there was no memory.
+#[derive(Default)]
+pub(crate) struct Pair {
+    forward: OnceLock<Option<Packed>>,
+    back: OnceLock<Option<Packed>>,
+}
+
+struct Packed {
+    strips: Vec<f32>,
+    /// N and K.
+    dims: [usize; 2],
+    memory: Allocator,
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        self.memory.end(std::mem::take(&mut self.strips));
+    }
+}
+
+impl Cpu {
+    /// A weight W [N, K] as the right side of a product of m rows; none where it is read as it lies: for few rows, or small.
+    /// A matrix is a weight if it was the right side of x W^T before.
+    pub(crate) fn packed<'a>(&self, weight: &'a Array, m: usize, way: Way) -> Option<&'a [f32]> {
+        let &[n, k] = weight.dims() else { return None };
+        let pair = pair(weight).filter(|_| own_kernel(m) && n * k >= SMALLEST)?;
+        let slot = match way {
+            Way::Forward => &pair.forward,
+            Way::Back if matches!(pair.forward.get(), Some(Some(_))) => &pair.back,
+            Way::Back => return None,
+        };
+        let packed = slot.get_or_init(|| self.pack(weight, [n, k], way).ok()).as_ref();
+        packed.filter(|packed| packed.dims == [n, k]).map(|packed| &packed.strips[..])
+    }
+
+    fn pack(&self, weight: &Array, [n, k]: [usize; 2], way: Way) -> Result<Packed> {
+        let weight = self.wide(weight)?;
+        let matrix = Matrix::new(f32s("linear", &weight)?, k);
+        let (matrix, rows, columns) = match way {
+            Way::Forward => (matrix.transposed(), k, n),
+            Way::Back => (matrix, n, k),
+        };
+        let mut strips = self.memory.take("linear", length(rows, columns))?;
+        assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
+        unsafe {
+            crate::avx512::pack(matrix, rows, columns, &mut strips);
+        }
+        self.memory.begin(strips.len());
+        Ok(Packed { strips, dims: [n, k], memory: self.memory.clone() })
+    }
+}
