@@ -1,8 +1,8 @@
 //! Bad arguments: each is refused with an error that says what is wrong, and nothing panics.
 
 use assay_tensor::{
-    AdamW, AttentionKind, AttentionOptions, DType, Device, Result, ScanArgs, Tensor, TensorError, adamw, checkpoint,
-    diagonal_scan,
+    AdamW, AttentionKind, AttentionOptions, Columns, DType, Device, Int8Linear, Norm, Result, ScanArgs, Tensor,
+    TensorError, adamw, checkpoint, diagonal_scan,
 };
 
 use crate::report::Report;
@@ -135,6 +135,18 @@ fn quantized(o: &Operands<'_>, x: &Tensor, q: &[usize], scale: &[usize]) -> Resu
     x.linear_int8(&o.bytes(q)?, &Tensor::zeros(o.device, scale, DType::F32)?).map(drop)
 }
 
+/// A layer of 5 from 3, with one operand as `change` has it.
+fn fused(
+    o: &Operands<'_>,
+    from: usize,
+    change: &dyn for<'a> Fn(&'a Tensor, &mut Int8Linear<'a, Tensor>),
+) -> Result<()> {
+    let (x, q, scale, odd) = (singles(o, &[2, 4])?, o.bytes(&[5, 3])?, singles(o, &[5])?, singles(o, &[2, 7])?);
+    let mut layer = Int8Linear::new(&q, &scale);
+    change(&odd, &mut layer);
+    Tensor::int8_linear([Columns { of: &x, from, width: 3 }], [layer]).map(drop)
+}
+
 fn singles(o: &Operands<'_>, shape: &[usize]) -> Result<Tensor> {
     Tensor::zeros(o.device, shape, DType::F32)
 }
@@ -162,6 +174,14 @@ const FUSED: &[(&str, Call)] = &[
     ("linear_int8 with too few scales", |o| quantized(o, &singles(o, &[2, 3])?, &[5, 3], &[4])),
     ("linear_int8 of a variable", |o| quantized(o, &singles(o, &[2, 3])?.variable(), &[5, 3], &[5])),
     ("linear_int8 of ids", |o| quantized(o, &o.ids(&[2, 3], 0)?, &[5, 3], &[5])),
+    ("int8_linear of columns that are not there", |o| fused(o, 2, &|_, _| {})),
+    ("int8_linear with a bias of another shape", |o| fused(o, 0, &|odd, layer| layer.bias = Some(odd))),
+    ("int8_linear with a residual of another shape", |o| fused(o, 0, &|odd, layer| layer.residual = Some(odd))),
+    ("int8_linear with a skip of another shape", |o| fused(o, 0, &|odd, layer| layer.skip = Some((odd, odd)))),
+    ("int8_linear with a norm of another shape", |o| {
+        fused(o, 0, &|odd, layer| layer.norm = Some(Norm { gain: odd, bias: odd, eps: 1e-5 }))
+    }),
+    ("int8_linear of nothing", |_| Tensor::int8_linear::<0, 0>([], []).map(drop)),
     ("linear_int8 with float weights", |o| {
         let x = singles(o, &[2, 3])?;
         x.linear_int8(&singles(o, &[5, 3])?, &singles(o, &[5])?).map(drop)

@@ -2,20 +2,19 @@
 //! the module that it belongs to.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary, bf16,
+    AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, HostData, Int8Linear,
+    Kernels, LayerNorm, LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary, bf16,
 };
 use candle_core::CpuStorage;
 
 use crate::epilogue::Start;
 use crate::flush::Flushed;
-use crate::int8::{self, Weights};
 use crate::matmul::{self, Extent, Matrix, products};
 use crate::movement::{Rows, copy_rows, moved, strided};
-use crate::operands::{call, offsets, recurrence};
+use crate::operands::{self, call, offsets, recurrence};
 use crate::packed::{Right, Way};
 use crate::parallel::Threads;
-use crate::storage::{Allocator, f32s, f32s_mut, i8s, storage, u32s, zeros};
+use crate::storage::{Allocator, f32s, f32s_mut, storage, u32s, zeros};
 use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, selection, simd, softmax};
 
 /// The CPU's kernels: threads, and memory that is used again.
@@ -472,19 +471,13 @@ impl Kernels for Cpu {
     }
 
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        let columns = Columns { of: x, from: 0, width: x.shape.last() };
+        self.int8_linear(&[columns], &[Int8Linear::new(q, scale)])
+    }
+
+    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
         let _flushed = Flushed::here();
-        let name = "linear_int8";
-        let (n, k) = (scale.numel(), q.shape.last());
-        if k > int8::WIDEST {
-            return Err(TensorError::new(name, format!("rows of {k} weights would overflow their sums"))
-                .shapes([&q.shape])
-                .hint(format!("{} is the limit; split the layer", int8::WIDEST)));
-        }
-        let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
-        let mut y = self.take(name, &shape)?;
-        let weights = Weights { q: i8s(name, q)?, scale: f32s(name, scale)?, k };
-        int8::linear(&self.threads, f32s(name, x)?, weights, &mut y);
-        Ok(self.array(y, &shape))
+        operands::int8_linear(&self.threads, &self.memory, inputs, layers)
     }
 
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {

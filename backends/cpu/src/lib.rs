@@ -4,7 +4,8 @@
 //! `CpuStorage`, whose strided copies slice and join. Products are our own where the machine has AVX-512 (`avx512.rs`);
 //! elsewhere, and for a few rows, they are those of `gemm`, the crate that candle multiplies with (`matmul.rs`).
 //! Everything else is loops of our own, written once and compiled for AVX-512, for AVX2 with FMA, and for the baseline
-//! (`simd.rs`); the scan alone has a second form, in vectors of AVX-512 (`scan512.rs`).
+//! (`simd.rs`); the scan alone has a second form, in vectors of AVX-512 (`scan512.rs`), and so have products of bytes
+//! (`vnni.rs`).
 //!
 //! # Invariants
 //!
@@ -59,6 +60,7 @@ mod scan;
 mod scan512;
 mod selection;
 mod softmax;
+mod vnni;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Elementary functions as branch-free arithmetic that vectorises.
 
 /// Adding and subtracting it rounds to an integer, which then stands in the low bits.
-const ROUND: f32 = 12_582_912.0;
+pub(crate) const ROUND: f32 = 12_582_912.0;
 
 /// e^x to about 1 ulp. Below -87.3 the result would be denormal and is 0; above 88.7 it is infinite; NaN stays.
 ///

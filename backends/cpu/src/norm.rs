@@ -18,7 +18,8 @@ use crate::storage::{f32s, f32s_mut};
 pub(crate) const BLOCK: usize = 64;
 
 simd! {
-    fn forward_rows(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, y: &mut [f32], mean: &mut [f32], rstd: &mut [f32]) {
+    /// Normalises rows; gives the mean and rstd of each.
+    pub(crate) fn forward_rows(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, y: &mut [f32], mean: &mut [f32], rstd: &mut [f32]) {
         let d = gain.len();
         let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d)).zip(mean.iter_mut().zip(rstd));
         for ((x, y), (mean, rstd)) in rows {

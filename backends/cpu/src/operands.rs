@@ -1,10 +1,12 @@
 //! What kernels are called with, from the arguments of an operation.
 
-use assay_tensor::{Array, AttentionOptions, Result, Scan, Shape, TensorError};
+use assay_tensor::{Array, AttentionOptions, Columns, Int8Linear, Result, Scan, Shape, TensorError};
 
 use crate::attention;
+use crate::int8::{After, Input, Inputs, Layer, WIDEST, Weights, chain};
+use crate::parallel::Threads;
 use crate::scan::{self, Recurrence};
-use crate::storage::f32s;
+use crate::storage::{Allocator, f32s, i8s, packed};
 
 /// For each product of the broadcast batch, which product of this operand it reads.
 pub(crate) fn offsets(shape: &Shape, batch: &Shape) -> Vec<usize> {
@@ -42,5 +44,61 @@ pub(crate) fn recurrence<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
         decay: (f32s(name, args.decay_re)?, f32s(name, args.decay_im)?),
         over_time: args.decay_re.shape.rank() > 1,
         carry: (f32s(name, args.carry_re)?, f32s(name, args.carry_im)?),
+    })
+}
+
+/// Layers with int8 weights, one after the other.
+pub(crate) fn int8_linear(
+    threads: &Threads,
+    memory: &Allocator,
+    inputs: &[Columns<'_, Array>],
+    layers: &[Int8Linear<'_, Array>],
+) -> Result<Array> {
+    let name = "int8_linear";
+    let (inputs, shape) = columns(name, inputs)?;
+    let (rows, layer) = (shape.rows(), |layer| int8(name, layer));
+    // Without memory of their own where there are few.
+    let (y, width) = match layers {
+        [one] => chain(threads, memory, inputs, rows, [layer(one)?])?,
+        [one, two] => chain(threads, memory, inputs, rows, [layer(one)?, layer(two)?])?,
+        more => chain(threads, memory, inputs, rows, more.iter().map(layer).collect::<Result<Vec<_>>>()?)?,
+    };
+    Ok(memory.array(y, shape.with(shape.rank().saturating_sub(1), width)))
+}
+
+/// The columns of inputs of [`crate::int8::chain`], and the shape of the first.
+fn columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Result<(Inputs<'a>, &'a Shape)> {
+    let (first, others) = inputs.split_first().ok_or_else(|| TensorError::new(name, "there is no input"))?;
+    let input = |columns: &Columns<'a, Array>| {
+        let stride = columns.of.shape.last();
+        Ok(Input { x: f32s(name, columns.of)?, stride, from: columns.from, width: columns.width })
+    };
+    let others = others.iter().map(input).collect::<Result<_>>()?;
+    Ok((Inputs { first: input(first)?, others }, &first.of.shape))
+}
+
+/// The operands of a layer of [`crate::int8::chain`]. Errors where rows are too wide for their sums.
+fn int8<'a>(name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'a>> {
+    let k = layer.q.shape.last();
+    if k > WIDEST {
+        return Err(TensorError::new(name, format!("rows of {k} weights would overflow their sums"))
+            .shapes([&layer.q.shape])
+            .hint(format!("{WIDEST} is the limit; split the layer")));
+    }
+    let optional = |x: Option<&'a Array>| x.map(|x| f32s(name, x)).transpose();
+    let vnni = crate::int8::has_vnni();
+    Ok(Layer {
+        norm: match layer.norm {
+            None => None,
+            Some(norm) => Some((f32s(name, norm.gain)?, f32s(name, norm.bias)?, norm.eps as f32)),
+        },
+        weights: Weights { q: i8s(name, layer.q)?, k, packed: if vnni { packed(name, layer.q)? } else { None } },
+        after: After {
+            scale: f32s(name, layer.scale)?,
+            bias: optional(layer.bias)?,
+            gelu: layer.gelu,
+            skip: optional(layer.skip.map(|(factor, _)| factor))?.zip(optional(layer.skip.map(|(_, of)| of))?),
+            residual: optional(layer.residual)?,
+        },
     })
 }

@@ -98,7 +98,6 @@ pub(crate) fn features() -> Vec<String> {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => names.extend(["avx512".to_owned(), "fma".to_owned()]),
     }
-    #[cfg(target_arch = "x86_64")]
     if crate::int8::has_vnni() {
         names.push("avx512_vnni".to_owned());
     }

@@ -10,13 +10,14 @@
 //! Large blocks of f32 are used again, see [`crate::memory`].
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use assay_tensor::{Array, Class, DType, Result, Shape, TensorError};
 use candle_core::CpuStorage;
 
 use crate::memory::Memory;
 use crate::packed::Pair;
+use crate::vnni::Packed;
 
 /// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
 const LARGE: usize = 64 * 1024 * 1024;
@@ -42,6 +43,8 @@ struct Buffer {
     memory: Arc<Memory>,
     /// The elements as products read them, where they are a weight's.
     packed: Pair,
+    /// Of int8 weights what products take, made when the first one asks for it.
+    bytes: OnceLock<Packed>,
 }
 
 impl Drop for Buffer {
@@ -89,7 +92,11 @@ impl Allocator {
         if let CpuStorage::F32(block) = &storage {
             self.0.begin(block.len());
         }
-        Array::new(Buffer { storage, memory: self.0.clone(), packed: Pair::default() }, shape, dtype)
+        Array::new(
+            Buffer { storage, memory: self.0.clone(), packed: Pair::default(), bytes: OnceLock::new() },
+            shape,
+            dtype,
+        )
     }
 }
 
@@ -135,6 +142,15 @@ pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]>
         CpuStorage::U8(v) => Ok(v),
         _ => Err(wrong_type(operation, x, DType::I8)),
     }
+}
+
+/// The elements of an i8 array [N, K] in the order of [`Packed`]: made the first time, kept as long as the array. None where
+/// another shape of the same elements was first.
+pub(crate) fn packed<'a>(operation: &'static str, x: &'a Array) -> Result<Option<&'a Packed>> {
+    let (elements, &[n, k]) = (i8s(operation, x)?, x.dims()) else { return Ok(None) };
+    let packed =
+        x.buffer.downcast_ref::<Buffer>().map(|buffer| buffer.bytes.get_or_init(|| Packed::new(elements, [n, k])));
+    Ok(packed.filter(|packed| packed.shape == [n, k]))
 }
 
 /// The elements of an f32 array for change in place: only where nothing else holds on to them.

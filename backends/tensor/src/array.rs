@@ -23,6 +23,7 @@ pub struct Array {
 
 impl Array {
     /// An array around a backend's own buffer, which must hold `shape.numel()` elements of `dtype`.
+    #[inline]
     pub fn new(buffer: impl Any + Send + Sync, shape: impl Into<Shape>, dtype: DType) -> Array {
         Array { buffer: Arc::new(buffer), shape: shape.into(), dtype }
     }
@@ -35,11 +36,13 @@ impl Array {
     }
 
     /// The extents.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         self.shape.dims()
     }
 
     /// The number of elements.
+    #[inline]
     pub fn numel(&self) -> usize {
         self.shape.numel()
     }

@@ -26,6 +26,7 @@ impl Device {
     }
 
     /// The kernels themselves, below shapes' checks and the tape.
+    #[inline]
     pub fn kernels(&self) -> &dyn Kernels {
         &*self.0
     }

@@ -10,6 +10,7 @@ use crate::composed;
 use crate::dtype::{DType, HostData};
 use crate::error::Result;
 use crate::gradient;
+use crate::int8::{self, Columns, Int8Linear};
 use crate::shape::Shape;
 
 /// What a device is, for people and for the records of a run.
@@ -272,6 +273,12 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// [`crate::LEAST_PEAK`] gives zeros; one that is not finite gives NaN.
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
         composed::linear_int8(self, x, q, scale)
+    }
+    /// Layers one after the other, each with what stands around its product, see [`Int8Linear`]; the first of some columns,
+    /// joined, and each other of what comes before it. There is at least one input and one layer; all inputs have the same
+    /// rows, and their columns are as many as the first weights have.
+    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
+        int8::composed(self, inputs, layers)
     }
     /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {

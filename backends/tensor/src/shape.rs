@@ -1,38 +1,44 @@
 //! Shapes: the extents of a contiguous row-major tensor, and the rules of broadcasting.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Result, TensorError};
+use crate::extents::Extents;
 
 /// The extents of a tensor, outermost first. A scalar has none; an extent may be 0.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Shape(Vec<usize>);
+#[derive(Clone)]
+pub struct Shape(Extents);
 
 impl Shape {
     /// The shape of a scalar.
     pub fn scalar() -> Shape {
-        Shape(Vec::new())
+        Shape(Extents::from(&[][..]))
     }
 
     /// The extents.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
 
     /// The number of axes.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
     /// The number of elements, 1 for a scalar. Saturates where it would overflow; see [`Shape::check_size`].
+    #[inline]
     pub fn numel(&self) -> usize {
-        if self.0.contains(&0) { 0 } else { self.0.iter().fold(1, |n: usize, &d| n.saturating_mul(d)) }
+        numel(&self.0)
     }
 
     /// The number of elements, or an error where it cannot be addressed.
+    #[inline]
     pub fn check_size(&self, operation: &'static str) -> Result<usize> {
         let numel = self.numel();
         if numel > isize::MAX as usize / 8 {
@@ -44,13 +50,15 @@ impl Shape {
     }
 
     /// The last extent, 1 for a scalar.
+    #[inline]
     pub fn last(&self) -> usize {
         self.0.last().copied().unwrap_or(1)
     }
 
     /// The number of rows when all axes but the last are flattened into one.
+    #[inline]
     pub fn rows(&self) -> usize {
-        Shape(self.0[..self.rank().saturating_sub(1)].to_vec()).numel()
+        numel(&self.0[..self.rank().saturating_sub(1)])
     }
 
     /// The distance in elements between neighbours along each axis.
@@ -73,6 +81,7 @@ impl Shape {
     }
 
     /// The shape with `axis` changed to `extent`.
+    #[inline]
     pub fn with(&self, axis: usize, extent: usize) -> Shape {
         let mut dims = self.0.clone();
         if let Some(d) = dims.get_mut(axis) {
@@ -91,7 +100,7 @@ impl Shape {
             (x, 1) => Some(x),
             _ => None,
         });
-        dims.collect::<Option<Vec<usize>>>().map(Shape).ok_or_else(|| {
+        dims.collect::<Option<Extents>>().map(Shape).ok_or_else(|| {
             TensorError::new(operation, "the shapes do not broadcast together")
                 .shapes([a, b])
                 .hint("aligned at the right, each pair of extents must be equal or one of them 1")
@@ -114,9 +123,58 @@ impl Shape {
     }
 }
 
+/// The product of the extents, saturating.
+fn numel(extents: &[usize]) -> usize {
+    if extents.contains(&0) { 0 } else { extents.iter().fold(1, |n: usize, &d| n.saturating_mul(d)) }
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape::scalar()
+    }
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Shape) -> bool {
+        self.dims() == other.dims()
+    }
+}
+
+impl Eq for Shape {}
+
+impl PartialOrd for Shape {
+    fn partial_cmp(&self, other: &Shape) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Shape {
+    fn cmp(&self, other: &Shape) -> Ordering {
+        self.dims().cmp(other.dims())
+    }
+}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.dims().hash(state);
+    }
+}
+
+impl Serialize for Shape {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.dims().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Shape, D::Error> {
+        Vec::deserialize(deserializer).map(|dims: Vec<usize>| dims.into())
+    }
+}
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
+        write!(f, "{:?}", self.dims())
     }
 }
 
@@ -134,25 +192,25 @@ impl From<()> for Shape {
 
 impl From<usize> for Shape {
     fn from(length: usize) -> Shape {
-        Shape(vec![length])
+        Shape(Extents::from(&[length][..]))
     }
 }
 
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(dims: [usize; N]) -> Shape {
-        Shape(dims.to_vec())
+        Shape(Extents::from(&dims[..]))
     }
 }
 
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Shape {
-        Shape(dims.to_vec())
+        Shape(Extents::from(&dims[..]))
     }
 }
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Shape {
-        Shape(dims)
+        Shape(Extents::from(&dims[..]))
     }
 }
 

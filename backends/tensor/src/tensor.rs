@@ -67,6 +67,7 @@ impl Tensor {
     }
 
     /// A tensor around a kernel's result.
+    #[inline]
     pub(crate) fn untracked(device: &Device, array: Array) -> Tensor {
         Tensor { device: device.clone(), array, edge: None }
     }
@@ -104,6 +105,7 @@ impl Tensor {
     }
 
     /// Whether gradients flow to or through this tensor.
+    #[inline]
     pub fn is_tracked(&self) -> bool {
         self.edge.is_some()
     }
@@ -119,36 +121,43 @@ impl Tensor {
     }
 
     /// The shape.
+    #[inline]
     pub fn shape(&self) -> &Shape {
         &self.array.shape
     }
 
     /// The extents, outermost first.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         self.array.shape.dims()
     }
 
     /// The number of axes.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.array.shape.rank()
     }
 
     /// The number of elements.
+    #[inline]
     pub fn numel(&self) -> usize {
         self.array.numel()
     }
 
     /// The type of the elements.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.array.dtype
     }
 
     /// The device that holds it.
+    #[inline]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// The value as kernels see it.
+    #[inline]
     pub fn array(&self) -> &Array {
         &self.array
     }

@@ -6,7 +6,7 @@ use crate::carry::{Carry, State};
 use crate::config::{AttentionKind, SparsityConfig};
 use crate::error::ModelError;
 use crate::heads::{apart, together};
-use crate::layers::Linear;
+use crate::layers::{LayerNorm, Linear};
 use crate::parameters::Scope;
 use crate::positions::Rotation;
 use crate::sparse::Sparse;
@@ -68,9 +68,36 @@ impl Attention {
         carry: &Carry,
         after: &mut State,
     ) -> Result<Tensor, ModelError> {
+        let mixed = self.mixed(x, &self.qkv.forward(x)?, carry, after)?;
+        self.out.onto(base, &mixed)
+    }
+
+    /// `base`, if there is one, plus `self(norm x)`.
+    ///
+    /// # Errors
+    /// As [`Attention::forward`].
+    pub(crate) fn after(
+        &self,
+        norm: &LayerNorm,
+        base: Option<&Tensor>,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+    ) -> Result<Tensor, ModelError> {
+        match (&self.lookup, self.qkv.int8()) {
+            (Lookup::Dense(_), Some(_)) => {
+                let mixed = self.mixed(x, &norm.then(&self.qkv, x)?, carry, after)?;
+                self.out.onto(base, &mixed)
+            }
+            _ => self.forward(base, &norm.forward(x)?, carry, after),
+        }
+    }
+
+    /// What queries, keys and values `[B, T, 3D]` give before `out`; sparse attention chooses by `x`, of which they are.
+    fn mixed(&self, x: &Tensor, qkv: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
-        let qkv = self.qkv.forward(x)?.split(2, &[dim; 3])?;
+        let qkv = qkv.split(2, &[dim; 3])?;
         let [mut q, mut k, mut v] =
             [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
         if self.rope {
@@ -95,7 +122,7 @@ impl Attention {
         };
         after.insert(name_k, k);
         after.insert(name_v, v);
-        self.out.onto(base, &together(&mixed)?)
+        together(&mixed)
     }
 
     /// Registers every parameter below `scope`, which has the path `path`. `gain` scales the initial weights of `out`,

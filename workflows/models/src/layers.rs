@@ -2,12 +2,13 @@
 //!
 //! Shapes: `[.., D]` stands for any leading dimensions, most often `[B, T, D]`.
 
-use assay_tensor::{DType, Device, Tensor};
+use assay_tensor::{DType, Device, Int8Linear, Tensor};
 
 use crate::config::FfnKind;
 use crate::error::ModelError;
 use crate::parameters::{Init, Role, Scope, Weight, constant};
 use crate::precision::Precision;
+use crate::quantized::one;
 
 /// Added to the variance in every layer norm.
 pub const NORM_EPSILON: f64 = 1e-5;
@@ -82,10 +83,8 @@ impl Linear {
             (Weight::Dense(weight), Some(base)) => {
                 Ok(self.precision.round(x)?.linear_onto(base, weight, self.bias.as_ref())?)
             }
-            (Weight::Int8 { .. }, Some(base)) => Ok(base.add(&self.forward(x)?)?),
-            (Weight::Int8 { q, scale }, None) => {
-                let y = x.linear_int8(q, scale)?;
-                Ok(self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.add(bias))?)
+            (Weight::Int8 { q, scale }, residual) => {
+                one(x, Int8Linear { bias: self.bias.as_ref(), residual, ..Int8Linear::new(q, scale) })
             }
         }
     }

@@ -46,6 +46,7 @@ mod pieces;
 mod positions;
 mod precision;
 pub mod pulse;
+mod quantized;
 mod shares;
 mod sparse;
 mod stack;

@@ -88,11 +88,9 @@ impl Layer for Block {
 
     fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
         let [attention, ffn] = &self.dropout;
-        let normal = self.norm1.forward(x)?;
-        let attend = |base: Option<&Tensor>| self.attention.forward(base, &normal, carry, after);
+        let attend = |base: Option<&Tensor>| self.attention.after(&self.norm1, base, x, carry, after);
         let x = attention.onto(x, carry.position, mode, attend)?;
-        let normal = self.norm2.forward(&x)?;
-        ffn.onto(&x, carry.position, mode, |base| self.ffn.forward(base, &normal))
+        ffn.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
     }
 }
 

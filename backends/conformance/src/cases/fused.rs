@@ -1,6 +1,8 @@
 //! Cases of the fused operations.
 
-use assay_tensor::{AttentionKind, AttentionOptions, Result, ScanArgs, Tensor, checkpoint, diagonal_scan};
+use assay_tensor::{
+    AttentionKind, AttentionOptions, Columns, Int8Linear, Norm, Result, ScanArgs, Tensor, checkpoint, diagonal_scan,
+};
 
 use super::{Case, Operand, between, floats};
 use crate::operands::Numbers;
@@ -38,6 +40,10 @@ pub(super) fn small() -> Vec<Case> {
     cases.push(checkpoint_case());
     for (rows, n, k) in [(1, 1, 1), (3, 5, 7), (2, 9, 64), (4, 3, 130), (0, 2, 3), (2, 3, 0)] {
         cases.push(int8(rows, n, k));
+    }
+    for sizes in [[1, 1, 2], [3, 5, 7], [2, 70, 64], [5, 17, 130], [0, 2, 3]] {
+        cases.push(int8_layer(sizes));
+        cases.push(int8_layers(sizes));
     }
     cases
 }
@@ -147,6 +153,33 @@ fn int8(rows: usize, n: usize, k: usize) -> Case {
     let case = Case::one("linear_int8", [floats([rows, k]), between(0.0, 0.02, n)], move |x| {
         let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * k), [n, k])?;
         x[0].linear_int8(&q, &x[1])
+    });
+    Case { f32_only: true, ..case.constant() }
+}
+
+/// One layer of the columns of two inputs, with all that may follow the product.
+fn int8_layer([rows, n, k]: [usize; 3]) -> Case {
+    let operands = [floats([rows, k + 2]), floats([rows, k]), between(0.0, 0.02, n), floats(n), floats([rows, n])];
+    let case = Case::one("int8_linear", operands, move |x| {
+        let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * 2 * k), [n, 2 * k])?;
+        let (bias, skip, residual) = (Some(&x[3]), Some((&x[3], &x[4])), Some(&x[4]));
+        let layer = Int8Linear { bias, gelu: true, skip, residual, ..Int8Linear::new(&q, &x[2]) };
+        Tensor::int8_linear([Columns { of: &x[0], from: 1, width: k }, x[1].columns()], [layer])
+    });
+    Case { f32_only: true, ..case.constant() }
+}
+
+/// A feed-forward network: a norm and two layers.
+fn int8_layers([rows, n, k]: [usize; 3]) -> Case {
+    let operands =
+        [floats([rows, k]), floats(k), floats(k), between(0.0, 0.02, n), floats(n), between(0.0, 0.02, k), floats(k)];
+    let case = Case::one("int8_linear after a norm", operands, move |x| {
+        let bytes = |seed, shape| Tensor::from_i8(x[0].device(), Numbers::new(seed).bytes(n * k), shape);
+        let (up, down) = (bytes(9, [n, k])?, bytes(10, [k, n])?);
+        let norm = Some(Norm { gain: &x[1], bias: &x[2], eps: 1e-5 });
+        let up = Int8Linear { norm, bias: Some(&x[4]), gelu: true, ..Int8Linear::new(&up, &x[3]) };
+        let down = Int8Linear { bias: Some(&x[6]), residual: Some(&x[0]), ..Int8Linear::new(&down, &x[5]) };
+        Tensor::int8_linear([x[0].columns()], [up, down])
     });
     Case { f32_only: true, ..case.constant() }
 }

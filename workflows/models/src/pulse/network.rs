@@ -160,8 +160,7 @@ impl Block {
         let normal = self.norm1.forward(x)?;
         let mix = |base: Option<&Tensor>| self.mixer.forward(base, &normal, carry, after, observe);
         let x = mixer.onto(x, carry.position, mode, mix)?;
-        let normal = self.norm2.forward(&x)?;
-        ffn.onto(&x, carry.position, mode, |base| self.ffn.forward(base, &normal))
+        ffn.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
     }
 
     fn build(scope: &mut Scope, layer: usize, config: &PulseConfig) -> Result<Self, ModelError> {

@@ -44,10 +44,12 @@ impl Layer for Block {
         };
         let feed =
             |base: &Tensor, x: &Tensor| ffn_drop.onto(base, carry.position, mode, |base| self.ffn.forward(base, x));
+        let feed_after =
+            |x: &Tensor| ffn_drop.onto(x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, x));
         match self.place {
             NormPlace::Pre => {
                 let x = mix(x, &self.norm1.forward(x)?, after)?;
-                feed(&x, &self.norm2.forward(&x)?)
+                feed_after(&x)
             }
             NormPlace::Post => {
                 let x = self.norm1.forward(&mix(x, x, after)?)?;

@@ -10,6 +10,7 @@ use crate::error::ModelError;
 use crate::layers::Linear;
 use crate::parameters::{Weight, constant};
 use crate::precision::Precision;
+use crate::quantized::readout;
 
 /// The cells of a block as one recurrence over N = cells * K states, whose output is their mean.
 #[derive(Clone)]
@@ -36,7 +37,7 @@ pub struct Mixer {
     truncate: bool,
 }
 
-/// A projection of all cells: their matrices put together as one, or one a cell where these are int8.
+/// A projection of all cells: their matrices put together as one, or one a cell where their scales keep them apart.
 #[derive(Clone)]
 pub struct Joined(pub Vec<Linear>);
 
@@ -92,9 +93,19 @@ impl Mixer {
             truncate: self.truncate,
         };
         let (re, im) = self.recurrence.run(states, self.boundary.as_ref())?;
-        let last = |c: &Tensor| c.slice(1, length - 1, 1)?.reshape([batch, self.states]);
+        let last = |c: &Tensor| match length {
+            1 => c.reshape([batch, self.states]),
+            _ => c.slice(1, length - 1, 1)?.reshape([batch, self.states]),
+        };
         after.insert(name_re, last(&re)?);
         after.insert(name_im, last(&im)?);
+        if self.turn.is_none() {
+            let im = (self.readout == Field::Complex).then_some(&im);
+            let skip = self.skip.as_ref().map(|skip| (skip, x));
+            if let Some(y) = readout(&self.output.0, (&re, im), skip, base)? {
+                return Ok(y);
+            }
+        }
         match (base, &self.skip) {
             (base, None) => self.read(base, re, im),
             (None, Some(skip)) => self.read(Some(&x.mul(skip)?), re, im),
@@ -137,7 +148,7 @@ impl Mixer {
 
 impl Joined {
     /// Joins matrices that give `[parts, K]` each, so that the joined one gives `[parts, cells, K]`. `matrix` gives a
-    /// cell's as `[parts, K, D]` where it is floating point; else they stay apart as `linear` gives them.
+    /// cell's as `[parts, K, D]` where it is floating point, `linear` its layer where it is int8.
     fn rows(
         cells: &[Cell],
         linear: impl Fn(&Cell) -> Result<Linear, ModelError>,
@@ -150,7 +161,12 @@ impl Joined {
                 let (rows, width) = (joined.dims()[0] * joined.dims()[1], joined.dims()[2]);
                 Ok(Joined(vec![dense(joined.reshape([rows, width])?, cells)?]))
             }
-            None => Ok(Joined(cells.iter().map(linear).collect::<Result<_, _>>()?)),
+            None => {
+                let linears = cells.iter().map(linear).collect::<Result<Vec<_>, _>>()?;
+                let states = cells.first().map_or(1, |cell| cell.phase.dims()[0]);
+                let joined = if linears.len() > 1 { bytes(&linears, states)? } else { None };
+                Ok(Joined(joined.map_or(linears, |joined| vec![joined])))
+            }
         }
     }
 
@@ -238,6 +254,23 @@ fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), Model
     let joined = joined.reshape([dim, width])?;
     let joined = if cells.len() == 1 { joined } else { joined.scale(share)? };
     Ok((Joined(vec![dense(joined, cells)?]), None))
+}
+
+/// int8 matrices `[parts K, D]` as one `[parts cells K, D]`: each row keeps its scale, so that the results stay what they are.
+/// None where one is not int8, or has a bias.
+fn bytes(linears: &[Linear], states: usize) -> Result<Option<Linear>, ModelError> {
+    let (mut matrices, mut scales, mut precision) = (Vec::new(), Vec::new(), Precision::default());
+    for linear in linears {
+        let (Weight::Int8 { q, scale }, None) = (&linear.weight, &linear.bias) else { return Ok(None) };
+        let (rows, width) = (q.dims()[0], q.dims()[1]);
+        matrices.push(q.reshape([rows / states, states, width])?);
+        scales.push(scale.reshape([rows / states, states])?);
+        precision = linear.precision;
+    }
+    let (q, scale) = (concat(&matrices, 1)?, concat(&scales, 1)?);
+    let (rows, width) = (scale.numel(), q.dims()[2]);
+    let weight = Weight::Int8 { q: q.reshape([rows, width])?, scale: scale.reshape([rows])? };
+    Ok(Some(Linear::new(weight, precision)?))
 }
 
 /// A matrix that was made from those of the cells, which are exact: it is rounded here, and once.

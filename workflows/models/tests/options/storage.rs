@@ -2,7 +2,7 @@
 
 use crate::common::{classify, cpu, distance, predict, ragged, with};
 use crate::grid::{base, grid};
-use assay_models::{Array, Model, ModelError, Parameter, Parameters, Role, Weight, checkpoint};
+use assay_models::{Array, Carry, Model, ModelError, Parameter, Parameters, Role, SequenceModel, Weight, checkpoint};
 use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
 
@@ -69,6 +69,26 @@ fn an_int8_checkpoint_loads_and_runs_near_the_f32_one() {
         let difference = distance(&outputs(&model), &outputs(&loaded));
         assert!(difference > 0.0 && difference < 0.1, "{difference}: {name}");
         assert_eq!(loaded.parameters().count(), model.parameters().count());
+    }
+}
+
+#[test]
+fn an_int8_model_gives_what_its_layers_give_one_by_one() {
+    let run = |model: &Model| {
+        let batch = ragged(model.device());
+        let (hidden, carry) = model.network().forward(batch.tokens(), &Carry::default()).unwrap();
+        let mut values = hidden.to_f64_vec().unwrap();
+        carry.state.values().for_each(|part| values.extend(part.to_f64_vec().unwrap()));
+        values
+    };
+    let (fused, apart) = (cpu(1), assay_reference::device());
+    for (name, config) in grid() {
+        let model = quantized(&Model::fresh(&fused, &config, &predict(), 3, DType::F32).unwrap());
+        let file = checkpoint::to_file(&model).unwrap();
+        let other = checkpoint::from_file(&apart, &file).unwrap();
+        // A rounding may put a value into the next of 255 levels.
+        let difference = distance(&run(&model), &run(&other));
+        assert!(difference < 0.02, "{difference}: {name}");
     }
 }
 

@@ -1,0 +1,145 @@
+//! Byte products with AVX-512 VNNI: weights laid out so that sums need no reduction.
+//!
+//! ```text
+//! line      16 columns (outputs) times 4 depths (inputs): 64 bytes, what one instruction takes
+//! strip     the lines of 16 columns, one for each 4 depths
+//! group     4 strips, whose lines of the same depths lie one after the other: 64 columns; the last may have fewer
+//! ```
+//!
+//! An instruction multiplies unsigned bytes with signed ones and adds groups of 4 products to 16 sums. So activations are
+//! shifted by 128, and sums begin at -128 sum q of their columns, which takes the shift out again.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+/// Columns of a strip.
+const STRIP: usize = 16;
+/// Strips of a group.
+const STRIPS: usize = 4;
+/// Columns of a group.
+pub(crate) const GROUP: usize = STRIP * STRIPS;
+/// Depths of a line.
+pub(crate) const DEPTHS: usize = 4;
+/// Rows that are multiplied at a time, where there are so many.
+pub(crate) const ROWS: usize = 4;
+
+/// The sums of a row and the columns of a group.
+pub(crate) type Sums = [i32; GROUP];
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Weights [N, K] in this order, with what their sums begin at.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    /// N and K.
+    pub(crate) shape: [usize; 2],
+    lines: Vec<Line>,
+    /// Of each column, and zeros up to a whole strip.
+    starts: Vec<i32>,
+}
+
+impl Packed {
+    /// Lays out `q`, i8 in the bits of u8.
+    pub(crate) fn new(q: &[u8], shape: [usize; 2]) -> Packed {
+        let [n, k] = shape;
+        let (strips, depth) = (n.div_ceil(STRIP), k.div_ceil(DEPTHS));
+        let mut lines = vec![Line([0; 64]); strips * depth];
+        let mut starts = vec![0i32; strips * STRIP];
+        for (column, (row, start)) in q.chunks_exact(k.max(1)).zip(&mut starts).enumerate() {
+            *start = -128 * row.iter().map(|q| i32::from(*q as i8)).sum::<i32>();
+            let (group, strip) = (column / GROUP, column % GROUP / STRIP);
+            let together = STRIPS.min(strips - group * STRIPS);
+            let first = group * STRIPS * depth + strip;
+            for (step, bytes) in row.chunks(DEPTHS).enumerate() {
+                let Line(line) = &mut lines[first + step * together];
+                line[column % STRIP * DEPTHS..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        Packed { shape, lines, starts }
+    }
+
+    /// The lines of a group and what its columns begin at.
+    fn group(&self, group: usize) -> (&[Line], &[i32]) {
+        let depth = self.shape[1].div_ceil(DEPTHS);
+        let from = group * STRIPS;
+        let to = (from + STRIPS).min(self.starts.len() / STRIP);
+        (&self.lines[from * depth..to * depth], &self.starts[from * STRIP..to * STRIP])
+    }
+
+    /// sum (a - 128) q of `R` rows of levels and the columns of a group; a row has K levels, and any up to a multiple of
+    /// [`DEPTHS`].
+    ///
+    /// # Safety
+    ///
+    /// The machine must have AVX-512 F, BW and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+    pub(crate) fn sums<const R: usize>(&self, levels: [&[u8]; R], group: usize, out: &mut [Sums; R]) {
+        let (lines, starts) = self.group(group);
+        // One row alone has too few sums to hide that each waits for the last one.
+        match (R, starts.len() / STRIP) {
+            (1, 4) => tile::<R, 4, 2>(levels, lines, starts, out),
+            (1, 3) => tile::<R, 3, 2>(levels, lines, starts, out),
+            (1, 2) => tile::<R, 2, 4>(levels, lines, starts, out),
+            (1, _) => tile::<R, 1, 4>(levels, lines, starts, out),
+            (_, 4) => tile::<R, 4, 1>(levels, lines, starts, out),
+            (_, 3) => tile::<R, 3, 1>(levels, lines, starts, out),
+            (_, 2) => tile::<R, 2, 1>(levels, lines, starts, out),
+            _ => tile::<R, 1, 1>(levels, lines, starts, out),
+        }
+    }
+}
+
+/// [`Packed::sums`] for `S` strips, in `P` partial sums, each of every P-th line.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn tile<const R: usize, const S: usize, const P: usize>(
+    levels: [&[u8]; R],
+    lines: &[Line],
+    starts: &[i32],
+    out: &mut [Sums; R],
+) {
+    let depth = lines.len() / S;
+    assert!(levels.iter().all(|row| row.len() >= depth * DEPTHS) && starts.len() == S * STRIP, "whole strips");
+    let mut sums = [[[_mm512_setzero_si512(); S]; R]; P];
+    for row in &mut sums[0] {
+        for (strip, sum) in row.iter_mut().enumerate() {
+            // SAFETY: there are S * 16 of them, as was asserted.
+            *sum = unsafe { _mm512_loadu_si512(starts.as_ptr().add(strip * STRIP).cast()) };
+        }
+    }
+    let add = |sums: &mut [[__m512i; S]; R], step: usize| {
+        // SAFETY: `step` is below `depth`, so that its S lines and each row's 4 levels are there.
+        let weights: [__m512i; S] =
+            std::array::from_fn(|strip| unsafe { _mm512_load_si512(lines.as_ptr().add(step * S + strip).cast()) });
+        for (row, levels) in sums.iter_mut().zip(&levels) {
+            // SAFETY: as above.
+            let four = unsafe { levels.as_ptr().add(step * DEPTHS).cast::<i32>().read_unaligned() };
+            let four = _mm512_set1_epi32(four);
+            for (sum, weights) in row.iter_mut().zip(&weights) {
+                *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
+            }
+        }
+    };
+    let whole = depth / P * P;
+    for step in (0..whole).step_by(P) {
+        for (part, sums) in sums.iter_mut().enumerate() {
+            add(sums, step + part);
+        }
+    }
+    for step in whole..depth {
+        add(&mut sums[0], step);
+    }
+    for (row, out) in out.iter_mut().enumerate() {
+        for strip in 0..S {
+            let mut total = sums[0][row][strip];
+            for part in &sums[1..] {
+                total = _mm512_add_epi32(total, part[row][strip]);
+            }
+            // SAFETY: a row of `out` has room for 4 strips.
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(strip * STRIP).cast(), total) };
+        }
+    }
+}
