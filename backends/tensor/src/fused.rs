@@ -1,10 +1,11 @@
 //! The fused operations as models use them: normalisation, losses, attention, the scan, linear layers, AdamW.
 
-use crate::args::{AttentionOptions, Scan};
+use crate::args::{AttentionOptions, Scan, Unary};
 use crate::array::Array;
 use crate::check;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
+use crate::math::Math;
 use crate::op::Op;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -96,12 +97,14 @@ impl Tensor {
     }
 
     /// base + GELU(x U^T + u) D^T + d for this x [.., K], in one operation: `up` is U [H, K] and u \[H\], `down` is D [N, H]
-    /// and d \[N\], the base, if there is one, [.., N]. Of H elements a row the tape keeps one, the argument of GELU.
+    /// and d \[N\], the base, if there is one, [.., N]. Of the H elements of each row the tape keeps the arguments of GELU
+    /// only. These, and what D multiplies, are rounded to `kept`, if that is a type.
     pub fn feed_forward(
         &self,
         up: (&Tensor, &Tensor),
         down: (&Tensor, &Tensor),
         base: Option<&Tensor>,
+        kept: Option<DType>,
     ) -> Result<Tensor> {
         let name = "feed_forward";
         let hidden = self.check_layer(name, up.0, Some(up.1))?;
@@ -112,18 +115,26 @@ impl Tensor {
         }
         check::float(name, &[self, down.0, down.1])?;
         check::shape(name, "bias", down.1, &Shape::from(n))?;
-        let (x, w_up, w_down) = (self.wide()?, up.0.wide()?, down.0.wide()?);
-        let k = self.kernels();
-        let (argument, value) = k.linear_gelu(&x, &w_up, &up.1.wide()?)?;
+        let (k, x, w_up, w_down) = (self.kernels(), self.array(), up.0.array(), down.0.array());
+        let (bias, last_bias) = (up.1.wide()?, down.1.wide()?);
+        let (argument, value) = match kept {
+            None => k.linear_gelu(x, w_up, &bias)?,
+            Some(dtype) => {
+                let argument = k.cast(&k.linear(x, w_up, Some(&bias))?, dtype)?;
+                let value = k.unary(Unary::Gelu, &Math(k).wide(&argument)?)?;
+                (argument, k.cast(&value, dtype)?)
+            }
+        };
         let y = match base {
-            None => k.linear(&value, &w_down, Some(&down.1.wide()?))?,
+            None => k.linear(&value, w_down, Some(&last_bias))?,
             Some(base) => {
                 self.check_base(name, base, n)?;
-                k.linear_onto(&base.wide()?, &value, &w_down, Some(&down.1.wide()?))?
+                k.linear_onto(&base.wide()?, &value, w_down, Some(&last_bias))?
             }
         };
         let inputs: Vec<&Tensor> = [self, up.0, up.1, down.0, down.1].into_iter().chain(base).collect();
-        Ok(Tensor::recorded(y, &inputs, || Op::FeedForward { x, up: w_up, argument, down: w_down }))
+        let op = || Op::FeedForward { x: x.clone(), up: w_up.clone(), argument, down: w_down.clone() };
+        Ok(Tensor::recorded(y, &inputs, op))
     }
 
     /// This plus `b` times `scale`: both [.., D], the scale \[D\].

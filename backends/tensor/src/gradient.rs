@@ -127,7 +127,9 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         // y = a + GELU(z) D^T + d with z = x U^T + u:
         //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
         Op::FeedForward { x, up, argument, down } => {
-            let (dz, value) = k.linear_gelu_backward(g, down, argument)?;
+            let (dz, value) = k.linear_gelu_backward(g, &w(down)?, &w(argument)?)?;
+            // What the forward pass multiplied was rounded as the argument is.
+            let value = k.cast(&value, argument.dtype)?;
             let mut grads = linear(k, x, up, &inputs[2..3], &dz, &to, sum)?;
             grads.push(of_weight(k, &value, g, 3, &to, sum)?);
             grads.push(to(4, &|| Ok(g.clone()))?);

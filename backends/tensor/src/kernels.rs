@@ -83,8 +83,8 @@ pub struct ScanGradient {
 /// - Arrays are contiguous and row-major, and come from this backend. Shapes and types have been checked by the
 ///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
-/// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast` and `linear`
-///   are given it. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
+/// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast`, `linear`,
+///   `linear_onto` and `linear_gelu` are given it. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;

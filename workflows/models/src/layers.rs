@@ -91,10 +91,10 @@ impl Linear {
 }
 
 impl Linear {
-    /// The weight and the bias, where the layer has both and computes in f32 throughout.
-    fn exact_parts(&self) -> Option<(&Tensor, &Tensor)> {
-        match (&self.weight, &self.bias, self.precision) {
-            (Weight::Dense(weight), Some(bias), Precision::F32) => Some((weight, bias)),
+    /// The weight and the bias, where the layer has both as floats.
+    fn parts(&self) -> Option<(&Tensor, &Tensor)> {
+        match (&self.weight, &self.bias) {
+            (Weight::Dense(weight), Some(bias)) => Some((weight, bias)),
             _ => None,
         }
     }
@@ -175,8 +175,9 @@ impl FeedForward {
     /// # Errors
     /// If `x` does not end in D, or the base has another shape.
     pub fn forward(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor, ModelError> {
-        if let (None, Some(up), Some(down)) = (&self.gate, self.up.exact_parts(), self.down.exact_parts()) {
-            return Ok(x.feed_forward(up, down, base)?);
+        if let (None, Some(up), Some(down)) = (&self.gate, self.up.parts(), self.down.parts()) {
+            let precision = self.up.precision;
+            return Ok(precision.round(x)?.feed_forward(up, down, base, precision.rounded())?);
         }
         // Rounded, so that the tape keeps of each only so much.
         let round = |x: Tensor| self.up.precision.round(&x);

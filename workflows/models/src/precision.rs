@@ -25,9 +25,17 @@ pub enum Precision {
 impl Precision {
     /// What is kept or multiplied of `x`: `x` itself, or rounded. Gradients pass the rounding as if it were none.
     pub(crate) fn round(self, x: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(match self {
-            Precision::F32 => x.clone(),
-            Precision::Bf16 => x.cast(DType::Bf16)?,
+        Ok(match self.rounded() {
+            None => x.clone(),
+            Some(dtype) => x.cast(dtype)?,
         })
+    }
+
+    /// The type to which that is rounded, if it is.
+    pub(crate) fn rounded(self) -> Option<DType> {
+        match self {
+            Precision::F32 => None,
+            Precision::Bf16 => Some(DType::Bf16),
+        }
     }
 }

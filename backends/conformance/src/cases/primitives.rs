@@ -105,10 +105,11 @@ fn products() -> Vec<Case> {
         // The first weight is [4, K], so that one is wider and one narrower than the layer.
         let layers = [floats(shape), floats([4, k]), floats(4), floats([n, 4]), floats(n), floats(out.clone())];
         cases.push(Case::one("feed_forward", layers.clone(), |x| {
-            x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5]))
+            x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5]), None)
         }));
-        cases
-            .push(Case::one("feed_forward", &layers[..5], |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), None)));
+        cases.push(Case::one("feed_forward", &layers[..5], |x| {
+            x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), None, None)
+        }));
         let operands = [floats(out.clone()), floats(out), floats(n)];
         cases.push(Case::one("add_scaled", operands, |x| x[0].add_scaled(&x[1], &x[2])));
     }
@@ -200,7 +201,7 @@ pub(super) fn large() -> Vec<Case> {
         Case::one(
             "feed_forward",
             [floats([2, 300, 70]), floats([550, 70]), floats(550), floats([70, 550]), floats(70), floats([2, 300, 70])],
-            |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5])),
+            |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5]), None),
         ),
         // A weight that is used twice is packed only once, and a sum of gradients is begun and gone on with.
         Case::one("linear twice", [floats([4, 300, 128]), floats([128, 128])], |x| {
