@@ -1,7 +1,7 @@
 //! Bad arguments: each is refused with an error that says what is wrong, and nothing panics.
 
 use assay_tensor::{
-    AdamW, AttentionKind, AttentionOptions, Columns, DType, Device, Int8Linear, Norm, Result, ScanArgs, Tensor,
+    AdamW, AttentionKind, AttentionOptions, Columns, DType, Device, Int8Linear, Norm, Result, ScanArgs, Skip, Tensor,
     TensorError, adamw, checkpoint, diagonal_scan,
 };
 
@@ -177,7 +177,9 @@ const FUSED: &[(&str, Call)] = &[
     ("int8_linear of columns that are not there", |o| fused(o, 2, &|_, _| {})),
     ("int8_linear with a bias of another shape", |o| fused(o, 0, &|odd, layer| layer.bias = Some(odd))),
     ("int8_linear with a residual of another shape", |o| fused(o, 0, &|odd, layer| layer.residual = Some(odd))),
-    ("int8_linear with a skip of another shape", |o| fused(o, 0, &|odd, layer| layer.skip = Some((odd, odd)))),
+    ("int8_linear with a skip of another shape", |o| {
+        fused(o, 0, &|odd, layer| layer.skip = Some(Skip { factor: odd, of: odd, norm: None }))
+    }),
     ("int8_linear with a norm of another shape", |o| {
         fused(o, 0, &|odd, layer| layer.norm = Some(Norm { gain: odd, bias: odd, eps: 1e-5 }))
     }),

@@ -115,6 +115,8 @@ pub(crate) struct Layer<'a> {
     pub(crate) norm: Option<Norm<'a>>,
     pub(crate) weights: Weights<'a>,
     pub(crate) after: After<'a>,
+    /// Of what is skipped along.
+    pub(crate) skip_norm: Option<Norm<'a>>,
 }
 
 /// The weights of a layer, [N, K].
@@ -168,6 +170,8 @@ thread_local! {
     static LAST: Cell<Quantized> = Cell::default();
     /// The memory of the last row that this thread put together or normalised.
     static ROW: Cell<Vec<f32>> = Cell::default();
+    /// The memory of the norm of what was last skipped along.
+    static SKIPPED: Cell<Vec<f32>> = Cell::default();
     /// The memory of what stood between the last two layers.
     static BETWEEN: Cell<Vec<f32>> = Cell::default();
 }
@@ -211,10 +215,21 @@ pub(crate) fn chain<'a>(
 
 /// y [rows, N] of a layer. K is [`WIDEST`] at most.
 fn linear(threads: &Threads, inputs: &Inputs<'_>, rows: usize, layer: &Layer<'_>, y: &mut [f32]) {
-    let Layer { norm, weights, after } = *layer;
+    let Layer { norm, weights, mut after, skip_norm } = *layer;
     let (n, k) = (after.scale.len(), weights.k);
     if n * rows == 0 {
         return;
+    }
+    let mut normal = Vec::new();
+    if let (Some((gain, bias, eps)), Some((factor, of))) = (skip_norm, after.skip) {
+        normal = SKIPPED.take();
+        normal.resize(rows * n, 0.0);
+        threads.rows(rows, n as f64, [(&mut normal, n)], |range, [normal]| {
+            for (row, y) in range.zip(normal.chunks_exact_mut(n)) {
+                norm::forward_rows(&of[row * n..][..n], gain, bias, eps, y, &mut [0.0], &mut [0.0]);
+            }
+        });
+        after.skip = Some((factor, &normal));
     }
     let quantized = quantized(threads, inputs, norm, rows, k);
     let (groups, blocks) = (n.div_ceil(GROUP), rows.div_ceil(ROWS));
@@ -239,6 +254,9 @@ fn linear(threads: &Threads, inputs: &Inputs<'_>, rows: usize, layer: &Layer<'_>
     });
     if quantized.levels.len() <= KEPT {
         LAST.set(quantized);
+    }
+    if normal.len() * size_of::<f32>() <= KEPT {
+        SKIPPED.set(normal);
     }
 }
 
@@ -372,7 +390,7 @@ mod tests {
         let after = After { scale: &[0.5], bias: None, gelu: false, skip: None, residual: None };
         let mut y = [9.0; 4];
         let weights = Weights { q: &[1, 2], k: 2, packed: None };
-        linear(&threads, &Inputs::all(&x, 2), 4, &Layer { norm: None, weights, after }, &mut y);
+        linear(&threads, &Inputs::all(&x, 2), 4, &Layer { norm: None, weights, after, skip_norm: None }, &mut y);
         assert!(y[0] == 0.0 && y[1].is_nan() && y[2].is_nan(), "{y:?}");
         assert_eq!(y[3], -127.0 * (3.0 * (1.0 / 127.0) as f32) * 0.5);
     }

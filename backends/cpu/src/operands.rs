@@ -1,6 +1,6 @@
 //! What kernels are called with, from the arguments of an operation.
 
-use assay_tensor::{Array, AttentionOptions, Columns, Int8Linear, Result, Scan, Shape, TensorError};
+use assay_tensor::{Array, AttentionOptions, Columns, Int8Linear, Norm, Result, Scan, Shape, TensorError};
 
 use crate::attention;
 use crate::int8::{After, Input, Inputs, Layer, WIDEST, Weights, chain};
@@ -86,19 +86,18 @@ fn int8<'a>(name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'
             .hint(format!("{WIDEST} is the limit; split the layer")));
     }
     let optional = |x: Option<&'a Array>| x.map(|x| f32s(name, x)).transpose();
+    let normal = |norm: Norm<'a, Array>| Ok((f32s(name, norm.gain)?, f32s(name, norm.bias)?, norm.eps as f32));
     let vnni = crate::int8::has_vnni();
     Ok(Layer {
-        norm: match layer.norm {
-            None => None,
-            Some(norm) => Some((f32s(name, norm.gain)?, f32s(name, norm.bias)?, norm.eps as f32)),
-        },
+        norm: layer.norm.map(normal).transpose()?,
         weights: Weights { q: i8s(name, layer.q)?, k, packed: if vnni { packed(name, layer.q)? } else { None } },
         after: After {
             scale: f32s(name, layer.scale)?,
             bias: optional(layer.bias)?,
             gelu: layer.gelu,
-            skip: optional(layer.skip.map(|(factor, _)| factor))?.zip(optional(layer.skip.map(|(_, of)| of))?),
+            skip: optional(layer.skip.map(|skip| skip.factor))?.zip(optional(layer.skip.map(|skip| skip.of))?),
             residual: optional(layer.residual)?,
         },
+        skip_norm: layer.skip.and_then(|skip| skip.norm).map(normal).transpose()?,
     })
 }

@@ -22,6 +22,9 @@ use crate::vnni::Packed;
 /// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
 const LARGE: usize = 64 * 1024 * 1024;
 
+/// Blocks of this many elements come as pages that are zero already.
+const PAGES: usize = 16 * 1024;
+
 /// Zeroed elements. Pages are not touched before they are used.
 pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) -> Result<Vec<T>> {
     if length >= LARGE {
@@ -34,7 +37,13 @@ pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) 
                 .hint("use a smaller batch, model or sequence")
         })?;
     }
-    Ok(vec![T::default(); length])
+    if length >= PAGES {
+        return Ok(vec![T::default(); length]);
+    }
+    // `vec!` would ask for zeroed memory, which the system's allocator has no quick way to for small blocks.
+    let mut elements = Vec::with_capacity(length);
+    elements.resize(length, std::hint::black_box(T::default()));
+    Ok(elements)
 }
 
 /// The elements of an array, which return to the memory when the last array that shares them is dropped.
@@ -44,7 +53,7 @@ struct Buffer {
     /// The elements as products read them, where they are a weight's.
     packed: Pair,
     /// Of int8 weights what products take, made when the first one asks for it.
-    bytes: OnceLock<Packed>,
+    bytes: OnceLock<Box<Packed>>,
 }
 
 impl Drop for Buffer {
@@ -148,9 +157,11 @@ pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]>
 /// another shape of the same elements was first.
 pub(crate) fn packed<'a>(operation: &'static str, x: &'a Array) -> Result<Option<&'a Packed>> {
     let (elements, &[n, k]) = (i8s(operation, x)?, x.dims()) else { return Ok(None) };
-    let packed =
-        x.buffer.downcast_ref::<Buffer>().map(|buffer| buffer.bytes.get_or_init(|| Packed::new(elements, [n, k])));
-    Ok(packed.filter(|packed| packed.shape == [n, k]))
+    let packed = x
+        .buffer
+        .downcast_ref::<Buffer>()
+        .map(|buffer| buffer.bytes.get_or_init(|| Box::new(Packed::new(elements, [n, k]))));
+    Ok(packed.map(Box::as_ref).filter(|packed| packed.shape == [n, k]))
 }
 
 /// The elements of an f32 array for change in place: only where nothing else holds on to them.

@@ -36,7 +36,8 @@ impl Tensor {
         check::shape("layer_norm", "gain", gain, &width)?;
         check::shape("layer_norm", "bias", bias, &width)?;
         let (x, g) = (self.array(), gain.array());
-        let out = self.kernels().layer_norm(&self.wide()?, &gain.wide()?, &bias.wide()?, eps)?;
+        let (wide, wide_gain, wide_bias) = (self.widened()?, gain.widened()?, bias.widened()?);
+        let out = self.kernels().layer_norm(&wide, &wide_gain, &wide_bias, eps)?;
         let op = || Op::LayerNorm { x: x.clone(), gain: g.clone(), mean: out.mean, rstd: out.rstd };
         Ok(Tensor::recorded(out.y, &[self, gain, bias], op))
     }
@@ -275,8 +276,20 @@ pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
     if segment == Some(0) {
         return Err(TensorError::new(name, "a segment of 0 steps").hint("segments have one step at least"));
     }
-    let wide = inputs.iter().map(|t| t.wide()).collect::<Result<Vec<_>>>()?;
-    let (re, im) = input_re.kernels().diagonal_scan(scan_of(&wide, segment)?)?;
+    let (wide_re, wide_im) = (input_re.widened()?, input_im.map(Tensor::widened).transpose()?);
+    let (a_re, a_im, c_re, c_im) = (decay_re.widened()?, decay_im.widened()?, carry_re.widened()?, carry_im.widened()?);
+    let (re, im) = input_re.kernels().diagonal_scan(Scan {
+        decay_re: &a_re,
+        decay_im: &a_im,
+        input_re: &wide_re,
+        input_im: wide_im.as_deref(),
+        carry_re: &c_re,
+        carry_im: &c_im,
+        segment,
+    })?;
+    if !inputs.iter().any(|input| input.is_tracked()) {
+        return Ok((Tensor::untracked(input_re.device(), re), Tensor::untracked(input_re.device(), im)));
+    }
     let saved: Vec<Array> = inputs.iter().map(|t| t.array().clone()).collect();
     let op = || Op::Scan { inputs: saved, states: (re.clone(), im.clone()), segment };
     let mut both = Tensor::recorded_many(vec![re.clone(), im.clone()], &inputs, op).into_iter();

@@ -34,7 +34,18 @@ pub struct Norm<'a, T> {
     pub eps: f64,
 }
 
-/// A linear layer with int8 weights and what stands around it: y = f(x' W^T + bias) + factor of + residual, where x' is
+/// What is added to a layer's result with a factor for each column.
+#[derive(Debug)]
+pub struct Skip<'a, T> {
+    /// \[N\]
+    pub factor: &'a T,
+    /// In the shape of the result.
+    pub of: &'a T,
+    /// Where it is the norm of that which is added.
+    pub norm: Option<Norm<'a, T>>,
+}
+
+/// A linear layer with int8 weights and what stands around it: y = f(x' W^T + bias) + skip + residual, where x' is
 /// the input or its norm, quantized row by row as [`Kernels::linear_int8`] says, and f is GELU or nothing.
 #[derive(Debug)]
 pub struct Int8Linear<'a, T> {
@@ -48,8 +59,8 @@ pub struct Int8Linear<'a, T> {
     pub norm: Option<Norm<'a, T>>,
     /// Whether GELU follows.
     pub gelu: bool,
-    /// A factor \[N\] and what it multiplies, in the shape of the result.
-    pub skip: Option<(&'a T, &'a T)>,
+    /// What is added with a factor.
+    pub skip: Option<Skip<'a, T>>,
     /// In the shape of the result.
     pub residual: Option<&'a T>,
 }
@@ -65,7 +76,13 @@ macro_rules! copied {
         impl<T> Copy for $name<'_, T> {}
     )*};
 }
-copied!(Columns, Norm, Int8Linear);
+copied!(Columns, Norm, Skip, Int8Linear);
+
+impl<'a, T> Norm<'a, T> {
+    fn map<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Norm<'a, U> {
+        Norm { gain: form(self.gain), bias: form(self.bias), eps: self.eps }
+    }
+}
 
 impl<'a, T> Columns<'a, T> {
     /// The same columns of another form of what they are taken from.
@@ -86,18 +103,21 @@ impl<'a, T> Int8Linear<'a, T> {
             q: form(self.q),
             scale: form(self.scale),
             bias: self.bias.map(&form),
-            norm: self.norm.map(|norm| Norm { gain: form(norm.gain), bias: form(norm.bias), eps: norm.eps }),
+            norm: self.norm.map(|norm| norm.map(&form)),
             gelu: self.gelu,
-            skip: self.skip.map(|(factor, of)| (form(factor), form(of))),
+            skip: self.skip.map(|skip| {
+                let norm = skip.norm.map(|norm| norm.map(&form));
+                Skip { factor: form(skip.factor), of: form(skip.of), norm }
+            }),
             residual: self.residual.map(&form),
         }
     }
 
     /// Each operand but the weights.
     fn operands(&self) -> impl Iterator<Item = &'a T> {
-        let norm = self.norm.map(|norm| [norm.gain, norm.bias]);
-        let skip = self.skip.map(|(factor, of)| [factor, of]);
-        [Some(self.scale), self.bias, self.residual].into_iter().flatten().chain(norm.into_iter().chain(skip).flatten())
+        let norms = [self.norm, self.skip.and_then(|skip| skip.norm)].into_iter().flatten();
+        let pairs = norms.map(|norm| [norm.gain, norm.bias]).chain(self.skip.map(|skip| [skip.factor, skip.of]));
+        [Some(self.scale), self.bias, self.residual].into_iter().flatten().chain(pairs.flatten())
     }
 }
 
@@ -127,9 +147,15 @@ impl Int8Linear<'_, Tensor> {
             vector("gain of the norm", norm.gain, k)?;
             vector("bias of the norm", norm.bias, k)?;
         }
-        self.skip.map_or(Ok(()), |(factor, _)| vector("factor", factor, n))?;
+        if let Some(skip) = &self.skip {
+            vector("factor", skip.factor, n)?;
+            if let Some(norm) = &skip.norm {
+                vector("gain of the skip's norm", norm.gain, n)?;
+                vector("bias of the skip's norm", norm.bias, n)?;
+            }
+        }
         let rows = split_last(first).map(|(rows, _)| rows);
-        for added in self.residual.into_iter().chain(self.skip.map(|(_, of)| of)) {
+        for added in self.residual.into_iter().chain(self.skip.map(|skip| skip.of)) {
             if !split_last(added).is_some_and(|(here, last)| last == n && Some(here) == rows) {
                 check::shape(name, "residual", added, &first.shape().with(first.rank() - 1, n))?;
             }
@@ -238,8 +264,12 @@ fn composed_layer<K: Kernels + ?Sized>(k: &K, mut x: Array, layer: &Int8Linear<'
     if layer.gelu {
         y = k.unary(Unary::Gelu, &y)?;
     }
-    if let Some((factor, of)) = layer.skip {
-        y = m.add(&y, &m.mul(of, factor)?)?;
+    if let Some(Skip { factor, of, norm }) = layer.skip {
+        let of = match norm {
+            Some(norm) => k.layer_norm(of, norm.gain, norm.bias, norm.eps)?.y,
+            None => of.clone(),
+        };
+        y = m.add(&y, &m.mul(&of, factor)?)?;
     }
     match layer.residual {
         None => Ok(y),

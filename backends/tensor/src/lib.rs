@@ -54,7 +54,7 @@ pub use error::{Class, Result, TensorError};
 pub use fused::{ScanArgs, diagonal_scan};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
 pub use half::bf16;
-pub use int8::{Columns, Int8Linear, Norm};
+pub use int8::{Columns, Int8Linear, Norm, Skip};
 pub use kernels::{AttentionGradient, DeviceInfo, Kernels, LayerNorm, LayerNormGradient, ScanGradient};
 pub use op::operation_names;
 pub use shape::Shape;

@@ -104,7 +104,11 @@ impl Tensor {
     pub fn binary(&self, op: Binary, rhs: &Tensor) -> Result<Tensor> {
         check::float(op.name(), &[self, rhs])?;
         Shape::broadcast(op.name(), self.shape(), rhs.shape())?.check_size(op.name())?;
-        let y = self.kernels().binary(op, &self.wide()?, &rhs.wide()?)?;
+        let (a, b) = (self.widened()?, rhs.widened()?);
+        let y = self.kernels().binary(op, &a, &b)?;
+        if !self.is_tracked() && !rhs.is_tracked() {
+            return Ok(Tensor::untracked(self.device(), y));
+        }
         match gradient::binary_op(op, self.array(), rhs.array()) {
             Some(recorded) => Ok(Tensor::recorded(y, &[self, rhs], || recorded)),
             None => Ok(Tensor::untracked(self.device(), y)),

@@ -1,5 +1,6 @@
 //! The tensor: a value on a device and, where gradients are wanted, its place on the tape.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -165,6 +166,14 @@ impl Tensor {
     /// The value as arithmetic sees it: bf16 as f32.
     pub(crate) fn wide(&self) -> Result<Array> {
         Math(self.device.kernels()).wide(&self.array)
+    }
+
+    /// [`Tensor::wide`] without a handle of its own where there is nothing to widen, for small operations.
+    pub(crate) fn widened(&self) -> Result<Cow<'_, Array>> {
+        match self.dtype() == self.dtype().wide() {
+            true => Ok(Cow::Borrowed(&self.array)),
+            false => Math(self.device.kernels()).wide(&self.array).map(Cow::Owned),
+        }
     }
 
     pub(crate) fn into_array(self) -> Array {

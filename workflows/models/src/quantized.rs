@@ -3,7 +3,7 @@
 //!
 //! Where a layer is not int8, what is here does the parts one by one.
 
-use assay_tensor::{Columns, Int8Linear, Norm, Tensor};
+use assay_tensor::{Columns, Int8Linear, Norm, Skip, Tensor};
 
 use crate::error::ModelError;
 use crate::layers::{FeedForward, LayerNorm, Linear, NORM_EPSILON};
@@ -34,7 +34,8 @@ impl LayerNorm {
         }
     }
 
-    fn int8(&self) -> Option<Norm<'_, Tensor>> {
+    /// The norm, where it is in f32.
+    pub(crate) fn int8(&self) -> Option<Norm<'_, Tensor>> {
         let norm = Norm { gain: &self.gain, bias: &self.bias, eps: NORM_EPSILON };
         (self.precision == Precision::F32).then_some(norm)
     }
@@ -67,7 +68,7 @@ pub(crate) fn one(x: &Tensor, layer: Int8Linear<'_, Tensor>) -> Result<Tensor, M
 pub(crate) fn readout(
     layers: &[Linear],
     (re, im): (&Tensor, Option<&Tensor>),
-    mut skip: Option<(&Tensor, &Tensor)>,
+    mut skip: Option<Skip<'_, Tensor>>,
     base: Option<&Tensor>,
 ) -> Result<Option<Tensor>, ModelError> {
     let width = re.shape().last() / layers.len().max(1);

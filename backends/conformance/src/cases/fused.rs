@@ -1,7 +1,8 @@
 //! Cases of the fused operations.
 
 use assay_tensor::{
-    AttentionKind, AttentionOptions, Columns, Int8Linear, Norm, Result, ScanArgs, Tensor, checkpoint, diagonal_scan,
+    AttentionKind, AttentionOptions, Columns, Int8Linear, Norm, Result, ScanArgs, Skip, Tensor, checkpoint,
+    diagonal_scan,
 };
 
 use super::{Case, Operand, between, floats};
@@ -42,7 +43,7 @@ pub(super) fn small() -> Vec<Case> {
         cases.push(int8(rows, n, k));
     }
     for sizes in [[1, 1, 2], [3, 5, 7], [2, 70, 64], [5, 17, 130], [0, 2, 3]] {
-        cases.push(int8_layer(sizes));
+        cases.extend([false, true].map(|norm| int8_layer(sizes, norm)));
         cases.push(int8_layers(sizes));
     }
     cases
@@ -158,12 +159,14 @@ fn int8(rows: usize, n: usize, k: usize) -> Case {
 }
 
 /// One layer of the columns of two inputs, with all that may follow the product.
-fn int8_layer([rows, n, k]: [usize; 3]) -> Case {
+fn int8_layer([rows, n, k]: [usize; 3], norm: bool) -> Case {
     let operands = [floats([rows, k + 2]), floats([rows, k]), between(0.0, 0.02, n), floats(n), floats([rows, n])];
     let case = Case::one("int8_linear", operands, move |x| {
         let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * 2 * k), [n, 2 * k])?;
-        let (bias, skip, residual) = (Some(&x[3]), Some((&x[3], &x[4])), Some(&x[4]));
-        let layer = Int8Linear { bias, gelu: true, skip, residual, ..Int8Linear::new(&q, &x[2]) };
+        let norm = norm.then_some(Norm { gain: &x[3], bias: &x[2], eps: 1e-5 });
+        let skip = Some(Skip { factor: &x[3], of: &x[4], norm });
+        let layer =
+            Int8Linear { bias: Some(&x[3]), gelu: true, skip, residual: Some(&x[4]), ..Int8Linear::new(&q, &x[2]) };
         Tensor::int8_linear([Columns { of: &x[0], from: 1, width: k }, x[1].columns()], [layer])
     });
     Case { f32_only: true, ..case.constant() }

@@ -39,21 +39,17 @@ impl Layer for Block {
 
     fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
         let [mix_drop, ffn_drop] = &self.dropout;
-        let mix = |base: &Tensor, x: &Tensor, after: &mut State| {
-            mix_drop.onto(base, carry.position, mode, |base| self.mixer.forward(base, x, carry, after))
-        };
-        let feed =
-            |base: &Tensor, x: &Tensor| ffn_drop.onto(base, carry.position, mode, |base| self.ffn.forward(base, x));
-        let feed_after =
-            |x: &Tensor| ffn_drop.onto(x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, x));
         match self.place {
             NormPlace::Pre => {
-                let x = mix(x, &self.norm1.forward(x)?, after)?;
-                feed_after(&x)
+                let mix = |base: Option<&Tensor>| self.mixer.after(&self.norm1, base, x, carry, after);
+                let x = mix_drop.onto(x, carry.position, mode, mix)?;
+                ffn_drop.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
             }
             NormPlace::Post => {
-                let x = self.norm1.forward(&mix(x, x, after)?)?;
-                self.norm2.forward(&feed(&x, &x)?)
+                let mix = |base: Option<&Tensor>| self.mixer.forward(base, x, carry, after);
+                let x = self.norm1.forward(&mix_drop.onto(x, carry.position, mode, mix)?)?;
+                let feed = |base: Option<&Tensor>| self.ffn.forward(base, &x);
+                self.norm2.forward(&ffn_drop.onto(&x, carry.position, mode, feed)?)
             }
         }
     }

@@ -1,13 +1,13 @@
 //! The cells of a block as one recurrence: [`Mixer`].
 
-use assay_tensor::Tensor;
+use assay_tensor::{Skip, Tensor};
 
 use super::cell::Cell;
-use super::recurrence::{Recurrence, States, coupled, stacked};
+use super::recurrence::{Pair, Recurrence, States, coupled, stacked};
 use crate::carry::{Carry, State};
 use crate::config::{Field, Resonance, TenConfig};
 use crate::error::ModelError;
-use crate::layers::Linear;
+use crate::layers::{LayerNorm, Linear};
 use crate::parameters::{Weight, constant};
 use crate::precision::Precision;
 use crate::quantized::readout;
@@ -78,6 +78,58 @@ impl Mixer {
         carry: &Carry,
         after: &mut State,
     ) -> Result<Tensor, ModelError> {
+        let (re, im) = self.states(x, self.input.parts(x, self.fields())?, carry, after)?;
+        if self.turn.is_none() {
+            let im = (self.readout == Field::Complex).then_some(&im);
+            let skip = self.skip.as_ref().map(|factor| Skip { factor, of: x, norm: None });
+            if let Some(y) = readout(&self.output.0, (&re, im), skip, base)? {
+                return Ok(y);
+            }
+        }
+        match (base, &self.skip) {
+            (base, None) => self.read(base, re, im),
+            (None, Some(skip)) => self.read(Some(&x.mul(skip)?), re, im),
+            (Some(base), Some(skip)) => self.read(Some(&base.add_scaled(x, skip)?), re, im),
+        }
+    }
+
+    /// `base`, if there is one, plus `self(norm x)`.
+    ///
+    /// # Errors
+    /// As [`Mixer::forward`].
+    pub(super) fn after(
+        &self,
+        norm: &LayerNorm,
+        base: Option<&Tensor>,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+    ) -> Result<Tensor, ModelError> {
+        // Nothing but these layers sees the norm, and each takes it itself.
+        if let ([input], Recurrence::Diagonal { .. }, None, Some(before)) =
+            (self.input.0.as_slice(), &self.recurrence, &self.turn, norm.int8())
+            && input.int8().is_some()
+            && self.output.0.iter().all(|linear| linear.int8().is_some())
+        {
+            let (re, im) = self.states(x, parts(norm.then(input, x)?, self.fields())?, carry, after)?;
+            let im = (self.readout == Field::Complex).then_some(&im);
+            let skip = self.skip.as_ref().map(|factor| Skip { factor, of: x, norm: Some(before) });
+            if let Some(y) = readout(&self.output.0, (&re, im), skip, base)? {
+                return Ok(y);
+            }
+        }
+        self.forward(base, &norm.forward(x)?, carry, after)
+    }
+
+    /// How many parts beta has.
+    fn fields(&self) -> usize {
+        if self.input_field == Field::Complex { 2 } else { 1 }
+    }
+
+    /// All states, `[B, T, N]` twice, for beta in parts `[B, T, N]`.
+    fn states(&self, x: &Tensor, beta: Vec<Tensor>, carry: &Carry, after: &mut State) -> Result<Pair, ModelError> {
+        let mut beta = beta.into_iter();
+        let re = beta.next().ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
         let (batch, length) = (x.dims()[0], x.dims()[1]);
         let (name_re, name_im) = (format!("{}.re", self.name), format!("{}.im", self.name));
         let start = |name: &str| match carry.get(name, &[Some(batch), Some(self.states)])? {
@@ -86,7 +138,7 @@ impl Mixer {
         };
         let states = States {
             x,
-            beta: self.beta(x)?,
+            beta: (re, beta.next()),
             carry: (start(&name_re)?, start(&name_im)?),
             position: carry.position,
             chunk: self.chunk,
@@ -99,25 +151,7 @@ impl Mixer {
         };
         after.insert(name_re, last(&re)?);
         after.insert(name_im, last(&im)?);
-        if self.turn.is_none() {
-            let im = (self.readout == Field::Complex).then_some(&im);
-            let skip = self.skip.as_ref().map(|skip| (skip, x));
-            if let Some(y) = readout(&self.output.0, (&re, im), skip, base)? {
-                return Ok(y);
-            }
-        }
-        match (base, &self.skip) {
-            (base, None) => self.read(base, re, im),
-            (None, Some(skip)) => self.read(Some(&x.mul(skip)?), re, im),
-            (Some(base), Some(skip)) => self.read(Some(&base.add_scaled(x, skip)?), re, im),
-        }
-    }
-
-    /// beta as real part `[B, T, N]` and, for a complex input, imaginary part.
-    fn beta(&self, x: &Tensor) -> Result<(Tensor, Option<Tensor>), ModelError> {
-        let mut parts = self.input.parts(x, if self.input_field == Field::Complex { 2 } else { 1 })?.into_iter();
-        let re = parts.next().ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
-        Ok((re, parts.next()))
+        Ok((re, im))
     }
 
     /// `base`, if there is one, plus what the output reads of the states.
@@ -172,22 +206,26 @@ impl Joined {
 
     /// What comes out for `x` `[B, T, D]`, cut into `count` parts `[B, T, N]`.
     pub(super) fn parts(&self, x: &Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
-        let cut = |y: Tensor| match count {
-            1 => Ok(vec![y]),
-            _ => y.split(2, &vec![y.dims()[2] / count; count]),
-        };
         match self.0.as_slice() {
-            [linear] => Ok(cut(linear.forward(x)?)?),
+            [linear] => parts(linear.forward(x)?, count),
             linears => {
-                let mut parts = vec![Vec::new(); count];
+                let mut all = vec![Vec::new(); count];
                 for linear in linears {
-                    for (part, y) in parts.iter_mut().zip(cut(linear.forward(x)?)?) {
+                    for (part, y) in all.iter_mut().zip(parts(linear.forward(x)?, count)?) {
                         part.push(y);
                     }
                 }
-                parts.iter().map(|part| concat(part, 2)).collect()
+                all.iter().map(|part| concat(part, 2)).collect()
             }
         }
+    }
+}
+
+/// `[B, T, count N]` in `count` parts.
+fn parts(y: Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
+    match count {
+        1 => Ok(vec![y]),
+        _ => Ok(y.split(2, &vec![y.dims()[2] / count; count])?),
     }
 }
 
