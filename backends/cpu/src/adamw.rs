@@ -1,9 +1,14 @@
-//! The fused AdamW update: 28 bytes of memory traffic a parameter, in one pass.
+//! The norm of all gradients, and the fused AdamW update: 28 bytes of memory traffic a parameter, in one pass.
 
 use assay_tensor::AdamW;
 
-use crate::parallel::Threads;
+use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
+
+/// Elements whose squares are added at a time; the totals of these are added in order.
+const SPAN: usize = 16 * 1024;
+/// Squares that are added side by side, so that none waits for the last.
+const LANES: usize = 16;
 
 /// The settings as the loop uses them: what does not depend on the element is worked out in f64 once.
 #[derive(Debug, Clone, Copy)]
@@ -53,10 +58,56 @@ simd! {
     }
 }
 
+simd! {
+    /// The sum of the squares, in f64.
+    fn sum_of_squares(values: &[f32]) -> f64 {
+        let square = |value: f32| f64::from(value) * f64::from(value);
+        let (groups, rest) = values.as_chunks::<LANES>();
+        let mut sums = [0.0; LANES];
+        for group in groups {
+            for (sum, value) in sums.iter_mut().zip(group) {
+                *sum += square(*value);
+            }
+        }
+        sums.iter().sum::<f64>() + rest.iter().map(|value| square(*value)).sum::<f64>()
+    }
+}
+
+/// The Euclidean norm of all gradients together.
+pub(crate) fn norm(threads: &Threads, gradients: &[&[f32]]) -> f64 {
+    let spans: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(SPAN)).collect();
+    let mut sums = vec![0.0; spans.len()];
+    let shared = Disjoint::new(&mut sums);
+    threads.split(spans.len(), 1, 0.1 * SPAN as f64, |range| {
+        // SAFETY: `split` gives disjoint ranges.
+        let sums = unsafe { shared.part(range.clone()) };
+        for (sum, span) in sums.iter_mut().zip(&spans[range]) {
+            *sum = sum_of_squares(span);
+        }
+    });
+    sums.iter().sum::<f64>().sqrt()
+}
+
 /// Updates a parameter and its moments in place.
 pub(crate) fn update(threads: &Threads, args: AdamW, [param, m, v]: [&mut [f32]; 3], grad: &[f32]) {
     let factors = Factors::new(args);
     threads.rows(grad.len(), 1.5, [(param, 1), (m, 1), (v, 1)], |range, [param, m, v]| {
         update_all(factors, param, &grad[range], m, v);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_counts_in_the_norm() {
+        for length in [0, 1, LANES - 1, LANES, 3 * LANES + 5, SPAN, SPAN + 1, 3 * SPAN + 7] {
+            let values: Vec<f32> = (0..length).map(|at| (at % 977) as f32 - 300.0).collect();
+            let plain: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
+            let norms = [1, 2, 3].map(|count| norm(&Threads::new(count).unwrap(), &[&values, &[], &values]));
+            assert!((norms[0] - (2.0 * plain).sqrt()).abs() <= 1e-12 * norms[0], "{length}");
+            assert!(norms.iter().all(|norm| norm.to_bits() == norms[0].to_bits()), "{length}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, HostData, Int8Linear,
     Kernels, LayerNorm, LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary, bf16,
+    clip_factor,
 };
 use candle_core::CpuStorage;
 
@@ -585,5 +586,11 @@ impl Kernels for Cpu {
             adamw::update(&self.threads, args, [param, m, v], g);
         }
         Ok(())
+    }
+
+    fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
+        let gradients = gradients.iter().map(|gradient| f32s("clip", gradient)).collect::<Result<Vec<_>>>()?;
+        let norm = adamw::norm(&self.threads, &gradients);
+        Ok(self.array(vec![norm as f32, clip_factor(norm, limit) as f32], &Shape::from(2)))
     }
 }

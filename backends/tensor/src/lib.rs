@@ -47,7 +47,7 @@ mod update;
 pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
 pub use array::{Array, Buffer};
 pub use checkpoint::checkpoint;
-pub use composed::{LEAST_PEAK, dropout_keeps};
+pub use composed::{LEAST_PEAK, clip_factor, dropout_keeps};
 pub use device::Device;
 pub use dtype::{DType, HostData};
 pub use error::{Class, Result, TensorError};

@@ -19,4 +19,5 @@ pub(crate) use loss::{
 pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};
 pub use selection::dropout_keeps;
 pub(crate) use selection::{dropout, top_k_mask};
+pub use update::clip_factor;
 pub(crate) use update::{adamw_all, clip};

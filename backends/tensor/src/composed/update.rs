@@ -16,9 +16,13 @@ pub(crate) fn clip<K: Kernels + ?Sized>(k: &K, gradients: &[&Array], limit: Opti
         };
     }
     let norm = sum.sqrt();
-    let scale = limit.filter(|limit| norm > *limit).map_or(1.0, |limit| limit / norm);
     let dtype = gradients.first().map_or(DType::F32, |gradient| gradient.dtype);
-    k.upload(HostData::from_f64(&[norm, scale], dtype), &Shape::from(2))
+    k.upload(HostData::from_f64(&[norm, clip_factor(norm, limit)], dtype), &Shape::from(2))
+}
+
+/// The factor that brings a norm down to `limit`: 1 where it is not above that.
+pub fn clip_factor(norm: f64, limit: Option<f64>) -> f64 {
+    limit.filter(|limit| norm > *limit).map_or(1.0, |limit| limit / norm)
 }
 
 pub(crate) fn adamw_all<K: Kernels + ?Sized>(
