@@ -291,6 +291,14 @@ impl Driver for Cuda {
         call!(cuGraphLaunch(graph.0 as sys::CUgraphExec, self.stream))
     }
 
+    /// The driver itself waits with this until the graph has run.
+    fn forget(&self, graph: Graph) -> Result {
+        self.enter()?;
+        let executable = graph.0 as sys::CUgraphExec;
+        self.made().graphs.retain(|made| *made != executable);
+        call!(cuGraphExecDestroy(executable))
+    }
+
     fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
         self.enter()?;
         let (from, to) = (Event::new()?, Event::new()?);

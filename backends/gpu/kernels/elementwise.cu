@@ -193,10 +193,24 @@ DEVICE u32 mixed(u32 x) {
 }
 
 // y = x factor where the hash of key and index, as `assay_tensor::dropout_keeps` has it, is not below the limit; else 0.
-KERNEL dropout(float* __restrict__ y, const float* __restrict__ x, u64 key, u32 limit, float factor, u64 n) {
+DEVICE void drop(float* __restrict__ y, const float* __restrict__ x, u64 key, u32 limit, float factor, u64 n) {
     for (u64 i = line_start(); i < n; i += line_step()) {
         u32 first = mixed((u32)i ^ (u32)key);
         u32 second = mixed(first ^ (u32)(key >> 32) ^ ((u32)(i >> 32) * 0x9e3779b9u));
         y[i] = second >= limit ? x[i] * factor : 0.0f;
     }
+}
+
+KERNEL dropout(float* __restrict__ y, const float* __restrict__ x, u64 key, u32 limit, float factor, u64 n) {
+    drop(y, x, key, limit, factor, n);
+}
+
+// The same with the key `assay_tensor::mix`(seed ^ place); the seed's low word comes first.
+KERNEL dropout_at(float* __restrict__ y, const float* __restrict__ x, const u32* __restrict__ seed, u64 place,
+                  u32 limit, float factor, u64 n) {
+    u64 key = ((u64)seed[1] << 32 | seed[0]) ^ place;
+    key += 0x9e3779b97f4a7c15ull;
+    key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9ull;
+    key = (key ^ key >> 27) * 0x94d049bb133111ebull;
+    drop(y, x, key ^ key >> 31, limit, factor, n);
 }

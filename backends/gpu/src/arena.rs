@@ -6,11 +6,18 @@
 //! when its last user drops it has done so before the next user's kernel writes there.
 //!
 //! Sizes are rounded up to one of eight between each power of two and the next, so that sizes which differ little share
-//! their blocks; large ones to the pages in which a device's memory is handed out, so that little is wasted. When the device has no room, all that is kept goes back to it first.
+//! their blocks; large ones to the pages in which a device's memory is handed out, so that little is wasted. When the device
+//! has no room, all that is kept goes back to it first.
+//!
+//! A piece of work that is to be repeated as a graph (see `replays.rs`) is a [`Turn`]. What it takes is reserved: when it is
+//! dropped, only another such piece of work is given it, so that a graph may write there at any time. All graphs share what
+//! is reserved, since one runs after another. When the device has no room in spite of all, even that goes back to it,
+//! which the graphs do not survive: see [`Arena::squeezed`].
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 use assay_tensor::{Result, TensorError};
 
@@ -30,9 +37,33 @@ pub(crate) struct Arena {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Blocks that nobody uses, by their size.
-    free: BTreeMap<usize, Vec<Address>>,
+    /// Blocks that nobody uses.
+    free: Blocks,
+    /// Blocks that nobody uses but graphs, when they run.
+    reserved: Blocks,
+    /// How many graphs there are.
+    graphs: usize,
+    /// How often graphs lost what was reserved.
+    squeezed: usize,
+    turn: Option<Turn>,
+    /// How many turns there were.
+    turns: u64,
     usage: Usage,
+}
+
+/// Addresses by the size of the block that is there.
+#[derive(Debug, Default)]
+struct Blocks(BTreeMap<usize, Vec<Address>>);
+
+/// A piece of work, of one thread, that may become a graph.
+#[derive(Debug)]
+struct Turn {
+    thread: ThreadId,
+    number: u64,
+    /// Whether what it takes is reserved.
+    reserves: bool,
+    /// Whether it let go of a block that it did not take.
+    lets_go: bool,
 }
 
 /// Bytes of a device's memory.
@@ -44,11 +75,24 @@ pub(crate) struct Usage {
     pub(crate) peak: usize,
 }
 
+/// What a block is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// What the device computes.
+    Work,
+    /// What the host writes. In a turn, it is one that the turn has not used before: a graph does again what was done before
+    /// the host wrote there, but not the writing.
+    Upload,
+}
+
 /// A block in use, which returns to its arena when it is dropped.
 pub(crate) struct Block {
     address: Address,
     size: usize,
     arena: Arc<Arena>,
+    /// The turn that took it; 0 for none.
+    turn: u64,
+    reserved: bool,
 }
 
 /// The size of the block in which so many bytes are put.
@@ -67,28 +111,75 @@ impl Arena {
     }
 
     /// A block with arbitrary contents. Errors when the device has no room, even without what is kept.
-    pub(crate) fn take(self: &Arc<Self>, operation: &'static str, bytes: usize) -> Result<Block> {
+    pub(crate) fn take(self: &Arc<Self>, operation: &'static str, bytes: usize, purpose: Purpose) -> Result<Block> {
         let size = rounded(bytes);
         let mut state = self.lock();
-        let address = match state.pop(size) {
+        let (turn, reserves) = state.own_turn().map_or((0, false), |turn| (turn.number, turn.reserves));
+        let reserved = reserves && purpose == Purpose::Work;
+        let kept = if reserved { state.reserved.pop(size) } else { None };
+        let address = match kept.or_else(|| state.free.pop(size)) {
             Some(address) => address,
             None => self.allocate(operation, &mut state, size)?,
         };
         state.usage.used += size;
         state.usage.peak = state.usage.peak.max(state.usage.used);
-        Ok(Block { address, size, arena: self.clone() })
+        Ok(Block { address, size, arena: self.clone(), turn, reserved })
+    }
+
+    /// Begins a turn of this thread, in which what is taken is reserved or not. False where another one is under way.
+    pub(crate) fn begin_turn(&self, reserves: bool) -> bool {
+        let mut state = self.lock();
+        if state.turn.is_some() {
+            return false;
+        }
+        state.turns += 1;
+        let (thread, number) = (std::thread::current().id(), state.turns);
+        state.turn = Some(Turn { thread, number, reserves, lets_go: false });
+        true
+    }
+
+    /// Ends the turn; says whether it let go of memory that it had not taken.
+    pub(crate) fn end_turn(&self) -> bool {
+        let mut state = self.lock();
+        let turn = state.turn.take();
+        state.release();
+        turn.is_some_and(|turn| turn.lets_go)
+    }
+
+    /// There is one more graph. To be called before the turn that it was made of ends.
+    pub(crate) fn hold(&self) {
+        self.lock().graphs += 1;
+    }
+
+    /// There is one graph less.
+    pub(crate) fn let_go(&self) {
+        let mut state = self.lock();
+        state.graphs = state.graphs.saturating_sub(1);
+        state.release();
+    }
+
+    /// How often all graphs lost the memory that was reserved for them. One that was made before it happened must not run.
+    pub(crate) fn squeezed(&self) -> usize {
+        self.lock().squeezed
     }
 
     fn allocate(&self, operation: &'static str, state: &mut State, size: usize) -> Result<Address> {
         match self.driver.allocate(size) {
-            Err(DriverError::OutOfMemory { .. }) => {
-                for address in state.take_all() {
-                    self.driver.free(address).map_err(|error| failed(operation, error))?;
-                }
-                self.driver.allocate(size).map_err(|error| exhausted(operation, error, state.usage))
-            }
-            other => other.map_err(|error| failed(operation, error)),
+            Err(DriverError::OutOfMemory { .. }) => {}
+            other => return other.map_err(|error| failed(operation, error)),
         }
+        self.give_back(operation, state.free.take_all())?;
+        match self.driver.allocate(size) {
+            Err(DriverError::OutOfMemory { .. }) if !state.reserved.0.is_empty() => {}
+            other => return other.map_err(|error| exhausted(operation, error, state.usage)),
+        }
+        state.squeezed += 1;
+        self.give_back(operation, state.reserved.take_all())?;
+        self.driver.allocate(size).map_err(|error| exhausted(operation, error, state.usage))
+    }
+
+    fn give_back(&self, operation: &'static str, blocks: Vec<Address>) -> Result<()> {
+        blocks.into_iter().try_for_each(|address| self.driver.free(address).map_err(|error| failed(operation, error)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -110,18 +201,38 @@ fn exhausted(operation: &'static str, error: DriverError, usage: Usage) -> Tenso
 }
 
 impl State {
+    /// The turn under way, if it is this thread's.
+    fn own_turn(&mut self) -> Option<&mut Turn> {
+        self.turn.as_mut().filter(|turn| turn.thread == std::thread::current().id())
+    }
+
+    /// Nothing is reserved where there is nobody to reserve it for.
+    fn release(&mut self) {
+        if self.graphs == 0 && self.turn.is_none() {
+            for (size, blocks) in std::mem::take(&mut self.reserved.0) {
+                self.free.0.entry(size).or_default().extend(blocks);
+            }
+        }
+    }
+}
+
+impl Blocks {
     /// The block of this size that was dropped last: it is the likeliest to be in a cache.
     fn pop(&mut self, size: usize) -> Option<Address> {
-        let blocks = self.free.get_mut(&size)?;
+        let blocks = self.0.get_mut(&size)?;
         let address = blocks.pop();
         if blocks.is_empty() {
-            self.free.remove(&size);
+            self.0.remove(&size);
         }
         address
     }
 
+    fn push(&mut self, size: usize, address: Address) {
+        self.0.entry(size).or_default().push(address);
+    }
+
     fn take_all(&mut self) -> Vec<Address> {
-        std::mem::take(&mut self.free).into_values().flatten().collect()
+        std::mem::take(&mut self.0).into_values().flatten().collect()
     }
 }
 
@@ -140,7 +251,12 @@ impl Drop for Block {
     fn drop(&mut self) {
         let mut state = self.arena.lock();
         state.usage.used -= self.size;
-        state.free.entry(self.size).or_default().push(self.address);
+        if let Some(turn) = state.own_turn() {
+            turn.lets_go |= turn.number != self.turn;
+        }
+        let reserved = self.reserved && (state.graphs > 0 || state.turn.is_some());
+        let blocks = if reserved { &mut state.reserved } else { &mut state.free };
+        blocks.push(self.size, self.address);
     }
 }
 

@@ -10,7 +10,7 @@ pub struct Address(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub u64);
 
-/// A captured sequence of launches, valid as long as its driver.
+/// A captured sequence of launches, valid until it is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Graph(pub u64);
 
@@ -211,6 +211,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     fn end_capture(&self) -> Result<Graph, DriverError>;
     /// Starts all of a captured sequence.
     fn replay(&self, graph: Graph) -> Result<(), DriverError>;
+    /// Gives a captured sequence up, once it has run.
+    fn forget(&self, graph: Graph) -> Result<(), DriverError>;
     /// Milliseconds between two points of the stream: before and after `work`, as the device measures them.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
 }

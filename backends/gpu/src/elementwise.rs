@@ -103,14 +103,24 @@ impl Gpu {
 
     /// y = x / (1 - p) where the hash of key and index keeps it, else 0.
     pub(crate) fn drop_out(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
+        self.dropped("dropout", x, p, &[Argument::U64(key)])
+    }
+
+    /// The same with the key that follows from a seed on the device and a place.
+    pub(crate) fn drop_out_at(&self, x: &Array, p: f64, seed: &Array, place: u64) -> Result<Array> {
+        let seed = self.typed("dropout", seed, DType::U32)?.pointer();
+        self.dropped("dropout_at", x, p, &[seed, Argument::U64(place)])
+    }
+
+    fn dropped(&self, kernel: &str, x: &Array, p: f64, key: &[Argument]) -> Result<Array> {
         let name = "dropout";
         let (from, y) = (self.f32s(name, x)?, self.take(name, &x.shape)?);
         if x.numel() > 0 {
             // As `assay_tensor::dropout_keeps` has it.
             let limit = Argument::U32((p * 4_294_967_296.0) as u32);
             let factor = Argument::F32((1.0 / (1.0 - p)) as f32);
-            let arguments = [y.pointer(), from, Argument::U64(key), limit, factor, count(x.numel())];
-            self.elementwise(name, name, x.numel(), &arguments)?;
+            let arguments = [&[y.pointer(), from], key, &[limit, factor, count(x.numel())]].concat();
+            self.elementwise(name, kernel, x.numel(), &arguments)?;
         }
         Ok(y.shaped(&x.shape))
     }

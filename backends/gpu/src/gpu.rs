@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use assay_tensor::{Array, DType, Result, Shape, TensorError};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Purpose};
 use crate::driver::{Argument, Driver, DriverError, Launch};
 use crate::error::failed;
 use crate::library::{Library, Topic};
+use crate::recorder::Recorder;
+use crate::replays::Replays;
 use crate::storage::{self, Buffer};
 
 /// Threads of a block, everywhere: what the kernels are compiled for.
@@ -20,25 +22,34 @@ const MOST_ROWS: usize = 65_535;
 /// A device's driver, its memory, and the kernels that have been compiled for it.
 #[derive(Debug)]
 pub(crate) struct Gpu {
+    /// The recorder, as everything but the repetition of work sees it.
     pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) recorder: Arc<Recorder>,
     pub(crate) arena: Arc<Arena>,
     library: Library,
 }
 
 impl Gpu {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Gpu {
-        Gpu { arena: Arc::new(Arena::new(driver.clone())), driver, library: Library::default() }
+        let arena = Arc::new(Arena::new(driver.clone()));
+        let recorder = Arc::new(Recorder::new(driver));
+        Gpu { driver: recorder.clone(), recorder, arena, library: Library::default() }
+    }
+
+    /// What repeats work on this device.
+    pub(crate) fn replays(&self) -> Replays {
+        Replays::new(self.recorder.clone(), self.arena.clone())
     }
 
     /// A buffer for a result of this shape and type, with arbitrary contents: every element must be written.
     pub(crate) fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Buffer> {
         let elements = shape.check_size(operation)?;
-        Buffer::new(&self.arena, operation, elements, dtype).map_err(|error| error.shapes([shape]))
+        Buffer::new(&self.arena, operation, elements, dtype, Purpose::Work).map_err(|error| error.shapes([shape]))
     }
 
     /// A buffer of so many f32.
     pub(crate) fn scratch(&self, operation: &'static str, elements: usize) -> Result<Buffer> {
-        Buffer::new(&self.arena, operation, elements, DType::F32)
+        Buffer::new(&self.arena, operation, elements, DType::F32, Purpose::Work)
     }
 
     /// An f32 buffer of this shape.

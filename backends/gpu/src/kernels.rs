@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, Unary, Update,
+    LayerNormGradient, Reduce, Repeater, Result, Scan, ScanGradient, Shape, Unary, Update,
 };
 
 use crate::attention::Saved;
@@ -26,6 +26,10 @@ impl Kernels for Gpu {
             dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
             features: vec![facts.architecture.to_string()],
         }
+    }
+
+    fn repeater(&self) -> Option<Box<dyn Repeater>> {
+        Some(Box::new(self.replays()))
     }
 
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
@@ -121,6 +125,10 @@ impl Kernels for Gpu {
 
     fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
         self.drop_out(x, p, key)
+    }
+
+    fn dropout_at(&self, x: &Array, p: f64, seed: &Array, place: u64) -> Result<Array> {
+        self.drop_out_at(x, p, seed, place)
     }
 
     fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {

@@ -11,6 +11,8 @@
 //! - Nothing waits for the device but `download`, and ids that were computed there, which are read once to be checked.
 //! - A block of memory that is dropped is used again, see `arena.rs`: a training step that repeats the last one's shapes
 //!   asks the driver for none.
+//! - Work that repeats itself, as the step of a training does, is started as one graph from its third run on, with the bits
+//!   that it has otherwise: see `replays.rs` and `recorder.rs`.
 //! - Only [`Driver`] knows a vendor.
 //!
 //! `gpu.rs` holds what all operations stand on: memory, checked operands, launches. `library.rs` lists the sources and
@@ -24,6 +26,8 @@ mod arena;
 mod gpu;
 mod kernels;
 mod library;
+mod recorder;
+mod replays;
 mod storage;
 mod strides;
 

@@ -90,7 +90,7 @@ impl Topic {
 }
 
 fn elementwise() -> Vec<String> {
-    let mut names = vec!["accumulate".to_owned(), "dropout".to_owned()];
+    let mut names = ["accumulate", "dropout", "dropout_at"].map(str::to_owned).to_vec();
     names.extend(Unary::ALL.iter().map(|op| format!("unary_{}", op.name())));
     names.extend(Unary::ALL.iter().filter(|&&op| has_slope(op)).map(|op| format!("slope_{}", op.name())));
     for form in ["binary", "plane", "strided"] {

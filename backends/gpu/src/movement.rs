@@ -2,6 +2,7 @@
 
 use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError, bf16};
 
+use crate::arena::Purpose;
 use crate::driver::{Address, Argument};
 use crate::gpu::{Gpu, count};
 use crate::library::Topic;
@@ -41,11 +42,15 @@ impl Gpu {
             HostData::U32(ids) => ids.iter().max().map_or(0, |&largest| u64::from(largest) + 1),
             _ => UNKNOWN,
         };
-        let y = self.empty(name, shape, data.dtype())?.bounded(bound);
+        let y = Buffer::new(&self.arena, name, data.len(), data.dtype(), Purpose::Upload)
+            .map_err(|error| error.shapes([shape]))?
+            .bounded(bound);
         if let Some(address) = y.address() {
             self.call(name, self.driver.copy_in(address, bytes))?;
         }
-        Ok(y.shaped(shape))
+        let y = y.shaped(shape);
+        self.recorder.keep(&y);
+        Ok(y)
     }
 
     pub(crate) fn copy_out(&self, x: &Array) -> Result<HostData> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError, bf16};
 
-use crate::arena::{Arena, Block};
+use crate::arena::{Arena, Block, Purpose};
 use crate::driver::{Address, Argument};
 
 /// The elements of an array. Where there is none there is no block.
@@ -24,9 +24,15 @@ pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 impl Buffer {
     /// A buffer with arbitrary contents.
-    pub(crate) fn new(arena: &Arc<Arena>, operation: &'static str, elements: usize, dtype: DType) -> Result<Buffer> {
+    pub(crate) fn new(
+        arena: &Arc<Arena>,
+        operation: &'static str,
+        elements: usize,
+        dtype: DType,
+        purpose: Purpose,
+    ) -> Result<Buffer> {
         let bytes = elements.saturating_mul(dtype.size());
-        let block = if bytes == 0 { None } else { Some(arena.take(operation, bytes)?) };
+        let block = if bytes == 0 { None } else { Some(arena.take(operation, bytes, purpose)?) };
         Ok(Buffer { block, elements, dtype, bound: AtomicU64::new(UNKNOWN) })
     }
 

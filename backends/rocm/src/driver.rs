@@ -309,6 +309,13 @@ impl Driver for Rocm {
         call!(self.hip(), hipGraphLaunch(graph.0 as Handle, self.stream))
     }
 
+    fn forget(&self, graph: Graph) -> Result {
+        self.synchronize()?;
+        let executable = graph.0 as Handle;
+        self.made().graphs.retain(|made| *made != executable);
+        call!(self.hip(), hipGraphExecDestroy(executable))
+    }
+
     fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
         self.enter()?;
         let (from, to) = (Event::new(self.hip())?, Event::new(self.hip())?);

@@ -6,7 +6,7 @@ use crate::check;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
 use crate::math::Math;
-use crate::op::Op;
+use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -212,16 +212,34 @@ impl Tensor {
     /// 2014). Which are kept is a function of `key` and an element's index, see [`crate::dropout_keeps`]: the same on every
     /// device, at any number of threads, and when the mask is made again for the gradient. Errors unless 0 <= p < 1.
     pub fn dropout(&self, p: f64, key: u64) -> Result<Tensor> {
+        if !self.drops(p)? {
+            return Ok(self.clone());
+        }
+        let y = self.kernels().dropout(&self.wide()?, p, key)?;
+        Ok(Tensor::recorded(y, &[self], || Op::Dropout { p, key: MaskKey::Known(key) }))
+    }
+
+    /// [`Tensor::dropout`] with the key [`crate::mix`](seed ^ place). The seed (u32, \[2\], its low word first) is on the
+    /// device, where it must stay the same until the gradient has been computed.
+    pub fn dropout_at(&self, p: f64, seed: &Tensor, place: u64) -> Result<Tensor> {
+        check::labels("dropout", self, seed)?;
+        check::shape("dropout", "seed", seed, &Shape::from(2))?;
+        if !self.drops(p)? {
+            return Ok(self.clone());
+        }
+        let y = self.kernels().dropout_at(&self.wide()?, p, seed.array(), place)?;
+        let key = || MaskKey::At { seed: seed.array().clone(), place };
+        Ok(Tensor::recorded(y, &[self], || Op::Dropout { p, key: key() }))
+    }
+
+    /// Whether dropout does anything.
+    fn drops(&self, p: f64) -> Result<bool> {
         let name = "dropout";
         check::float(name, &[self])?;
         if !(0.0..1.0).contains(&p) {
             return Err(TensorError::new(name, format!("a probability of {p} is not in [0, 1)")).shapes([self.shape()]));
         }
-        if p == 0.0 {
-            return Ok(self.clone());
-        }
-        let y = self.kernels().dropout(&self.wide()?, p, key)?;
-        Ok(Tensor::recorded(y, &[self], || Op::Dropout { p, key }))
+        Ok(p > 0.0)
     }
 
     /// 1 at the `k` largest elements of each row (of the last axis), 0 elsewhere; ties go to the lower index, and NaN

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fused::scan_of;
 use crate::kernels::Kernels;
 use crate::math::Math;
-use crate::op::Op;
+use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tape::{Input, Node};
 
@@ -110,7 +110,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         }),
         Op::Cast => like(k.cast(g, inputs[0].dtype.wide())?),
         // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
-        Op::Dropout { p, key } => like(k.dropout(g, *p, *key)?),
+        Op::Dropout { p, key } => like(dropped(k, g, *p, key)?),
 
         // y = softmax(x):  dx = y (g - sum g y)
         Op::Softmax { y } => like(k.softmax_backward(y, g)?),
@@ -162,6 +162,14 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
             let d = k.attention_backward(&w(q)?, &w(keys)?, &w(v)?, out, lse, g, *options)?;
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
+    }
+}
+
+/// What dropout does to the value, it does to the gradient.
+fn dropped(k: &dyn Kernels, g: &Array, p: f64, key: &MaskKey) -> Result<Array> {
+    match key {
+        MaskKey::Known(key) => k.dropout(g, p, *key),
+        MaskKey::At { seed, place } => k.dropout_at(g, p, seed, *place),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::dtype::{DType, HostData};
 use crate::error::Result;
 use crate::gradient;
 use crate::int8::{self, Columns, Int8Linear};
+use crate::repeat::Repeater;
 use crate::shape::Shape;
 
 /// What a device is, for people and for the records of a run.
@@ -107,6 +108,12 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         (0..count).for_each(job);
     }
 
+    /// What repeats pieces of work that were done before on this device; see [`crate::Repeated`]. None where it is not worth
+    /// while to do so.
+    fn repeater(&self) -> Option<Box<dyn Repeater>> {
+        None
+    }
+
     // Memory.
 
     /// Copies elements in. Errors on a type that the backend does not hold, and when memory is exhausted.
@@ -175,6 +182,11 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// that; the others zero. 0 < p < 1.
     fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
         composed::dropout(self, x, p, key)
+    }
+    /// [`Kernels::dropout`] with the key [`crate::mix`](seed ^ place). The seed (u32, \[2\], its low word first) is in the
+    /// device's memory, where it may change while all else stays the same.
+    fn dropout_at(&self, x: &Array, p: f64, seed: &Array, place: u64) -> Result<Array> {
+        composed::dropout_at(self, x, p, seed, place)
     }
     /// 1 at the k largest elements of each row, 0 elsewhere; ties to the lower index, NaN least.
     fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
@@ -323,7 +335,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     }
     /// [`Kernels::adamw`] of several parameters, whose gradients are multiplied with the second of `clip`, as
     /// [`Kernels::clip`] gives it, and not with `args.grad_scale`. `factors` (f32, \[4\]) is [`AdamW::factors`] of `args`: a
-    /// backend that repeats what it was told before reads there what has changed since.
+    /// backend that repeats what it was told before (see [`Kernels::repeater`]) reads there what has changed since.
     fn adamw_all(&self, updates: Vec<Update<'_, Array>>, args: AdamW, factors: &Array, clip: &Array) -> Result<()> {
         let _ = factors;
         composed::adamw_all(self, updates, args, clip)

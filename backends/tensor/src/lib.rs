@@ -15,6 +15,7 @@
 //!   bf16 again). bf16 and f32 are operands of one operation; the tape keeps what it was given, so that what was saved as
 //!   bf16 takes half the memory. Gradients of bf16 values are f32.
 //! - Nothing is recorded where no input is tracked. A node keeps what its rule needs and no more.
+//! - Work that is repeated ([`Repeated`]) gives the bits that it gives when it is done anew.
 //! - Gradients are added in the reverse order of the operations' creation, and in no other.
 //! - Each fused operation has a composed form in terms of the primitives, which is its definition and its default.
 //!
@@ -39,6 +40,7 @@ mod kernels;
 mod math;
 mod op;
 mod ops;
+mod repeat;
 mod shape;
 mod tape;
 mod tensor;
@@ -47,7 +49,7 @@ mod update;
 pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
 pub use array::{Array, Buffer};
 pub use checkpoint::checkpoint;
-pub use composed::{LEAST_PEAK, clip_factor, dropout_keeps};
+pub use composed::{LEAST_PEAK, clip_factor, dropout_keeps, mix};
 pub use device::Device;
 pub use dtype::{DType, HostData};
 pub use error::{Class, Result, TensorError};
@@ -57,6 +59,7 @@ pub use half::bf16;
 pub use int8::{Columns, Int8Linear, Norm, Skip};
 pub use kernels::{AttentionGradient, DeviceInfo, Kernels, LayerNorm, LayerNormGradient, ScanGradient};
 pub use op::operation_names;
+pub use repeat::{Begun, Feed, Repeated, Repeater, Turn, Work};
 pub use shape::Shape;
 pub use tape::Gradients;
 pub use tensor::Tensor;

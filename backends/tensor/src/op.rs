@@ -5,6 +5,14 @@ use crate::array::Array;
 use crate::checkpoint::Recompute;
 use crate::shape::Shape;
 
+/// What decides which elements dropout keeps.
+pub(crate) enum MaskKey {
+    /// The key itself.
+    Known(u64),
+    /// The key [`crate::mix`](seed ^ place), of a seed on the device.
+    At { seed: Array, place: u64 },
+}
+
 /// Declares the operations once: the enum, the name of each, and the list of all names.
 macro_rules! operations {
     ($($(#[$doc:meta])* $variant:ident $({ $($field:ident: $type:ty),* $(,)? })? = $name:literal,)*) => {
@@ -59,7 +67,7 @@ operations! {
     Concat { axis: usize } = "concat",
     Rows { ids: Array } = "rows",
     Cast = "cast",
-    Dropout { p: f64, key: u64 } = "dropout",
+    Dropout { p: f64, key: MaskKey } = "dropout",
     Softmax { y: Array } = "softmax",
     LogSoftmax { y: Array } = "log_softmax",
     Linear { x: Array, weight: Array } = "linear",

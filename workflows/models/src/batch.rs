@@ -1,7 +1,5 @@
 //! Sequences side by side: [`Batch`].
 
-use std::ops::Range;
-
 use assay_tensor::{Device, Tensor};
 
 use crate::error::ModelError;
@@ -20,9 +18,18 @@ impl Batch {
     /// # Errors
     /// [`ModelError::Input`] if there is no sequence, or one has no token.
     pub fn new(device: &Device, sequences: &[&[u32]]) -> Result<Self, ModelError> {
-        let lengths: Vec<_> = sequences.iter().map(|sequence| sequence.len()).collect();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        if lengths.is_empty() || lengths.contains(&0) {
+        let lengths = sequences.iter().map(|sequence| sequence.len()).collect();
+        let (tokens, longest) = Batch::padded(sequences)?;
+        Ok(Batch { tokens: Tensor::from_u32(device, tokens, [sequences.len(), longest])?, lengths })
+    }
+
+    /// The tokens of sequences side by side, row by row, and the length of a row.
+    ///
+    /// # Errors
+    /// As [`Batch::new`], but for the device.
+    pub(crate) fn padded(sequences: &[&[u32]]) -> Result<(Vec<u32>, usize), ModelError> {
+        let longest = sequences.iter().map(|sequence| sequence.len()).max().unwrap_or(0);
+        if sequences.iter().any(|sequence| sequence.is_empty()) || longest == 0 {
             return Err(ModelError::Input("a batch needs at least one sequence, and each at least one token".into()));
         }
         let mut tokens = Vec::with_capacity(sequences.len() * longest);
@@ -30,18 +37,12 @@ impl Batch {
             tokens.extend(*sequence);
             tokens.resize(tokens.len() + longest - sequence.len(), 0);
         }
-        Ok(Batch { tokens: Tensor::from_u32(device, tokens, [sequences.len(), longest])?, lengths })
+        Ok((tokens, longest))
     }
 
-    /// Some of the sequences, padded no further than they need.
-    ///
-    /// # Errors
-    /// If there are no such sequences.
-    pub fn part(&self, sequences: Range<usize>) -> Result<Self, ModelError> {
-        let lengths = self.lengths.get(sequences.clone()).unwrap_or_default().to_vec();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let tokens = self.tokens.slice(0, sequences.start, sequences.len())?.slice(1, 0, longest)?;
-        Ok(Batch { tokens, lengths })
+    /// Of tokens that are on a device already.
+    pub(crate) fn of_tensor(tokens: Tensor, lengths: Vec<usize>) -> Self {
+        Batch { tokens, lengths }
     }
 
     /// U32, `[B, T]`.

@@ -20,14 +20,14 @@ pub trait SequenceModel {
     /// # Errors
     /// If an id is outside the vocabulary, a sequence grows beyond the longest that the positions know, or the carry
     /// belongs to another model or batch size.
-    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError>;
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError>;
 
     /// [`SequenceModel::run`] for its result.
     ///
     /// # Errors
     /// See [`SequenceModel::run`].
     fn forward(&self, tokens: &Tensor, carry: &Carry) -> Result<(Tensor, Carry), ModelError> {
-        self.run(tokens, carry, Mode::Evaluate)
+        self.run(tokens, carry, &Mode::Evaluate)
     }
 
     /// Reads one token a sequence (U32, `[B]`); returns the hidden vectors `[B, D]`.

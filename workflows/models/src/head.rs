@@ -1,12 +1,12 @@
 //! Heads: what turns hidden vectors into predictions, a classifier or a language model.
 
-use assay_tensor::Tensor;
+use assay_tensor::{DType, Feed, Tensor};
 
 use crate::batch::Batch;
 use crate::config::{Objective, Pool, Task};
 use crate::error::ModelError;
 use crate::layers::{Embedding, Linear};
-use crate::parameters::{Scope, Weight, constant};
+use crate::parameters::{Scope, Weight};
 
 /// The last layer. Parameters `head.weight` and `head.bias`; a tied language model has none.
 #[derive(Clone)]
@@ -52,7 +52,11 @@ impl Head {
     /// If the shapes do not fit.
     pub fn forward(&self, hidden: &Tensor, batch: &Batch) -> Result<Tensor, ModelError> {
         match self {
-            Head::Classifier { .. } => self.read(&Pooling::new(self, batch, 0)?.part(hidden)?),
+            Head::Classifier { pool, .. } => {
+                let padded = hidden.dims().get(1).copied().unwrap_or(1);
+                let table = pool.table(batch.lengths(), 0, padded, hidden.dtype()).upload(hidden.device())?;
+                self.read(&pool.part(hidden, &table)?)
+            }
             Head::Untied(_) | Head::Tied(_) => self.read(hidden),
         }
     }
@@ -65,61 +69,47 @@ impl Head {
     }
 }
 
-/// How a piece of hidden vectors, from the place `start` on, enters a classifier's one vector a sequence. The parts of
-/// all pieces, joined, are what the whole gives. Padding counts for nothing.
-pub(crate) struct Pooling {
-    pool: Pool,
-    lengths: Vec<usize>,
-    start: usize,
-}
-
-impl Pooling {
-    /// # Errors
-    /// [`ModelError::Input`] if the head is no classifier.
-    pub fn new(head: &Head, batch: &Batch, start: usize) -> Result<Self, ModelError> {
-        let Head::Classifier { pool, .. } = head else {
-            return Err(ModelError::Input("only a classifier pools".into()));
+/// How pieces of hidden vectors enter a classifier's one vector a sequence: by a table that weighs each place, or hides it.
+/// The parts of all pieces, joined, are what the whole gives. Padding counts for nothing.
+impl Pool {
+    /// What `padded` places from `start` on count for sequences of these lengths: weights `[B, 1, T]`, or for the maximum
+    /// what is added, `[B, T, 1]`. In what models compute in for the type `dtype`.
+    pub(crate) fn table(self, lengths: &[usize], start: usize, padded: usize, dtype: DType) -> Feed {
+        let count = lengths.len();
+        let table = |value: &dyn Fn(usize, usize) -> f64, shape: [usize; 3]| {
+            let row = |length: &usize| (start..start + padded).map(|t| value(t, *length)).collect::<Vec<_>>();
+            Feed::numbers(&lengths.iter().flat_map(row).collect::<Vec<_>>(), dtype, shape)
         };
-        Ok(Pooling { pool: *pool, lengths: batch.lengths().to_vec(), start })
+        match self {
+            Pool::Mean => table(&|t, length| if t < length { 1.0 / length as f64 } else { 0.0 }, [count, 1, padded]),
+            Pool::Last => table(&|t, length| if t + 1 == length { 1.0 } else { 0.0 }, [count, 1, padded]),
+            Pool::Max => table(&|t, length| if t < length { 0.0 } else { -1e30 }, [count, padded, 1]),
+        }
     }
 
-    /// `[B, T, D]` to `[B, D]`.
+    /// `[B, T, D]` to `[B, D]`, by the table of these places.
     ///
     /// # Errors
     /// If the shape is another.
-    pub fn part(&self, hidden: &Tensor) -> Result<Tensor, ModelError> {
-        let &[sequences, padded, dim] = hidden.dims() else {
+    pub(crate) fn part(self, hidden: &Tensor, table: &Tensor) -> Result<Tensor, ModelError> {
+        let &[sequences, _, dim] = hidden.dims() else {
             return Err(ModelError::Input(format!("hidden vectors have shape {:?}, not [B, T, D]", hidden.dims())));
         };
-        let table = |value: &dyn Fn(usize, usize) -> f64, shape: &[usize]| {
-            let places = self.start..self.start + padded;
-            let rows = self.lengths.iter();
-            let values = rows.flat_map(|length| places.clone().map(move |t| value(t, *length))).collect();
-            constant(hidden.device(), hidden.dtype(), values, shape)
-        };
-        let weighted = |value: &dyn Fn(usize, usize) -> f64| -> Result<Tensor, ModelError> {
-            let weights = table(value, &[sequences, 1, padded])?;
-            Ok(weights.matmul(hidden)?.reshape([sequences, dim])?)
-        };
-        match self.pool {
-            Pool::Mean => weighted(&|t, length| if t < length { 1.0 / length as f64 } else { 0.0 }),
-            Pool::Last => weighted(&|t, length| if t + 1 == length { 1.0 } else { 0.0 }),
-            Pool::Max => {
-                let mask = table(&|t, length| if t < length { 0.0 } else { -1e30 }, &[sequences, padded, 1])?;
-                Ok(hidden.add(&mask)?.max(&[1], false)?)
-            }
-        }
+        Ok(match self {
+            Pool::Mean | Pool::Last => table.matmul(hidden)?.reshape([sequences, dim])?,
+            Pool::Max => hidden.add(table)?.max(&[1], false)?,
+        })
     }
 
     /// The part of the next piece joined to those before.
     ///
     /// # Errors
     /// If the shapes differ.
-    pub fn join(head: &Head, before: Option<Tensor>, part: &Tensor) -> Result<Tensor, ModelError> {
+    pub(crate) fn join(self, before: Option<Tensor>, part: &Tensor) -> Result<Tensor, ModelError> {
         let Some(before) = before else { return Ok(part.clone()) };
-        match head {
-            Head::Classifier { pool: Pool::Max, .. } => Ok(before.maximum(part)?),
-            _ => Ok(before.add(part)?),
+        match self {
+            Pool::Max => Ok(before.maximum(part)?),
+            Pool::Mean | Pool::Last => Ok(before.add(part)?),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Learning from a batch: [`Model::learn`], one forward and backward pass.
+//! Learning from a batch: [`Model::learn`], one forward and backward pass; or from several lessons: [`Student`].
 //!
 //! ```text
 //! task              config                        how it runs                              activations kept
@@ -8,31 +8,29 @@
 //! either            else                          the whole sequence at once               O(T)
 //! ```
 //!
-//! A piece of the first kind is as many whole chunks as have [`PIECE_TOKENS`] tokens together, at least one: where
+//! A piece of the first kind is as many whole chunks as have 512 tokens together, at least one: where
 //! chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside
 //! one the network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use assay_tensor::{DType, Gradients, Tensor};
+use assay_tensor::{Gradients, Tensor};
 
 use crate::batch::Batch;
+use crate::blueprint::Blueprint;
 use crate::carry::{Carry, SequenceModel, State};
-use crate::config::{Checkpoint, Objective};
+use crate::config::Pool;
 use crate::error::ModelError;
-use crate::head::Pooling;
-use crate::loss::Targets;
-use crate::mode::{Mode, of_share};
+use crate::head::Head;
+use crate::lesson::{Lesson, Plan, Sheet};
+use crate::loss::Marks;
+use crate::mode::Mode;
 use crate::model::Model;
 use crate::parameters::Weight;
-use crate::pieces::Pieces;
 use crate::precision::Precision;
-use crate::shares::Shares;
+use crate::shares::each;
 use crate::stack::recompute;
-
-/// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
-const PIECE_TOKENS: usize = 512;
 
 /// What training asks beyond evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -80,61 +78,90 @@ impl Model {
     /// [`ModelError::Input`] if the labels do not fit, no token has a next one, or the smoothing is no share;
     /// [`ModelError::Parameter`] if the model is quantized, or is f64 and the precision is lower.
     pub fn learn(&self, batch: &Batch, labels: &[u32], training: &Training) -> Result<Pass, ModelError> {
+        let mut student = Student::of(self.tracked(training.precision)?, training)?;
+        let lesson = Lesson::of_batch(self.blueprint(), batch, labels, training)?;
+        let count = lesson.count();
+        student.study(lesson.upload(self.device())?)?;
+        let Learned { values, gradients, timings } = student.finish();
+        let (mut loss, mut hits) = (0.0, 0.0);
+        for (piece, right) in &values {
+            loss += piece.item()?;
+            hits += right.item()?;
+        }
+        Ok(Pass { loss, correct: hits as usize, count, gradients, timings })
+    }
+
+    /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already.
+    fn tracked(&self, precision: Precision) -> Result<Model, ModelError> {
+        let leaf = |weight: &Weight| matches!(weight, Weight::Dense(tensor) if tensor.is_tracked());
+        let all = self.parameters().iter().all(|(_, parameter)| leaf(&parameter.value));
+        if all && precision == Precision::F32 { Ok(self.clone()) } else { self.blueprint().leaves(precision) }
+    }
+}
+
+/// A model that learns from lessons, one after another; the gradients add up.
+pub struct Student {
+    /// Its parameters are leaves of the tape.
+    model: Model,
+    smoothing: f64,
+    sums: Sums,
+}
+
+/// What lessons gave.
+pub struct Learned {
+    /// For each piece, its part of the loss, and how many predictions were right: scalars that nobody has read yet.
+    pub values: Vec<(Tensor, Tensor)>,
+    /// As in [`Pass`].
+    pub gradients: BTreeMap<String, Tensor>,
+    /// As in [`Pass`].
+    pub timings: Vec<Timing>,
+}
+
+impl Student {
+    /// Of a blueprint. What is asked beyond the lessons is the same for all of them.
+    ///
+    /// # Errors
+    /// [`ModelError::Input`] if the smoothing is no share; [`ModelError::Parameter`] as [`Model::learn`] gives it.
+    pub fn new(blueprint: &Blueprint, training: &Training) -> Result<Self, ModelError> {
+        Self::of(blueprint.leaves(training.precision)?, training)
+    }
+
+    /// Of a model whose parameters are leaves of the tape.
+    fn of(model: Model, training: &Training) -> Result<Self, ModelError> {
         let smoothing = training.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(ModelError::Input(format!("label smoothing {smoothing} is outside [0, 1]")));
         }
-        let targets = Targets::new(self.task().objective, batch, labels)?;
-        let model = self.tracked(training.precision)?;
-        let device = batch.tokens().device();
-        let shares = Shares::new(device, batch).each(device, |share, sequences| {
-            let batch = &batch.part(sequences.clone())?;
-            let targets = targets.part(sequences.clone(), batch.tokens().dims()[1]);
-            let mode = Mode::Learn { dropout: training.dropout.map(|key| of_share(key, share)) };
-            Learner { model: &model, batch, targets, mode, smoothing, share }.learn()
-        })?;
-        let mut sums = Sums::default();
-        for share in shares {
-            sums.join(share)?;
-        }
-        model.finish(sums, targets.count)
+        Ok(Student { model, smoothing, sums: Sums::default() })
     }
 
-    fn finish(&self, mut sums: Sums, count: usize) -> Result<Pass, ModelError> {
+    /// Goes through a lesson, forward and back.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn study(&mut self, lesson: Lesson<Tensor>) -> Result<(), ModelError> {
+        let (model, smoothing) = (&self.model, self.smoothing);
+        let shares = each(model.device(), lesson.sheets.len(), |share| {
+            let sheet = &lesson.sheets[share];
+            let mode = Mode::Learn { dropout: sheet.seed.clone() };
+            Learner { model, sheet, mode, smoothing, share }.learn()
+        })?;
+        shares.into_iter().try_for_each(|share| self.sums.join(share))
+    }
+
+    /// What was learned. Nothing holds on to the model any more.
+    #[must_use]
+    pub fn finish(self) -> Learned {
+        let Student { model, mut sums, .. } = self;
         let mut gradients = BTreeMap::new();
-        for (name, parameter) in self.parameters().iter() {
+        for (name, parameter) in model.parameters().iter() {
             if let Weight::Dense(leaf) = &parameter.value
                 && let Some(gradient) = sums.gradients.take(leaf)
             {
                 gradients.insert(name.to_string(), gradient);
             }
         }
-        let (mut loss, mut hits) = (0.0, 0.0);
-        for (piece, right) in &sums.values {
-            loss += piece.item()?;
-            hits += right.item()?;
-        }
-        Ok(Pass { loss, correct: hits as usize, count, gradients, timings: sums.timings })
-    }
-
-    /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already. Weights are rounded
-    /// here, once for the whole pass.
-    fn tracked(&self, precision: Precision) -> Result<Model, ModelError> {
-        let mut all = true;
-        for (name, parameter) in self.parameters().iter() {
-            match &parameter.value {
-                Weight::Dense(tensor) if precision != Precision::F32 && tensor.dtype() != DType::F32 => {
-                    return Err(ModelError::parameter(name, "is not f32, which another precision begins with"));
-                }
-                Weight::Dense(tensor) => all &= tensor.is_tracked(),
-                Weight::Int8 { .. } => return Err(ModelError::parameter(name, "is int8, which cannot be trained")),
-            }
-        }
-        if all && precision == Precision::F32 {
-            return Ok(self.clone());
-        }
-        let leaf = |_: &str, value: &Tensor| Ok(if value.is_tracked() { value.clone() } else { value.variable() });
-        self.in_precision(&self.parameters().map(leaf)?, precision)
+        Learned { values: sums.values, gradients, timings: sums.timings }
     }
 }
 
@@ -158,8 +185,7 @@ impl Sums {
 /// A pass over a share of the batch, under way.
 struct Learner<'a> {
     model: &'a Model,
-    batch: &'a Batch,
-    targets: Targets,
+    sheet: &'a Sheet<Tensor>,
     mode: Mode,
     smoothing: f64,
     share: usize,
@@ -167,13 +193,11 @@ struct Learner<'a> {
 
 impl Learner<'_> {
     fn learn(&self) -> Result<Sums, ModelError> {
-        let common = self.model.config().common();
-        let predict = self.model.task().objective == Objective::Predict;
-        match common.checkpoint {
-            _ if predict && common.truncate => self.truncated(common.chunk),
-            Checkpoint::Chunk if predict => self.predict_by_chunks(common.chunk),
-            Checkpoint::Chunk => self.classify_by_chunks(common.chunk, common.truncate),
-            Checkpoint::None | Checkpoint::Block => self.at_once(),
+        match (&self.sheet.plan, self.model.head()) {
+            (Plan::Whole, _) => self.at_once(),
+            (Plan::Truncated(lengths), _) => self.truncated(lengths),
+            (Plan::Chunks(_), Head::Classifier { pool, .. }) => self.classify_by_chunks(*pool),
+            (Plan::Chunks(_), _) => self.predict_by_chunks(),
         }
     }
 
@@ -187,33 +211,39 @@ impl Learner<'_> {
         Ok(())
     }
 
-    /// Loss and hits of hidden vectors whose targets are these.
-    fn measure(&self, logits: &Tensor, targets: &Targets) -> Result<(Tensor, Tensor), ModelError> {
-        measure(logits, targets, self.smoothing)
+    /// Loss and hits of logits, of a classifier or of the piece with this number.
+    fn measure(&self, logits: &Tensor, piece: usize) -> Result<(Tensor, Tensor), ModelError> {
+        let nothing = || ModelError::Input("a piece without a prediction".into());
+        measure(logits, self.marks(piece).ok_or_else(nothing)?, self.smoothing)
+    }
+
+    /// What a piece is compared with; none where it predicts nothing.
+    fn marks(&self, piece: usize) -> Option<&Marks<Tensor>> {
+        self.sheet.marks.get(piece).and_then(Option::as_ref)
     }
 
     fn at_once(&self) -> Result<Sums, ModelError> {
         let (mut sums, began) = (Sums::default(), Instant::now());
-        let hidden = self.model.hidden(self.batch, self.mode)?;
-        let measured = self.measure(&self.model.head().forward(&hidden, self.batch)?, &self.targets)?;
-        drop(hidden);
+        let hidden = self.model.hidden(&self.sheet.batch(), &self.mode)?;
+        let logits = match (self.model.head(), self.sheet.pooling.first()) {
+            (Head::Classifier { pool, .. }, Some(table)) => self.model.head().read(&pool.part(&hidden, table)?)?,
+            (head, _) => head.read(&hidden)?,
+        };
+        let measured = self.measure(&logits, 0)?;
+        drop((hidden, logits));
         self.back(&mut sums, began, measured)?;
         Ok(sums)
     }
 
     /// A language model whose gradients end at the chunk boundaries.
-    fn truncated(&self, chunk: usize) -> Result<Sums, ModelError> {
+    fn truncated(&self, lengths: &[usize]) -> Result<Sums, ModelError> {
         let (mut sums, mut carry) = (Sums::default(), Carry::default());
-        let together = PIECE_TOKENS / (self.batch.lengths().len() * chunk).max(1);
-        for length in self.cuts(chunk.saturating_mul(together.max(1))) {
-            let targets = self.targets.piece(carry.position, length);
-            if !targets.any() {
-                break;
-            }
+        for (piece, length) in lengths.iter().enumerate() {
+            let Some(marks) = self.marks(piece) else { break };
             let began = Instant::now();
-            let tokens = self.batch.tokens().slice(1, carry.position, length)?;
-            let (hidden, after) = self.model.network().run(&tokens, &carry, self.mode)?;
-            let measured = self.measure(&self.model.head().read(&hidden)?, &targets)?;
+            let tokens = self.sheet.tokens.slice(1, carry.position, *length)?;
+            let (hidden, after) = self.model.network().run(&tokens, &carry, &self.mode)?;
+            let measured = measure(&self.model.head().read(&hidden)?, marks, self.smoothing)?;
             drop(hidden);
             self.back(&mut sums, began, measured)?;
             carry = after.detach();
@@ -222,16 +252,13 @@ impl Learner<'_> {
     }
 
     /// A language model whose gradients flow through all chunks, each of which is run again on the way back.
-    fn predict_by_chunks(&self, chunk: usize) -> Result<Sums, ModelError> {
+    fn predict_by_chunks(&self) -> Result<Sums, ModelError> {
         let (mut memory, mut total, began) = (Memory::default(), None::<(Tensor, Tensor)>, Instant::now());
-        for length in self.cuts(chunk) {
-            let targets = self.targets.piece(memory.position, length);
-            if !targets.any() {
-                break;
-            }
+        for (piece, (_, length)) in self.pieces().into_iter().enumerate() {
+            let Some(marks) = self.marks(piece).cloned() else { break };
             let (model, smoothing) = (self.model.clone(), self.smoothing);
             let of_hidden = move |hidden: &Tensor| {
-                let (loss, hits) = measure(&model.head().read(hidden)?, &targets, smoothing)?;
+                let (loss, hits) = measure(&model.head().read(hidden)?, &marks, smoothing)?;
                 Ok(vec![loss, hits])
             };
             let outputs = self.chunk(&mut memory, length, of_hidden)?;
@@ -248,26 +275,25 @@ impl Learner<'_> {
     }
 
     /// A classifier, pooled chunk by chunk.
-    fn classify_by_chunks(&self, chunk: usize, truncate: bool) -> Result<Sums, ModelError> {
+    fn classify_by_chunks(&self, pool: Pool) -> Result<Sums, ModelError> {
         let (mut memory, mut pooled, began) = (Memory::default(), None::<Tensor>, Instant::now());
-        for length in self.cuts(chunk) {
-            let pooling = Pooling::new(self.model.head(), self.batch, memory.position)?;
-            let part = self.chunk(&mut memory, length, move |hidden| Ok(vec![pooling.part(hidden)?]))?;
-            pooled = Some(Pooling::join(self.model.head(), pooled, &part[0])?);
-            if truncate {
+        for ((_, length), table) in self.pieces().into_iter().zip(self.sheet.pooling.iter().cloned()) {
+            let part = self.chunk(&mut memory, length, move |hidden| Ok(vec![pool.part(hidden, &table)?]))?;
+            pooled = Some(pool.join(pooled, &part[0])?);
+            if self.model.config().common().truncate {
                 memory.detach();
             }
         }
         let pooled = pooled.ok_or_else(|| ModelError::Input("a batch without tokens".into()))?;
-        let measured = self.measure(&self.model.head().read(&pooled)?, &self.targets)?;
+        let measured = self.measure(&self.model.head().read(&pooled)?, 0)?;
         let mut sums = Sums::default();
         self.back(&mut sums, began, measured)?;
         Ok(sums)
     }
 
-    /// The lengths of the pieces of the whole batch.
-    fn cuts(&self, chunk: usize) -> Vec<usize> {
-        Pieces::new(0, self.batch.tokens().dims()[1], chunk).lengths()
+    /// Where each piece starts, and its length.
+    fn pieces(&self) -> Vec<(usize, usize)> {
+        self.sheet.plan.pieces(self.sheet.dims[1])
     }
 
     /// Runs the network on the next `length` tokens and `of_hidden` on what comes out, keeping only the memory.
@@ -277,12 +303,12 @@ impl Learner<'_> {
         length: usize,
         of_hidden: impl Fn(&Tensor) -> Result<Vec<Tensor>, ModelError> + Send + Sync + 'static,
     ) -> Result<Vec<Tensor>, ModelError> {
-        let tokens = self.batch.tokens().slice(1, memory.position, length)?;
-        let (network, mode, position) = (self.model.network().clone(), self.mode, memory.position);
+        let tokens = self.sheet.tokens.slice(1, memory.position, length)?;
+        let (network, mode, position) = (self.model.network().clone(), self.mode.clone(), memory.position);
         let counts: Vec<(String, usize)> = memory.grown.iter().map(|(name, all)| (name.clone(), all.len())).collect();
         let run = move |inputs: &[Tensor], carry: &Carry| {
             let carry = Memory::joined(carry, &counts, &inputs[1..])?;
-            let (hidden, after) = network.run(&inputs[0], &carry, mode)?;
+            let (hidden, after) = network.run(&inputs[0], &carry, &mode)?;
             Ok((of_hidden(&hidden)?, Memory::news(after, position)?))
         };
         let inputs: Vec<&Tensor> = std::iter::once(&tokens).chain(memory.grown.values().flatten()).collect();
@@ -293,9 +319,8 @@ impl Learner<'_> {
     }
 }
 
-fn measure(logits: &Tensor, targets: &Targets, smoothing: f64) -> Result<(Tensor, Tensor), ModelError> {
-    let rows = logits.reshape([targets.rows(), logits.dims().last().copied().unwrap_or(1)])?;
-    Ok((targets.loss(&rows, smoothing)?, targets.hits(&rows)?))
+fn measure(logits: &Tensor, marks: &Marks<Tensor>, smoothing: f64) -> Result<(Tensor, Tensor), ModelError> {
+    Ok((marks.loss(logits, smoothing)?, marks.hits(logits)?))
 }
 
 /// A carry between chunks that are run again. What grows with the sequence, such as the keys of attention (`[B, H, T,

@@ -2,8 +2,9 @@
 //!
 //! A model is a pure function of three things: a [`ModelConfig`] (choices, from the workflow file), a [`Task`] (sizes,
 //! from the data) and [`Parameters`] (values, by name). [`Model`] holds them with the network that they describe;
-//! [`checkpoint`] stores them in one safetensors file. To change a model (an optimizer step, quantization) is to make
-//! other parameters and to build again, which costs a few pointer copies.
+//! [`checkpoint`] stores them in one safetensors file. To change a model (quantization) is to make other parameters and to
+//! build again, which costs a few pointer copies. Training changes the parameters of a [`Blueprint`], from which each pass
+//! builds its network: a [`Student`] goes through [`Lesson`]s, which hold all that differs between batches of one shape.
 //!
 //! | family | what carries the past | grows with the sequence |
 //! |---|---|---|
@@ -22,13 +23,14 @@
 //! - A config accepts only what is implemented; an option that does not exist yet is an unknown key.
 //!
 //! - Recomputation, pieces of a truncated pass and dropout's masks change no gradient: they follow from the config, the
-//!   batch and the key of the update.
+//!   batch and the seed of the update.
 //!
 //! Adding a family is a module like [`ten`], a variant of [`ModelConfig`], an arm in [`Network`], and its options in the
 //! list of `tests/options/grid.rs`.
 
 mod attention;
 mod batch;
+mod blueprint;
 mod carry;
 pub mod checkpoint;
 mod config;
@@ -38,6 +40,7 @@ mod head;
 mod heads;
 pub mod layers;
 mod learn;
+mod lesson;
 mod loss;
 mod mode;
 mod model;
@@ -57,6 +60,7 @@ mod whole;
 
 pub use attention::{Attention, AttentionShape, Lookup};
 pub use batch::Batch;
+pub use blueprint::Blueprint;
 pub use carry::{Carry, SequenceModel};
 pub use config::{
     AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelConfig,
@@ -66,7 +70,8 @@ pub use config::{
 pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};
 pub use head::Head;
-pub use learn::{Pass, Timing, Training};
+pub use learn::{Learned, Pass, Student, Timing, Training};
+pub use lesson::Lesson;
 pub use loss::Score;
 pub use mode::{Dropout, Mode};
 pub use model::{Model, Network};

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use assay_tensor::{DType, HostData, Tensor};
+use assay_tensor::{DType, Feed, HostData, Tensor};
 
 use crate::batch::Batch;
 use crate::config::Objective;
 use crate::error::ModelError;
 use crate::model::Model;
-use crate::parameters::constant;
 
 /// How well a batch was predicted.
 pub struct Score {
@@ -28,29 +27,46 @@ impl Model {
     /// [`ModelError::Input`] if the labels do not fit, or no token has a next one.
     pub fn score(&self, batch: &Batch, labels: &[u32]) -> Result<Score, ModelError> {
         let logits = self.outputs(batch)?;
-        let targets = Targets::new(self.task().objective, batch, labels)?;
-        let rows = logits.reshape([targets.rows(), logits.dims().last().copied().unwrap_or(1)])?;
-        let loss = targets.loss(&rows, 0.0)?;
-        Ok(Score { loss, correct: correct(&rows, &targets.ids)?, count: targets.count })
+        let tokens = batch.tokens().to_u32_vec()?;
+        let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
+        let marks = targets.marks(logits.dims().last().copied().unwrap_or(1), logits.dtype())?;
+        let marks = marks.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
+        Ok(Score { loss: marks.loss(&logits, 0.0)?, correct: correct(&logits, &targets.ids)?, count: targets.count })
     }
 }
 
 /// What each row of logits should say; none where it does not matter.
 pub(crate) struct Targets {
     ids: Vec<Option<u32>>,
-    /// How many predictions all rows together make: of the whole batch, also where this is a piece of it.
+    /// How many predictions the mean is over: of the whole batch, also where this is a piece of it.
     pub count: usize,
     /// Columns of tokens, T, for a language model; 1 for a classifier.
     width: usize,
 }
 
+/// What a pass compares N rows of logits with. `T` as in [`crate::Lesson`].
+#[derive(Debug, Clone)]
+pub(crate) struct Marks<T> {
+    /// The class of each row, 0 where it does not matter: U32, `[N]`.
+    ids: T,
+    /// Where the logit of that class stands among all: U32, `[N]`.
+    places: T,
+    /// 1 / count where a row matters, 0 elsewhere: `[N]`.
+    shares: T,
+    /// 1 where a row matters, 0 elsewhere: `[N]`.
+    ones: T,
+}
+
 impl Targets {
+    /// For sequences of these lengths, whose tokens stand side by side.
+    ///
     /// # Errors
     /// [`ModelError::Input`] if the labels do not fit, or no token has a next one.
-    pub fn new(objective: Objective, batch: &Batch, labels: &[u32]) -> Result<Self, ModelError> {
+    pub fn new(objective: Objective, tokens: &[u32], lengths: &[usize], labels: &[u32]) -> Result<Self, ModelError> {
+        let padded = tokens.len() / lengths.len().max(1);
         let (ids, width) = match objective {
-            Objective::Classify(classes) => (class_targets(batch, labels, classes)?, 1),
-            Objective::Predict => (next_tokens(batch)?, batch.tokens().dims()[1]),
+            Objective::Classify(classes) => (class_targets(lengths.len(), labels, classes)?, 1),
+            Objective::Predict => (next_tokens(tokens, padded, lengths), padded),
         };
         let count = ids.iter().flatten().count();
         if count == 0 {
@@ -73,55 +89,74 @@ impl Targets {
         Targets { ids: rows.flat_map(|row| row[..width].iter().copied()).collect(), count: self.count, width }
     }
 
-    /// Number of rows of logits.
-    pub fn rows(&self) -> usize {
-        self.ids.len()
-    }
-
     /// Whether any row matters.
     pub fn any(&self) -> bool {
         self.ids.iter().any(Option::is_some)
     }
 
-    /// The cross entropies of `rows` `[N, V]`, added up and divided by the count: a scalar.
+    /// For rows of logits of so many classes, computed in `dtype`.
+    ///
+    /// # Errors
+    /// [`ModelError::Input`] if there are more logits than can be counted.
+    pub fn marks(&self, classes: usize, dtype: DType) -> Result<Marks<Feed>, ModelError> {
+        let count = self.ids.len();
+        let ids: Vec<u32> = self.ids.iter().map(|target| target.unwrap_or(0)).collect();
+        let place = |(row, target): (usize, &u32)| u32::try_from(row * classes + *target as usize);
+        let places = ids.iter().enumerate().map(place).collect::<Result<Vec<_>, _>>();
+        let places = places.map_err(|_| ModelError::Input("too many logits: give fewer sequences at a time".into()))?;
+        let weights = |share: f64| -> Feed {
+            let weight = |target: &Option<u32>| if target.is_some() { share } else { 0.0 };
+            Feed::numbers(&self.ids.iter().map(weight).collect::<Vec<_>>(), dtype, count)
+        };
+        Ok(Marks {
+            ids: Feed::ids(ids, count, classes),
+            places: Feed::ids(places, count, count * classes),
+            shares: weights(1.0 / self.count as f64),
+            ones: weights(1.0),
+        })
+    }
+}
+
+impl<T> Marks<T> {
+    /// The same with each part changed, in order.
+    pub fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<Marks<U>, ModelError> {
+        let Marks { ids, places, shares, ones } = self;
+        Ok(Marks { ids: change(ids)?, places: change(places)?, shares: change(shares)?, ones: change(ones)? })
+    }
+}
+
+impl Marks<Tensor> {
+    /// The cross entropies of `logits` (whose last axis is that of classes), added up and divided by the count: a scalar.
     ///
     /// # Errors
     /// If the shapes do not fit.
-    pub fn loss(&self, rows: &Tensor, smoothing: f64) -> Result<Tensor, ModelError> {
-        let ids = self.ids.iter().map(|target| target.unwrap_or(0)).collect();
-        let losses = rows.cross_entropy(&Tensor::from_u32(rows.device(), ids, [self.rows()])?, smoothing)?;
-        let share = 1.0 / self.count as f64;
-        Ok(losses.mul(&self.weights(rows.dtype(), rows, share)?)?.sum(&[0], false)?)
+    pub fn loss(&self, logits: &Tensor, smoothing: f64) -> Result<Tensor, ModelError> {
+        let losses = self.rows(logits)?.cross_entropy(&self.ids, smoothing)?;
+        Ok(losses.mul(&self.shares)?.sum(&[0], false)?)
     }
 
-    /// How many of `rows` `[N, V]` have no larger logit than the target's: a scalar without a gradient. Unlike
+    /// How many rows of `logits` have no larger logit than the target's: a scalar without a gradient. Unlike
     /// [`Score::correct`] it counts a tie for right, and needs no copy of the logits.
     ///
     /// # Errors
     /// If the shapes do not fit.
-    pub fn hits(&self, rows: &Tensor) -> Result<Tensor, ModelError> {
-        let rows = rows.detach();
-        let (count, width) = (self.rows(), rows.dims().last().copied().unwrap_or(1));
-        let place = |(row, target): (usize, &Option<u32>)| u32::try_from(row * width + target.unwrap_or(0) as usize);
-        let places = self.ids.iter().enumerate().map(place).collect::<Result<Vec<_>, _>>();
-        let places = places.map_err(|_| ModelError::Input("too many logits: give fewer sequences at a time".into()))?;
-        let places = Tensor::from_u32(rows.device(), places, [count])?;
-        let reached = rows.reshape([count * width, 1])?.rows(&places)?;
+    pub fn hits(&self, logits: &Tensor) -> Result<Tensor, ModelError> {
+        let rows = self.rows(&logits.detach())?;
+        let (count, width) = (rows.dims()[0], rows.dims()[1]);
+        let reached = rows.reshape([count * width, 1])?.rows(&self.places)?;
         let right = reached.equal(&rows.max(&[1], true)?)?.reshape([count])?;
-        Ok(right.mul(&self.weights(rows.dtype(), &rows, 1.0)?)?.sum(&[0], false)?)
+        Ok(right.mul(&self.ones)?.sum(&[0], false)?)
     }
 
-    /// `share` where a row matters, 0 elsewhere, `[N]`.
-    fn weights(&self, dtype: DType, like: &Tensor, share: f64) -> Result<Tensor, ModelError> {
-        let weights = self.ids.iter().map(|target| if target.is_some() { share } else { 0.0 }).collect();
-        constant(like.device(), dtype, weights, &[self.rows()])
+    /// `[N, V]`
+    fn rows(&self, logits: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(logits.reshape([self.ids.numel(), logits.dims().last().copied().unwrap_or(1)])?)
     }
 }
 
-fn class_targets(batch: &Batch, labels: &[u32], classes: usize) -> Result<Vec<Option<u32>>, ModelError> {
-    if labels.len() != batch.lengths().len() {
-        let message = format!("{} labels for {} sequences", labels.len(), batch.lengths().len());
-        return Err(ModelError::Input(message));
+fn class_targets(sequences: usize, labels: &[u32], classes: usize) -> Result<Vec<Option<u32>>, ModelError> {
+    if labels.len() != sequences {
+        return Err(ModelError::Input(format!("{} labels for {sequences} sequences", labels.len())));
     }
     if let Some(label) = labels.iter().find(|label| **label as usize >= classes) {
         return Err(ModelError::Input(format!("label {label} is outside the {classes} classes")));
@@ -130,14 +165,12 @@ fn class_targets(batch: &Batch, labels: &[u32], classes: usize) -> Result<Vec<Op
 }
 
 /// For each place of `[B, T]` the token that comes next; none at the last place and in the padding.
-fn next_tokens(batch: &Batch) -> Result<Vec<Option<u32>>, ModelError> {
-    let tokens = batch.tokens().to_u32_vec()?;
-    let padded = batch.tokens().dims()[1];
-    let next = |(place, _): (usize, &u32)| {
+fn next_tokens(tokens: &[u32], padded: usize, lengths: &[usize]) -> Vec<Option<u32>> {
+    let next = |place: usize| {
         let (row, t) = (place / padded, place % padded);
-        (t + 1 < batch.lengths()[row]).then(|| tokens[place + 1])
+        (t + 1 < lengths[row]).then(|| tokens[place + 1])
     };
-    Ok(tokens.iter().enumerate().map(next).collect())
+    (0..tokens.len()).map(next).collect()
 }
 
 /// How many rows of logits are largest at their target; a tie goes to the lower index.

@@ -1,28 +1,29 @@
 //! How a network is run, for its result or to learn from it: [`Mode`]; and the one thing that differs, [`Dropout`].
 
-use assay_tensor::Tensor;
+use assay_tensor::{Tensor, mix};
 
 use crate::error::ModelError;
 use crate::parameters::hash;
 use crate::pieces::Pieces;
 
 /// How a network is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum Mode {
     /// For its result: nothing is dropped, nothing is recomputed.
     #[default]
     Evaluate,
-    /// For its gradients: `checkpoint` applies, and so does dropout where there is a key, from which all masks follow.
+    /// For its gradients: `checkpoint` applies, and so does dropout where there is a seed, from which all masks follow.
     Learn {
-        /// The key of this update's masks.
-        dropout: Option<u64>,
+        /// The seed of this update's masks (U32, `[2]`, its low word first). It lies on the device, so that what a pass asks
+        /// of the device is the same at each update.
+        dropout: Option<Tensor>,
     },
 }
 
 /// One place of a network where values are dropped (Srivastava et al. 2014): each is kept with probability 1 - p and
 /// then scaled by 1 / (1 - p).
 ///
-/// A mask follows from the key of the update, the place, and the chunk of the sequence, counted from its beginning. So
+/// A mask follows from the seed of the update, the place, and the chunk of the sequence, counted from its beginning. So
 /// a sequence that is run chunk by chunk, or a second time, drops what it drops in one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Dropout {
@@ -42,16 +43,16 @@ impl Dropout {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn forward(&self, x: &Tensor, position: usize, mode: Mode) -> Result<Tensor, ModelError> {
-        let Some(key) = self.key(mode) else { return Ok(x.clone()) };
-        let key = |position: usize| mix(key ^ mix(self.place ^ mix((position / self.chunk) as u64)));
+    pub fn forward(&self, x: &Tensor, position: usize, mode: &Mode) -> Result<Tensor, ModelError> {
+        let Some(seed) = self.seed(mode) else { return Ok(x.clone()) };
+        let place = |position: usize| mix(self.place ^ mix((position / self.chunk) as u64));
         let lengths = Pieces::new(position, x.dims()[1], self.chunk).lengths();
         if lengths.len() == 1 {
-            return Ok(x.dropout(self.rate, key(position))?);
+            return Ok(x.dropout_at(self.rate, seed, place(position))?);
         }
         let (mut dropped, mut at) = (Vec::new(), position);
         for piece in x.split(1, &lengths)? {
-            dropped.push(piece.dropout(self.rate, key(at))?);
+            dropped.push(piece.dropout_at(self.rate, seed, place(at))?);
             at += piece.dims()[1];
         }
         Ok(Tensor::concat(&dropped.iter().collect::<Vec<_>>(), 1)?)
@@ -66,19 +67,19 @@ impl Dropout {
         &self,
         base: &Tensor,
         position: usize,
-        mode: Mode,
+        mode: &Mode,
         branch: impl FnOnce(Option<&Tensor>) -> Result<Tensor, ModelError>,
     ) -> Result<Tensor, ModelError> {
-        match self.key(mode) {
+        match self.seed(mode) {
             None => branch(Some(base)),
             Some(_) => Ok(base.add(&self.forward(&branch(None)?, position, mode)?)?),
         }
     }
 
-    /// The key of the update's masks, if values are dropped here at all.
-    fn key(&self, mode: Mode) -> Option<u64> {
+    /// The seed of the update's masks, if values are dropped here at all.
+    fn seed<'a>(&self, mode: &'a Mode) -> Option<&'a Tensor> {
         match mode {
-            Mode::Learn { dropout } if self.rate > 0.0 => dropout,
+            Mode::Learn { dropout } if self.rate > 0.0 => dropout.as_ref(),
             _ => None,
         }
     }
@@ -87,12 +88,4 @@ impl Dropout {
 /// The key of an update's masks for a share of its batch.
 pub(crate) fn of_share(key: u64, share: usize) -> u64 {
     if share == 0 { key } else { mix(key ^ mix(share as u64)) }
-}
-
-/// The finalizer of SplitMix64 (Steele et al. 2014): neighbouring keys become unrelated ones.
-fn mix(key: u64) -> u64 {
-    let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    key ^ (key >> 31)
 }

@@ -3,6 +3,7 @@
 use assay_tensor::{DType, Device, Tensor};
 
 use crate::batch::Batch;
+use crate::blueprint::Blueprint;
 use crate::carry::{Carry, SequenceModel};
 use crate::config::{Common, ModelConfig, Objective, Task};
 use crate::error::ModelError;
@@ -50,7 +51,7 @@ impl Network {
 }
 
 impl SequenceModel for Network {
-    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         match self {
             Network::Ten(network) => network.run(tokens, carry, mode),
             Network::Pulse(network) => network.run(tokens, carry, mode),
@@ -68,10 +69,7 @@ fn embedding_deviation(config: &ModelConfig, task: &Task) -> f64 {
 /// A model, ready to run.
 #[derive(Clone)]
 pub struct Model {
-    config: ModelConfig,
-    task: Task,
-    device: Device,
-    parameters: Parameters,
+    blueprint: Blueprint,
     network: Network,
     head: Head,
 }
@@ -109,32 +107,34 @@ impl Model {
     /// # Errors
     /// As [`Model::from_parameters`].
     pub fn with_parameters(&self, parameters: &Parameters) -> Result<Self, ModelError> {
-        Self::from_parameters(&self.device, &self.config, &self.task, parameters)
+        let Blueprint { config, task, device, .. } = &self.blueprint;
+        Self::from_parameters(device, config, task, parameters)
     }
 
-    /// The same model with these parameters, to be run in another precision. Its parameters stay as they are given; what it
-    /// computes with is rounded.
+    /// The model of a blueprint with these parameters, to be run in a precision. Its parameters stay as they are given; what
+    /// it computes with is rounded.
     ///
     /// # Errors
     /// As [`Model::from_parameters`].
-    pub(crate) fn in_precision(&self, parameters: &Parameters, precision: Precision) -> Result<Self, ModelError> {
-        let builder = Builder::stored(&self.device, parameters).precision(precision);
-        Self::build(&self.device, &self.config, &self.task, builder)
+    pub(crate) fn in_precision(
+        blueprint: &Blueprint,
+        parameters: &Parameters,
+        precision: Precision,
+    ) -> Result<Self, ModelError> {
+        let Blueprint { config, task, device, .. } = blueprint;
+        Self::build(device, config, task, Builder::stored(device, parameters).precision(precision))
     }
 
-    /// The same model with parameters that `change` has worked on. The network lets go of them first, so that what
-    /// changes them in place, such as an optimizer, needs no copy where nothing else holds on to them.
-    ///
-    /// # Errors
-    /// What `change` returns, or as [`Model::from_parameters`].
-    pub fn updated<E: From<ModelError>>(
-        self,
-        change: impl FnOnce(&mut Parameters) -> Result<(), E>,
-    ) -> Result<Self, E> {
-        let Model { config, task, device, mut parameters, network, head } = self;
-        drop((network, head));
-        change(&mut parameters)?;
-        Ok(Self::from_parameters(&device, &config, &task, &parameters)?)
+    /// All that makes the model.
+    #[must_use]
+    pub fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    /// All that makes the model, without its network.
+    #[must_use]
+    pub fn into_blueprint(self) -> Blueprint {
+        self.blueprint
     }
 
     /// The same model off the tape: running it records nothing.
@@ -142,7 +142,7 @@ impl Model {
     /// # Errors
     /// As [`Model::from_parameters`].
     pub fn detached(&self) -> Result<Self, ModelError> {
-        self.with_parameters(&self.parameters.map(|_, value| Ok(value.detach()))?)
+        self.with_parameters(&self.parameters().map(|_, value| Ok(value.detach()))?)
     }
 
     fn build(device: &Device, config: &ModelConfig, task: &Task, mut builder: Builder) -> Result<Self, ModelError> {
@@ -159,31 +159,32 @@ impl Model {
         let Common { pool, tied, .. } = config.common();
         let head = Head::build(&mut scope.child("head"), task, pool, tied, network.embedding())?;
         let parameters = builder.finish()?;
-        Ok(Model { config: config.clone(), task: task.clone(), device: device.clone(), parameters, network, head })
+        let blueprint = Blueprint { config: config.clone(), task: task.clone(), device: device.clone(), parameters };
+        Ok(Model { blueprint, network, head })
     }
 
     /// What a workflow file said of it.
     #[must_use]
     pub fn config(&self) -> &ModelConfig {
-        &self.config
+        &self.blueprint.config
     }
 
     /// What the data said of it.
     #[must_use]
     pub fn task(&self) -> &Task {
-        &self.task
+        &self.blueprint.task
     }
 
     /// Where it computes.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.blueprint.device
     }
 
     /// Its parameters by name.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
-        &self.parameters
+        &self.blueprint.parameters
     }
 
     /// The network below the head; carries go through here.
@@ -204,6 +205,6 @@ impl Model {
     /// # Errors
     /// See [`SequenceModel::run`].
     pub fn outputs(&self, batch: &Batch) -> Result<Tensor, ModelError> {
-        self.head.forward(&self.hidden(batch, Mode::Evaluate)?, batch)
+        self.head.forward(&self.hidden(batch, &Mode::Evaluate)?, batch)
     }
 }

@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 use assay_tensor::Device;
 
-use crate::batch::Batch;
 use crate::error::ModelError;
 
 /// More shares than this are not made: each adds its gradients to the others'.
@@ -21,32 +20,37 @@ pub(crate) struct Shares(Vec<Range<usize>>);
 
 impl Shares {
     /// As many shares as are worth a thread of their own, one at least.
-    pub fn new(device: &Device, batch: &Batch) -> Self {
-        let sequences = batch.lengths().len();
-        let worth = |tokens: usize| batch.token_count() / tokens.max(1);
+    pub fn new(device: &Device, lengths: &[usize]) -> Self {
+        let sequences = lengths.len();
+        let worth = |tokens: usize| lengths.iter().sum::<usize>() / tokens.max(1);
         let count = device.kernels().tokens_a_thread().map_or(1, worth).clamp(1, MOST.min(sequences.max(1)));
         let bound = |share: usize| share * sequences / count;
         Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }
 
-    /// What `learn` gives for each share, in order.
-    ///
-    /// # Errors
-    /// The first share's that fails.
-    pub fn each<T: Send>(
-        &self,
-        device: &Device,
-        learn: impl Fn(usize, &Range<usize>) -> Result<T, ModelError> + Sync,
-    ) -> Result<Vec<T>, ModelError> {
-        let results: Vec<Mutex<Option<Result<T, ModelError>>>> = self.0.iter().map(|_| Mutex::new(None)).collect();
-        device.kernels().concurrently(self.0.len(), &|share| {
-            let result = learn(share, &self.0[share]);
-            *results[share].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        });
-        let skipped = || Err(ModelError::Input("the device left out a share of the batch".into()));
-        results
-            .into_iter()
-            .map(|r| r.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(skipped))
-            .collect()
+    /// The sequences of each.
+    pub fn ranges(&self) -> &[Range<usize>] {
+        &self.0
     }
+}
+
+/// What `learn` gives for each of so many shares, in order.
+///
+/// # Errors
+/// The first share's that fails.
+pub(crate) fn each<T: Send>(
+    device: &Device,
+    count: usize,
+    learn: impl Fn(usize) -> Result<T, ModelError> + Sync,
+) -> Result<Vec<T>, ModelError> {
+    let results: Vec<Mutex<Option<Result<T, ModelError>>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    device.kernels().concurrently(count, &|share| {
+        let result = learn(share);
+        *results[share].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    });
+    let skipped = || Err(ModelError::Input("the device left out a share of the batch".into()));
+    results
+        .into_iter()
+        .map(|r| r.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(skipped))
+        .collect()
 }

@@ -18,7 +18,7 @@ pub(crate) trait Layer: Clone + Send + Sync + 'static {
 
     /// `x` `[B, T, D]` to the same shape; puts what it remembers into `after`. It depends on nothing but its arguments
     /// and its parameters.
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError>;
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError>;
 }
 
 /// Runs `x` through the layers, each of them in a checkpoint if the config says so and gradients are wanted. What a layer
@@ -28,17 +28,17 @@ pub(crate) fn stack<L: Layer>(
     mut x: Tensor,
     carry: &Carry,
     after: &mut State,
-    mode: Mode,
+    mode: &Mode,
     (checkpoint, precision): (Checkpoint, Precision),
 ) -> Result<Tensor, ModelError> {
     for layer in layers {
         x = precision.round(&x)?;
         x = match (checkpoint, mode) {
             (Checkpoint::Block, Mode::Learn { .. }) => {
-                let (carry, owned) = (carry.below(layer.prefix()), layer.clone());
+                let (carry, owned, mode) = (carry.below(layer.prefix()), layer.clone(), mode.clone());
                 let run = move |inputs: &[Tensor], carry: &Carry| {
                     let mut after = State::new();
-                    let y = owned.forward(&inputs[0], carry, &mut after, mode)?;
+                    let y = owned.forward(&inputs[0], carry, &mut after, &mode)?;
                     Ok((vec![y], after))
                 };
                 let (mut outputs, state) = recompute(&[&x], &carry, run)?;

@@ -48,7 +48,7 @@ pub struct Transformer {
 }
 
 impl SequenceModel for Transformer {
-    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let length = token_count(tokens)?;
         if !self.causal && carry.position > 0 {
             let message = "a model with `causal: false` reads a sequence whole: it cannot go on after a part of it";
@@ -86,7 +86,7 @@ impl Layer for Block {
         &self.prefix
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         let [attention, ffn] = &self.dropout;
         let attend = |base: Option<&Tensor>| self.attention.after(&self.norm1, base, x, carry, after);
         let x = attention.onto(x, carry.position, mode, attend)?;

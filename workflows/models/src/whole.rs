@@ -18,7 +18,7 @@ impl Model {
     ///
     /// # Errors
     /// See [`SequenceModel::run`].
-    pub(crate) fn hidden(&self, batch: &Batch, mode: Mode) -> Result<Tensor, ModelError> {
+    pub(crate) fn hidden(&self, batch: &Batch, mode: &Mode) -> Result<Tensor, ModelError> {
         let read = |tokens: &Tensor| Ok(self.network().run(tokens, &Carry::default(), mode)?.0);
         let padded = batch.tokens().dims()[1];
         if self.config().causal() || batch.lengths().iter().all(|length| *length == padded) {

@@ -30,7 +30,7 @@ type Failure = Box<dyn std::error::Error>;
 fn answer(training: &mut Training, device: &Device, length: usize, request: Request) -> Result<Value, Failure> {
     Ok(match request {
         Request::Export { path } => {
-            checkpoint::save(training.model()?, Path::new(&path))?;
+            checkpoint::save(&training.model()?, Path::new(&path))?;
             json!({"tokens": training.sequences()})
         }
         Request::Check => {
@@ -46,7 +46,7 @@ fn answer(training: &mut Training, device: &Device, length: usize, request: Requ
         }
         Request::Peak => {
             let rate = device.kernels().arithmetic_rate();
-            json!({"rate": rate, "operations_per_token": operations_per_token(training.model()?, length)})
+            json!({"rate": rate, "operations_per_token": operations_per_token(&training.model()?, length)})
         }
     })
 }

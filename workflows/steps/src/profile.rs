@@ -48,6 +48,12 @@ impl Profiler {
         Profiler { began: Instant::now(), on: false, events: Vec::new() }
     }
 
+    /// Whether it collects.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
     /// From now on nothing is collected; what was, is kept.
     pub fn stop(&mut self) {
         self.on = false;

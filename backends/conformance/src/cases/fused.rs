@@ -31,7 +31,11 @@ pub(super) fn small() -> Vec<Case> {
         cases.extend([true, false].map(|complex| selective_scan(sizes, complex, None)));
     }
     for shape in [vec![], vec![1], vec![7, 33], vec![0, 3]] {
-        cases.push(Case::one("dropout", [floats(shape)], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
+        cases.push(Case::one("dropout", [floats(shape.clone())], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
+        cases.push(Case::one("dropout by a seed", [floats(shape)], |x| {
+            let seed = Tensor::from_u32(x[0].device(), vec![0x89ab_cdef, 0x0123_4567], 2)?;
+            x[0].dropout_at(0.3, &seed, 0xfedc_ba98_7654_3210)
+        }));
     }
     for (shape, k) in [(vec![1], 1), (vec![4, 9], 3), (vec![2, 2, 40], 39), (vec![3, 5], 5), (vec![0, 2], 1)] {
         cases.push(Case::one(format!("top_k_mask ({k})"), [floats(shape)], move |x| x[0].top_k_mask(k)).constant());

@@ -17,7 +17,7 @@ pub(crate) use loss::{
     cross_entropy, cross_entropy_backward, log_softmax, log_softmax_backward, softmax, softmax_backward,
 };
 pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};
-pub use selection::dropout_keeps;
-pub(crate) use selection::{dropout, top_k_mask};
+pub(crate) use selection::{dropout, dropout_at, top_k_mask};
+pub use selection::{dropout_keeps, mix};
 pub use update::clip_factor;
 pub(crate) use update::{adamw_all, clip};

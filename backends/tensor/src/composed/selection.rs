@@ -30,6 +30,23 @@ pub(crate) fn dropout<K: Kernels + ?Sized>(k: &K, x: &Array, p: f64, key: u64) -
     Math(k).mul(x, &mask)
 }
 
+/// The finalizer of SplitMix64 (Steele et al. 2014): neighbouring numbers become unrelated ones.
+pub fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+pub(crate) fn dropout_at<K: Kernels + ?Sized>(k: &K, x: &Array, p: f64, seed: &Array, place: u64) -> Result<Array> {
+    let words = match k.download(seed)? {
+        HostData::U32(words) => words,
+        other => other.to_f64().into_iter().map(|word| word as u32).collect(),
+    };
+    let seed = words.iter().rev().fold(0, |seed, word| seed << 32 | u64::from(*word));
+    k.dropout(x, p, mix(seed ^ place))
+}
+
 pub(crate) fn top_k_mask<K: Kernels + ?Sized>(k: &K, x: &Array, count: usize) -> Result<Array> {
     let values = k.download(x)?.to_f64();
     let mut mask = vec![0.0; values.len()];

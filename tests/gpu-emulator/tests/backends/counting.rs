@@ -14,6 +14,8 @@ pub struct Counts {
     pub launches: AtomicUsize,
     /// Calls that wait for the device.
     pub waits: AtomicUsize,
+    /// Graphs that were started.
+    pub replays: AtomicUsize,
 }
 
 impl Counts {
@@ -100,7 +102,12 @@ impl<D: Driver> Driver for Counting<D> {
     }
 
     fn replay(&self, graph: Graph) -> Result {
+        add(&self.1.replays);
         self.0.replay(graph)
+    }
+
+    fn forget(&self, graph: Graph) -> Result {
+        self.0.forget(graph)
     }
 
     fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {

@@ -5,3 +5,4 @@ mod conformance;
 mod counting;
 mod families;
 mod memory;
+mod replays;

@@ -74,7 +74,7 @@ pub struct Chunked {
 }
 
 impl SequenceModel for Pulse {
-    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let (x, length) = self.embed(tokens, carry.position)?;
         let x = self.dropout.forward(&x, carry.position, mode)?;
         let mut after = State::new();
@@ -103,7 +103,7 @@ impl Pulse {
         let carry = Carry::default();
         let (mut x, _) = self.embed(tokens, 0)?;
         for block in &self.blocks {
-            x = block.run(&x, &carry, &mut State::new(), Mode::Evaluate, observe)?;
+            x = block.run(&x, &carry, &mut State::new(), &Mode::Evaluate, observe)?;
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Layer for Block {
         &self.prefix
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         self.run(x, carry, after, mode, &mut |_| Ok(()))
     }
 }
@@ -153,7 +153,7 @@ impl Block {
         x: &Tensor,
         carry: &Carry,
         after: &mut State,
-        mode: Mode,
+        mode: &Mode,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let [mixer, ffn] = &self.dropout;

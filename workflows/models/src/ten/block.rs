@@ -37,7 +37,7 @@ impl Layer for Block {
         &self.prefix
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         let [mix_drop, ffn_drop] = &self.dropout;
         match self.place {
             NormPlace::Pre => {

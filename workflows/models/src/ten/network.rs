@@ -44,7 +44,7 @@ pub enum Positions {
 }
 
 impl SequenceModel for Ten {
-    fn run(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let length = token_count(tokens)?;
         let lengths =
             self.cut.map_or_else(|| vec![length], |chunk| Pieces::new(carry.position, length, chunk).lengths());
@@ -66,7 +66,7 @@ impl SequenceModel for Ten {
 }
 
 impl Ten {
-    fn piece(&self, tokens: &Tensor, carry: &Carry, mode: Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn piece(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let mut x = self.embedding.forward(tokens)?;
         let (length, dim) = (x.dims()[1], x.dims()[2]);
         x = match &self.positions {

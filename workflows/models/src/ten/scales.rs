@@ -34,7 +34,7 @@ impl Layer for Level {
         }
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         match self {
             Level::One(block) => block.forward(x, carry, after, mode),
             Level::Many(scales) => scales.forward(x, carry, after, mode),
@@ -80,7 +80,7 @@ pub struct Scales {
 }
 
 impl Scales {
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         let weights = self.weights.softmax()?;
         let mut sum: Option<Tensor> = None;
         for (index, (scale, block)) in self.blocks.iter().enumerate() {
@@ -98,7 +98,7 @@ fn at_scale(
     x: &Tensor,
     carry: &Carry,
     after: &mut State,
-    mode: Mode,
+    mode: &Mode,
 ) -> Result<Tensor, ModelError> {
     if scale == 1 {
         return block.forward(x, carry, after, mode);

@@ -62,8 +62,10 @@ pub(super) struct Samples {
 /// # Errors
 /// If a model fails, or [`StepError::Cancelled`].
 pub(super) fn measure(mut subject: Subject, plan: &Plan, context: &mut dyn Context) -> Result<Samples, StepError> {
-    let length = subject.training.model()?.task().max_length;
-    let operations = operations_per_token(subject.training.model()?, length);
+    let model = subject.training.model()?;
+    let operations = operations_per_token(&model, model.task().max_length);
+    // An update changes parameters in place where nothing else holds on to them.
+    drop(model);
     let mut samples = Samples { operations, steps: warm_up(&mut subject, plan, context)?, ..Samples::default() };
     // Before anything is decoded, so that it is training's alone.
     samples.peak_memory = peak_bytes();

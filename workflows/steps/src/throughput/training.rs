@@ -1,13 +1,14 @@
 //! Training steps on random tokens: forward, backward, clipping, update.
 
-use assay_models::{Batch, Model, ModelConfig, ModelError, Objective, Precision, Task};
+use assay_models::{Batch, Blueprint, Model, ModelConfig, ModelError, Objective, Precision, Task};
 use assay_statistics::Random;
 use assay_tensor::{DType, Device};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::StepError;
-use crate::train::{AdamW, OptimizerConfig};
+use crate::profile::Profiler;
+use crate::train::{AdamW, Assignment, How, OptimizerConfig, Updater};
 
 /// What to train, and on what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,9 +35,8 @@ pub struct Setup {
 
 /// A language model that learns one batch of random tokens by heart.
 pub struct Training {
-    /// None only after an update that failed: an update takes the model, so that it can change its parameters in place.
-    model: Option<Model>,
-    optimizer: AdamW,
+    model: Blueprint,
+    updater: Updater,
     steps: u64,
     rate: f64,
     precision: Precision,
@@ -59,17 +59,17 @@ impl Training {
         let model = Model::fresh(device, &setup.model, &task, setup.seed, DType::F32)?;
         let OptimizerConfig::AdamW(config) = &setup.optimizer;
         let rate = config.lr;
-        let optimizer = AdamW::new(config.clone(), &model)?;
+        let updater = Updater::new(AdamW::new(config.clone(), &model)?, device);
         let precision = setup.precision;
-        Ok(Training { model: Some(model), optimizer, steps: 0, rate, precision, sequences, batch })
+        Ok(Training { model: model.into_blueprint(), updater, steps: 0, rate, precision, sequences, batch })
     }
 
     /// The model as it is now.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if an update failed.
-    pub fn model(&self) -> Result<&Model, StepError> {
-        self.model.as_ref().ok_or_else(lost)
+    /// If the device fails.
+    pub fn model(&self) -> Result<Model, StepError> {
+        Ok(self.model.model()?)
     }
 
     /// What it is trained on.
@@ -91,7 +91,7 @@ impl Training {
     pub fn gradient_norm(&self) -> Result<(f64, f64), StepError> {
         let how = assay_models::Training { precision: self.precision, ..assay_models::Training::default() };
         let pass = self.model()?.learn(&self.batch, &[], &how)?;
-        let clip = self.optimizer.clip(&pass.gradients)?.to_f64_vec().map_err(ModelError::from)?;
+        let clip = self.updater.optimizer().clip(&pass.gradients)?.to_f64_vec().map_err(ModelError::from)?;
         Ok((pass.loss, clip.first().copied().unwrap_or(f64::NAN)))
     }
 
@@ -100,19 +100,13 @@ impl Training {
     /// # Errors
     /// If the device fails.
     pub fn step(&mut self) -> Result<f64, StepError> {
-        let model = self.model.take().ok_or_else(lost)?;
         self.steps += 1;
-        let (dropout, precision) = (Some(self.steps), self.precision);
-        let how = assay_models::Training { dropout, precision, ..assay_models::Training::default() };
-        let pass = model.learn(&self.batch, &[], &how)?;
-        let clip = self.optimizer.clip(&pass.gradients)?;
-        self.model = Some(self.optimizer.step(model, &pass.gradients, &clip, self.rate)?);
-        Ok(pass.loss)
+        let how = How { pieces: 1, label_smoothing: 0.0, dropout: self.steps, precision: self.precision };
+        let rows: Vec<&[u32]> = self.sequences.iter().map(Vec::as_slice).collect();
+        let assignment = Assignment::of(&self.model, &rows, &[], &how)?;
+        let (rate, profiler) = (self.rate, &mut Profiler::off());
+        Ok(self.updater.update(&mut self.model, assignment, rate, profiler, || true)?.loss)
     }
-}
-
-fn lost() -> StepError {
-    StepError::failed("an update failed, and the model is gone with it")
 }
 
 #[cfg(test)]

@@ -1,32 +1,15 @@
 //! The gradient of one step: of its batch at once, or piece by piece.
 //!
-//! A piece's loss is a mean over its own predictions, so that the pieces are weighted by how many they have: the sum is
-//! the gradient of the mean over the whole batch, up to rounding.
+//! The loss of each piece is a part of the mean over the whole batch, so that its gradients add up to those of the whole,
+//! up to rounding.
 
-use std::collections::BTreeMap;
-
-use assay_models::{Model, ModelError, Objective, Precision, Training};
-use assay_tensor::Tensor;
+use assay_models::{Blueprint, Learned, Lesson, Objective, Precision, Student, Training};
+use assay_tensor::{Feed, Tensor};
 
 use crate::context::StepError;
 use crate::dataset::Split;
 use crate::profile::Profiler;
 use crate::random::mix;
-use crate::scoring::gather;
-
-/// What a step's batch says.
-pub struct Learned {
-    /// The mean over all predictions of what is optimised, in nats.
-    pub loss: f64,
-    /// How many predictions were right.
-    pub correct: usize,
-    /// How many predictions were made.
-    pub count: usize,
-    /// Tokens, without padding.
-    pub tokens: usize,
-    /// Of `loss`, by the parameter's name.
-    pub gradients: BTreeMap<String, Tensor>,
-}
 
 /// How a batch is learned from.
 pub struct How {
@@ -40,72 +23,98 @@ pub struct How {
     pub precision: Precision,
 }
 
-/// Learns from the sequences `indices` of a split. `going_on` is asked between pieces.
-///
-/// # Errors
-/// If the model cannot read them, or [`StepError::Cancelled`] if `going_on` says no.
-pub fn learn(
-    model: &Model,
-    split: &Split,
-    indices: &[usize],
-    how: &How,
-    profiler: &mut Profiler,
-    going_on: impl Fn() -> bool,
-) -> Result<Learned, StepError> {
-    let size = indices.len().div_ceil(how.pieces.max(1)).max(1);
-    let predictions = |part: &[usize]| match model.task().objective {
-        Objective::Classify(_) => part.len(),
-        Objective::Predict => part.iter().map(|index| split.sequence(*index).len().saturating_sub(1)).sum(),
-    };
-    let all = predictions(indices).max(1) as f64;
-    let mut total = Learned { loss: 0.0, correct: 0, count: 0, tokens: 0, gradients: BTreeMap::new() };
-    for (number, part) in indices.chunks(size).enumerate() {
-        if number > 0 && !going_on() {
-            return Err(StepError::Cancelled);
-        }
-        let span = profiler.begin();
-        let (batch, labels) = gather(model, split, part)?;
-        profiler.end(span, "batch");
-        let dropout = Some(mix(how.dropout ^ number as u64));
-        let span = profiler.begin();
-        let training = Training { label_smoothing: how.label_smoothing, dropout, precision: how.precision };
-        let pass = model.learn(&batch, &labels, &training)?;
-        for timing in &pass.timings {
-            profiler.add(timing.name, timing.share, timing.began, timing.ended);
-        }
-        profiler.end(span, "learn");
-        let span = profiler.begin();
-        let weight = if part.len() == indices.len() { 1.0 } else { predictions(part) as f64 / all };
-        total.loss += weight * pass.loss;
-        total.correct += pass.correct;
-        total.count += pass.count;
-        total.tokens += batch.token_count();
-        add(&mut total.gradients, pass.gradients, weight)?;
-        profiler.end(span, "accumulate");
-    }
-    Ok(total)
+/// What is to be learned in one step: on the host, with nothing computed yet.
+pub struct Assignment {
+    lessons: Vec<Lesson<()>>,
+    /// What differs between steps of one shape, in order.
+    feeds: Vec<Feed>,
+    training: Training,
+    /// How many predictions are made.
+    pub count: usize,
+    /// Tokens, without padding.
+    pub tokens: usize,
 }
 
-/// Adds weighted gradients, name by name.
-fn add(sum: &mut BTreeMap<String, Tensor>, part: BTreeMap<String, Tensor>, weight: f64) -> Result<(), ModelError> {
-    if weight == 1.0 && sum.is_empty() {
-        *sum = part;
-        return Ok(());
+impl Assignment {
+    /// Of the sequences `indices` of a split.
+    ///
+    /// # Errors
+    /// If the model cannot read them.
+    pub fn new(model: &Blueprint, split: &Split, indices: &[usize], how: &How) -> Result<Self, StepError> {
+        let sequences: Vec<_> = indices.iter().map(|index| split.sequence(*index)).collect();
+        let labels: Vec<_> = indices.iter().filter_map(|index| split.labels().get(*index).copied()).collect();
+        Self::of(model, &sequences, &labels, how)
     }
-    for (name, gradient) in part {
-        let gradient = gradient.scale(weight)?;
-        let added = match sum.remove(&name) {
-            Some(before) => before.add(&gradient)?,
-            None => gradient,
+
+    /// Of sequences; a classifier has a label for each.
+    ///
+    /// # Errors
+    /// As [`Assignment::new`].
+    pub fn of(model: &Blueprint, sequences: &[&[u32]], labels: &[u32], how: &How) -> Result<Self, StepError> {
+        let size = sequences.len().div_ceil(how.pieces.max(1)).max(1);
+        let tokens = sequences.iter().map(|sequence| sequence.len()).sum();
+        let whole = match model.task().objective {
+            Objective::Classify(_) => sequences.len(),
+            Objective::Predict => sequences.iter().map(|sequence| sequence.len().saturating_sub(1)).sum(),
         };
-        sum.insert(name, added);
+        let training = Training { label_smoothing: how.label_smoothing, dropout: None, precision: how.precision };
+        let (mut lessons, mut feeds, mut count) = (Vec::new(), Vec::new(), 0);
+        let mut labels = labels.chunks(size);
+        for (number, part) in sequences.chunks(size).enumerate() {
+            let training = Training { dropout: Some(mix(how.dropout ^ number as u64)), ..training };
+            let lesson = Lesson::new(model, part, labels.next().unwrap_or_default(), &training, whole)?;
+            count += lesson.count();
+            let (outline, inputs) = lesson.outline();
+            lessons.push(outline);
+            feeds.extend(inputs);
+        }
+        Ok(Assignment { lessons, feeds, training, count, tokens })
     }
-    Ok(())
+
+    /// All that decides what learning asks of a device, beside the model and the shapes of the feeds.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let lessons: Vec<String> = self.lessons.iter().map(Lesson::key).collect();
+        format!("{:?} {}", self.training, lessons.join(" "))
+    }
+
+    /// Takes what differs between steps of one shape.
+    pub fn take_feeds(&mut self) -> Vec<Feed> {
+        std::mem::take(&mut self.feeds)
+    }
+
+    /// Learns; `inputs` are the feeds on the device. `going_on` is asked between pieces.
+    ///
+    /// # Errors
+    /// If the device fails, or [`StepError::Cancelled`] if `going_on` says no.
+    pub fn learn(
+        self,
+        model: &Blueprint,
+        inputs: &[Tensor],
+        profiler: &mut Profiler,
+        going_on: impl Fn() -> bool,
+    ) -> Result<Learned, StepError> {
+        let mut student = Student::new(model, &self.training)?;
+        let mut inputs = inputs.iter();
+        for (number, lesson) in self.lessons.into_iter().enumerate() {
+            if number > 0 && !going_on() {
+                return Err(StepError::Cancelled);
+            }
+            let span = profiler.begin();
+            student.study(lesson.filled(&mut inputs)?)?;
+            profiler.end(span, "learn");
+        }
+        let learned = student.finish();
+        for timing in &learned.timings {
+            profiler.add(timing.name, timing.share, timing.began, timing.ended);
+        }
+        Ok(learned)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use assay_models::{ModelConfig, Task};
+    use assay_models::{Model, ModelConfig, Task};
     use assay_tensor::DType;
     use serde_json::json;
 
@@ -113,10 +122,18 @@ mod tests {
     use crate::dataset::Dataset;
     use crate::testing::{toy_dataset, toy_text};
 
-    fn learned(dataset: &Dataset, model: &Model, pieces: usize) -> Learned {
+    /// Everything that was learned, with the loss and the hits added up.
+    fn learned(dataset: &Dataset, model: &Model, pieces: usize) -> (Learned, f64, f64) {
         let indices: Vec<_> = (0..23).collect();
         let how = How { pieces, label_smoothing: 0.1, dropout: 1, precision: Precision::F32 };
-        learn(model, &dataset.train, &indices, &how, &mut Profiler::off(), || true).unwrap()
+        let mut assignment = Assignment::new(model.blueprint(), &dataset.train, &indices, &how).unwrap();
+        let feeds = assignment.take_feeds().into_iter();
+        let inputs: Vec<_> = feeds.map(|feed| feed.upload(model.device()).unwrap()).collect();
+        let learned = assignment.learn(model.blueprint(), &inputs, &mut Profiler::off(), || true).unwrap();
+        let sum = |values: Vec<&Tensor>| values.iter().map(|value| value.item().unwrap()).sum::<f64>();
+        let loss = sum(learned.values.iter().map(|(loss, _)| loss).collect());
+        let hits = sum(learned.values.iter().map(|(_, hits)| hits).collect());
+        (learned, loss, hits)
     }
 
     /// Of batches whose pieces differ in how many predictions they have, and whose last piece is smaller.
@@ -131,11 +148,11 @@ mod tests {
             let task: Task = dataset.task();
             let device = assay_cpu::device(1).unwrap();
             let model = Model::fresh(&device, &config, &task, 3, DType::F32).unwrap();
-            let whole = learned(&dataset, &model, 1);
+            let (whole, loss, hits) = learned(&dataset, &model, 1);
             for pieces in [2, 5, 23, 64] {
-                let parts = learned(&dataset, &model, pieces);
-                assert!((parts.loss - whole.loss).abs() < 1e-5, "{} is not {}", parts.loss, whole.loss);
-                assert_eq!((parts.correct, parts.count, parts.tokens), (whole.correct, whole.count, whole.tokens));
+                let (parts, found, correct) = learned(&dataset, &model, pieces);
+                assert!((found - loss).abs() < 1e-5, "{found} is not {loss}");
+                assert_eq!(correct, hits);
                 assert!(parts.gradients.keys().eq(whole.gradients.keys()));
                 for (name, gradient) in &whole.gradients {
                     let (ours, theirs) = (gradient.to_f64_vec().unwrap(), parts.gradients[name].to_f64_vec().unwrap());
@@ -154,7 +171,9 @@ mod tests {
             serde_json::from_value(json!({"family": "ten", "dim": 8, "layers": 1, "states": 4})).unwrap();
         let model = Model::fresh(&device, &config, &toy_text().task(), 3, DType::F32).unwrap();
         let how = How { pieces: 4, label_smoothing: 0.0, dropout: 1, precision: Precision::F32 };
-        let found = learn(&model, &toy_text().train, &[0, 1, 2, 3], &how, &mut Profiler::off(), || false);
+        let mut assignment = Assignment::new(model.blueprint(), &toy_text().train, &[0, 1, 2, 3], &how).unwrap();
+        let inputs: Vec<_> = assignment.take_feeds().into_iter().map(|feed| feed.upload(&device).unwrap()).collect();
+        let found = assignment.learn(model.blueprint(), &inputs, &mut Profiler::off(), || false);
         assert_eq!(found.err(), Some(StepError::Cancelled));
     }
 }

@@ -1,7 +1,7 @@
 //! `train`: fits a model to a dataset.
 //!
 //! Read `config.rs` for what a person may choose, `schedule.rs` and `curriculum.rs` for what happens when,
-//! `gradient.rs` and `optimizer.rs` for the update, `run.rs` for the loop, and `state.rs` and `keeper.rs` for how a
+//! `gradient.rs`, `optimizer.rs` and `update.rs` for the update, `run.rs` for the loop, and `state.rs` and `keeper.rs` for how a
 //! training that was stopped goes on.
 
 mod config;
@@ -18,7 +18,10 @@ mod state;
 mod step;
 #[cfg(test)]
 mod tests;
+mod update;
 
 pub use config::OptimizerConfig;
+pub(crate) use gradient::{Assignment, How};
 pub(crate) use optimizer::AdamW;
 pub use step::Train;
+pub(crate) use update::Updater;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_models::{Model, ModelError, Parameter, Weight};
+use assay_models::{Blueprint, Model, ModelError, Parameter, Weight};
 use assay_tensor::{AdamW as Settings, Device, Tensor, Update, adamw_all, clip};
 
 use super::config::AdamWConfig;
@@ -53,53 +53,33 @@ impl AdamW {
         Settings { step: self.updates + 1, lr, betas: (beta1, beta2), eps, weight_decay, grad_scale: 1.0 }
     }
 
-    /// The model after an update with these settings, whose factors are on the device too; `clip` is what
-    /// [`AdamW::clip`] gave. A parameter without a gradient, since the loss does not depend on it, stays as it is. That
-    /// there was an update is for [`AdamW::count`] to note.
+    /// Updates a model with these settings, whose factors are on the device too; `clip` is what [`AdamW::clip`] gave. A
+    /// parameter without a gradient, since the loss does not depend on it, stays as it is. That there was an update is for
+    /// [`AdamW::count`] to note.
     ///
     /// # Errors
     /// If the device fails.
     pub fn update(
         &mut self,
-        model: Model,
+        model: &mut Blueprint,
         gradients: &BTreeMap<String, Tensor>,
         (settings, factors): (Settings, &Tensor),
         clip: &Tensor,
-    ) -> Result<Model, StepError> {
+    ) -> Result<(), StepError> {
         let mut moments: BTreeMap<&str, _> =
             self.moments.iter_mut().map(|(name, both)| (name.as_str(), both)).collect();
-        model.updated(|parameters| {
-            let mut updates = Vec::with_capacity(gradients.len());
-            for (name, parameter) in parameters.iter_mut() {
-                let Parameter { value: Weight::Dense(param), role } = parameter else { continue };
-                let (Some(grad), Some((m, v))) = (gradients.get(name), moments.remove(name)) else { continue };
-                updates.push(Update { param, grad, m, v, decays: role.decays() });
-            }
-            Ok(adamw_all(updates, settings, factors, clip).map_err(ModelError::from)?)
-        })
+        let mut updates = Vec::with_capacity(gradients.len());
+        for (name, parameter) in model.parameters_mut().iter_mut() {
+            let Parameter { value: Weight::Dense(param), role } = parameter else { continue };
+            let (Some(grad), Some((m, v))) = (gradients.get(name), moments.remove(name)) else { continue };
+            updates.push(Update { param, grad, m, v, decays: role.decays() });
+        }
+        Ok(adamw_all(updates, settings, factors, clip).map_err(ModelError::from)?)
     }
 
     /// Counts an update.
     pub fn count(&mut self) {
         self.updates += 1;
-    }
-
-    /// The model after a whole update: clipped, with learning rate `lr`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn step(
-        &mut self,
-        model: Model,
-        gradients: &BTreeMap<String, Tensor>,
-        clip: &Tensor,
-        lr: f64,
-    ) -> Result<Model, StepError> {
-        let settings = self.next(lr);
-        let factors = Tensor::from_f32(model.device(), settings.factors().to_vec(), 4).map_err(ModelError::from)?;
-        let model = self.update(model, gradients, (settings, &factors), clip)?;
-        self.count();
-        Ok(model)
     }
 
     /// How many updates there were, and the moments.

@@ -2,17 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use assay_models::{Batch, Model, ModelError};
+use assay_models::{Batch, Blueprint, Model};
 use serde_json::json;
 
 use super::config::{Config, OptimizerConfig};
 use super::curriculum::Curriculum;
-use super::gradient::{How, Learned, learn};
+use super::gradient::{Assignment, How};
 use super::keeper::{Keeper, refuse};
 use super::optimizer::AdamW;
 use super::reports::Reports;
 use super::schedule::learning_rate;
 use super::state::{self, Place, Window};
+use super::update::{Outcome, Updater};
 use crate::context::{Context, StepError};
 use crate::dataset::{Dataset, Split};
 use crate::memory::peak_bytes;
@@ -25,12 +26,12 @@ const PROFILED_STEPS: u64 = 100;
 /// A state of more values than this is not saved when a training is stopped: that has to be quick.
 const QUICKLY_SAVED: usize = 1 << 25;
 
-/// A training under way, but for the model, which is handed from step to step: an update changes its parameters where
-/// they lie, unless someone else holds on to them.
+/// A training under way, but for the model: an update changes its parameters where they lie, unless someone else holds on
+/// to them.
 pub struct Trainer<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
-    optimizer: AdamW,
+    updater: Updater,
     curriculum: Curriculum,
     /// Steps done.
     step: u64,
@@ -64,7 +65,7 @@ impl<'a> Trainer<'a> {
         Ok(Trainer {
             config,
             dataset,
-            optimizer: AdamW::new(adamw.clone(), model)?,
+            updater: Updater::new(AdamW::new(adamw.clone(), model)?, context.device()),
             curriculum,
             step: 0,
             unvalidated: false,
@@ -100,7 +101,8 @@ impl<'a> Trainer<'a> {
             Ok((there, (step, unvalidated), window, reports)) => {
                 reports.replay(context);
                 context.log(&format!("goes on from step {step}, after which an earlier attempt saved its state"));
-                (self.optimizer, self.step, self.unvalidated) = (optimizer, step, unvalidated);
+                self.updater = Updater::new(optimizer, context.device());
+                (self.step, self.unvalidated) = (step, unvalidated);
                 (self.window, self.reports) = (window, reports);
                 self.keeper.went_on_from(step);
                 Ok(there)
@@ -112,7 +114,8 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if asked to stop.
-    pub fn run(&mut self, mut model: Model, context: &mut dyn Context) -> Result<Model, StepError> {
+    pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<Model, StepError> {
+        let mut model = model.into_blueprint();
         let steps = self.config.steps();
         let last = self.step.saturating_add(PROFILED_STEPS);
         let mut stage = (self.step > 0).then(|| self.curriculum.stage());
@@ -126,7 +129,7 @@ impl<'a> Trainer<'a> {
                 return Err(error);
             }
             if self.step >= steps {
-                return Ok(model);
+                return Ok(model.model()?);
             }
             let step = self.step + 1;
             if step > last {
@@ -136,8 +139,8 @@ impl<'a> Trainer<'a> {
             if stage.replace(self.curriculum.stage()) != Some(self.curriculum.stage()) {
                 self.announce_stage(step, context);
             }
-            let (loss, updated) = self.step(step, model, &indices, context)?;
-            (self.step, model) = (step, updated);
+            let loss = self.step(step, &mut model, &indices, context)?;
+            self.step = step;
             context.progress(step, Some(steps), "steps", &format!("loss {loss:.2}"));
             if step.is_multiple_of(self.config.log_every) || step == steps {
                 self.report(context);
@@ -147,9 +150,9 @@ impl<'a> Trainer<'a> {
     }
 
     /// What may happen after a step and before the next; where it is cancelled, the state is that of between them.
-    fn between_steps(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+    fn between_steps(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         if self.unvalidated {
-            self.validate(model, context)?;
+            self.validate(&model.model()?, context)?;
             self.unvalidated = false;
         }
         if self.step == self.config.steps() {
@@ -167,14 +170,14 @@ impl<'a> Trainer<'a> {
         &self.profiler
     }
 
-    /// One update; returns the loss before it, and the model after it.
+    /// One update; returns the loss before it.
     fn step(
         &mut self,
         step: u64,
-        model: Model,
+        model: &mut Blueprint,
         indices: &[usize],
         context: &mut dyn Context,
-    ) -> Result<(f64, Model), StepError> {
+    ) -> Result<f64, StepError> {
         let whole = self.profiler.begin();
         let how = How {
             pieces: self.config.accumulate,
@@ -182,20 +185,19 @@ impl<'a> Trainer<'a> {
             dropout: mix(self.dropout ^ step),
             precision: self.config.precision,
         };
-        let profiler = &mut self.profiler;
-        let going_on = || !context.cancelled();
-        let Learned { loss, correct, count, tokens, gradients } =
-            learn(&model, &self.dataset.train, indices, &how, profiler, going_on)?;
-        self.check_finite("loss", loss, step, context)?;
         let span = self.profiler.begin();
-        let clip = self.optimizer.clip(&gradients)?;
-        self.profiler.end(span, "clip");
+        let assignment = Assignment::new(model, &self.dataset.train, indices, &how)?;
+        self.profiler.end(span, "batch");
+        let (count, tokens) = (assignment.count, assignment.tokens);
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         let rate = learning_rate(adamw, step, self.config.steps());
-        let span = self.profiler.begin();
-        let model = self.optimizer.step(model, &gradients, &clip, rate)?;
-        self.profiler.end(span, "optimizer");
-        let norm = clip.to_f64_vec().map_err(ModelError::from)?.first().copied().unwrap_or(f64::NAN);
+        let going_on = || !context.cancelled();
+        let Outcome { loss, correct, norm } =
+            self.updater.update(model, assignment, rate, &mut self.profiler, going_on)?;
+        while let Some(remark) = self.updater.remark() {
+            context.log(&remark);
+        }
+        self.check_finite("loss", loss, step, context)?;
         self.check_finite("gradient norm", norm, step, context)?;
         self.profiler.end_numbered(whole, "step", step);
         let window = &mut self.window;
@@ -205,7 +207,7 @@ impl<'a> Trainer<'a> {
         window.correct += correct;
         window.count += count;
         window.tokens += tokens;
-        Ok((loss, model))
+        Ok(loss)
     }
 
     /// A training that diverged never recovers: its numbers would look like a result.
@@ -283,7 +285,7 @@ impl<'a> Trainer<'a> {
         Ok(gather(model, &self.dataset.valid, middle)?.0)
     }
 
-    fn save(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+    fn save(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         let span = self.profiler.begin();
         let place = Place {
             step: self.step,
@@ -292,14 +294,14 @@ impl<'a> Trainer<'a> {
             window: Window { seconds: self.since.elapsed().as_secs_f64(), ..self.window },
             reports: self.reports.clone(),
         };
-        let state = || state::write(&self.identity, model, &self.optimizer, &place);
+        let state = || state::write(&self.identity, model.parameters(), self.updater.optimizer(), &place);
         self.since += self.keeper.save(self.step, state, context)?;
         self.profiler.end_numbered(span, "checkpoint", self.step);
         Ok(())
     }
 
     /// What is done is not lost where a training is stopped, if saving it takes no longer than a person waits.
-    fn save_before_the_end(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+    fn save_before_the_end(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         let values = 3 * model.parameters().count();
         if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
             self.save(model, context)?;

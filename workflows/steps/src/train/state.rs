@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_models::{Array, ArrayFile, Model, ModelError};
+use assay_models::{Array, ArrayFile, Model, ModelError, Parameters};
 use assay_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -86,10 +86,15 @@ struct Counters {
 ///
 /// # Errors
 /// If the device cannot be read.
-pub fn write(identity: &str, model: &Model, optimizer: &AdamW, place: &Place) -> Result<ArrayFile, StepError> {
+pub fn write(
+    identity: &str,
+    parameters: &Parameters,
+    optimizer: &AdamW,
+    place: &Place,
+) -> Result<ArrayFile, StepError> {
     let mut file = ArrayFile::default();
     let (updates, moments) = optimizer.state();
-    for (name, parameter) in model.parameters().iter() {
+    for (name, parameter) in parameters.iter() {
         file.arrays.insert(format!("parameters.{name}"), array(dense(name, parameter)?)?);
     }
     for (name, (m, v)) in moments {

@@ -1,0 +1,255 @@
+//! Notes what is asked of a driver, so that it can be asked for again as one graph.
+//!
+//! While a piece of work is noted, it is carried out as always: its calls go on to the vendor's driver, and a copy of each
+//! stays here. Whether the work may be repeated shows afterwards: [`Noted::digest`] says what it asked for, but for
+//! where in memory, so that two runs can be compared; and whatever a graph cannot do is the [`Noted::refusal`].
+//!
+//! Only the thread that asked for it is noted. What others do at the same time is their own.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use assay_tensor::Array;
+
+use crate::driver::{
+    Address, Argument, Driver, DriverError, Epilogue, Facts, Function, Graph, Launch, Operand, Product,
+};
+
+type Result<T = (), E = DriverError> = std::result::Result<T, E>;
+
+/// A call that a graph can make.
+#[derive(Debug, Clone)]
+enum Call {
+    Launch(Function, Launch, Vec<Argument>),
+    Product(Product),
+    Copy { to: Address, from: Address, bytes: usize },
+    Clear { address: Address, bytes: usize },
+}
+
+/// What a piece of work asked for.
+pub(crate) struct Noted {
+    calls: Vec<Call>,
+    digest: DefaultHasher,
+    refusal: Option<String>,
+    /// What was uploaded on the way, which the calls read: as long as they may be made again, its memory stays as it is.
+    kept: Vec<Array>,
+}
+
+/// A driver whose calls are noted when it is told to.
+pub(crate) struct Recorder {
+    driver: Arc<dyn Driver>,
+    noting: Mutex<Option<(ThreadId, Noted)>>,
+}
+
+impl Recorder {
+    pub(crate) fn new(driver: Arc<dyn Driver>) -> Recorder {
+        Recorder { driver, noting: Mutex::default() }
+    }
+
+    /// From here on the calls of this thread are noted. What was being noted is forgotten.
+    pub(crate) fn start(&self) {
+        let noted = Noted { calls: Vec::new(), digest: DefaultHasher::new(), refusal: None, kept: Vec::new() };
+        // What is forgotten gives its memory back, after the lock is.
+        let _before = self.lock().replace((std::thread::current().id(), noted));
+    }
+
+    /// What was noted, if anything was.
+    pub(crate) fn stop(&self) -> Option<Noted> {
+        self.lock().take().map(|(_, noted)| noted)
+    }
+
+    /// Keeps an upload of the noted work.
+    pub(crate) fn keep(&self, upload: &Array) {
+        self.note(|noted| noted.kept.push(upload.clone()));
+    }
+
+    /// The graph of what was noted. The device is as before where that fails.
+    pub(crate) fn graph(&self, noted: &Noted) -> Result<Graph> {
+        self.driver.begin_capture()?;
+        let asked = noted.calls.iter().try_for_each(|call| match call {
+            Call::Launch(function, launch, arguments) => self.driver.launch(*function, *launch, arguments),
+            Call::Product(product) => self.driver.product(product),
+            Call::Copy { to, from, bytes } => self.driver.copy(*to, *from, *bytes),
+            Call::Clear { address, bytes } => self.driver.clear(*address, *bytes),
+        });
+        // The capture ends in any case; its own error would only repeat the first one.
+        let graph = self.driver.end_capture();
+        match (asked, graph) {
+            (Ok(()), graph) => graph,
+            (Err(error), Ok(graph)) => self.driver.forget(graph).and(Err(error)),
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, Noted)>> {
+        self.noting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to what is noted, if this thread is.
+    fn note(&self, change: impl FnOnce(&mut Noted)) {
+        if let Some((thread, noted)) = &mut *self.lock()
+            && *thread == std::thread::current().id()
+        {
+            change(noted);
+        }
+    }
+
+    /// Notes a call; `what` tells it from others, but for where in memory.
+    fn call(&self, call: impl FnOnce() -> Call, what: impl FnOnce(&mut DefaultHasher)) {
+        self.note(|noted| {
+            what(&mut noted.digest);
+            noted.calls.push(call());
+        });
+    }
+
+    fn refuse(&self, why: &str) {
+        self.note(|noted| {
+            noted.refusal.get_or_insert_with(|| why.to_owned());
+        });
+    }
+}
+
+impl Noted {
+    /// Equal for two pieces of work that asked for the same, wherever in memory it was.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
+    /// Why it cannot be repeated.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// What its calls read and did not make.
+    pub(crate) fn into_kept(self) -> Vec<Array> {
+        self.kept
+    }
+}
+
+/// All of an operand but its address.
+fn hash_operand(operand: &Operand, state: &mut DefaultHasher) {
+    let Operand { address: _, element, stride, batch_stride, transposed } = *operand;
+    (element, stride, batch_stride, transposed).hash(state);
+}
+
+fn hash_product(product: &Product, state: &mut DefaultHasher) {
+    let Product { m, n, k, batch, a, b, c, beta, epilogue } = product;
+    (m, n, k, batch, beta.to_bits()).hash(state);
+    [a, b, c].iter().for_each(|operand| hash_operand(operand, state));
+    std::mem::discriminant::<Epilogue>(epilogue).hash(state);
+}
+
+fn hash_argument(argument: &Argument, state: &mut DefaultHasher) {
+    std::mem::discriminant(argument).hash(state);
+    match argument {
+        Argument::Pointer(address) => address.is_some().hash(state),
+        other => other.slot().hash(state),
+    }
+}
+
+impl Driver for Recorder {
+    fn facts(&self) -> &Facts {
+        self.driver.facts()
+    }
+
+    fn memory(&self) -> Result<(usize, usize)> {
+        self.driver.memory()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.driver.allocate(bytes)
+    }
+
+    fn free(&self, address: Address) -> Result {
+        self.driver.free(address)
+    }
+
+    /// Not a call of a graph: what is copied in stays there, see [`Recorder::keep`].
+    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
+        self.note(|noted| ("copy in", blake3::hash(bytes).as_bytes()).hash(&mut noted.digest));
+        self.driver.copy_in(to, bytes)
+    }
+
+    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.refuse("it reads from the device before it is done");
+        self.driver.copy_out(from, bytes)
+    }
+
+    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.call(|| Call::Copy { to, from, bytes }, |state| ("copy", bytes).hash(state));
+        self.driver.copy(to, from, bytes)
+    }
+
+    fn clear(&self, address: Address, bytes: usize) -> Result {
+        self.call(|| Call::Clear { address, bytes }, |state| ("clear", bytes).hash(state));
+        self.driver.clear(address, bytes)
+    }
+
+    fn compile(
+        &self,
+        source: &str,
+        headers: &[(&str, &str)],
+        options: &[&str],
+        names: &[&str],
+    ) -> Result<Vec<Function>> {
+        self.driver.compile(source, headers, options, names)
+    }
+
+    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+        self.call(
+            || Call::Launch(function, launch, arguments.to_vec()),
+            |state| {
+                ("launch", function, launch.grid, launch.block, launch.shared).hash(state);
+                arguments.iter().for_each(|argument| hash_argument(argument, state));
+            },
+        );
+        self.driver.launch(function, launch, arguments)
+    }
+
+    fn product(&self, product: &Product) -> Result {
+        self.call(
+            || Call::Product(*product),
+            |state| {
+                "product".hash(state);
+                hash_product(product, state);
+            },
+        );
+        self.driver.product(product)
+    }
+
+    fn synchronize(&self) -> Result {
+        self.refuse("it waits for the device before it is done");
+        self.driver.synchronize()
+    }
+
+    fn begin_capture(&self) -> Result {
+        self.refuse("it captures a graph of its own");
+        self.driver.begin_capture()
+    }
+
+    fn end_capture(&self) -> Result<Graph> {
+        self.driver.end_capture()
+    }
+
+    fn replay(&self, graph: Graph) -> Result {
+        self.refuse("it replays a graph of its own");
+        self.driver.replay(graph)
+    }
+
+    fn forget(&self, graph: Graph) -> Result {
+        self.driver.forget(graph)
+    }
+
+    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.refuse("it is timed");
+        self.driver.time(work)
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.driver.fmt(f)
+    }
+}

@@ -1,0 +1,84 @@
+//! A model that has yet to be built: [`Blueprint`].
+
+use assay_tensor::{DType, Device, Tensor};
+
+use crate::config::{ModelConfig, Task};
+use crate::error::ModelError;
+use crate::model::Model;
+use crate::parameters::{Parameters, Weight};
+use crate::precision::Precision;
+
+/// All that makes a model: what it is built from.
+///
+/// Training changes parameters from step to step, and each pass builds its own network of them. So it works on a blueprint:
+/// nothing that a network computes from its parameters when it is built outlives a change of them.
+#[derive(Clone)]
+pub struct Blueprint {
+    pub(crate) config: ModelConfig,
+    pub(crate) task: Task,
+    pub(crate) device: Device,
+    pub(crate) parameters: Parameters,
+}
+
+impl Blueprint {
+    /// What a workflow file said of it.
+    #[must_use]
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// What the data said of it.
+    #[must_use]
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// Where it computes.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Its parameters by name.
+    #[must_use]
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Its parameters, to be changed: in place, where nothing else holds on to them.
+    pub fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.parameters
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// As [`Model::from_parameters`].
+    pub fn model(&self) -> Result<Model, ModelError> {
+        Model::from_parameters(&self.device, &self.config, &self.task, &self.parameters)
+    }
+
+    /// The model with every parameter a leaf of the tape, in this precision. Weights are rounded here, once for a whole pass.
+    pub(crate) fn leaves(&self, precision: Precision) -> Result<Model, ModelError> {
+        let leaf = |_: &str, value: &Tensor| Ok(if value.is_tracked() { value.clone() } else { value.variable() });
+        for (name, parameter) in self.parameters.iter() {
+            match &parameter.value {
+                Weight::Dense(tensor) if precision != Precision::F32 && tensor.dtype() != DType::F32 => {
+                    return Err(ModelError::parameter(name, "is not f32, which another precision begins with"));
+                }
+                Weight::Dense(_) => {}
+                Weight::Int8 { .. } => return Err(ModelError::parameter(name, "is int8, which cannot be trained")),
+            }
+        }
+        Model::in_precision(self, &self.parameters.map(leaf)?, precision)
+    }
+
+    /// What it computes in: f64 or f32.
+    pub(crate) fn dtype(&self) -> DType {
+        let dense = |weight: &Weight| match weight {
+            Weight::Dense(tensor) => Some(tensor.dtype()),
+            Weight::Int8 { .. } => None,
+        };
+        self.parameters.iter().find_map(|(_, parameter)| dense(&parameter.value)).unwrap_or(DType::F32)
+    }
+}
