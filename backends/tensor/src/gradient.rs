@@ -116,11 +116,20 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         Op::Softmax { y } => like(k.softmax_backward(y, g)?),
         // y = log softmax(x):  dx = g - e^y sum g
         Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
+        // Layers are a table of their own.
+        _ => layer(k, op, inputs, g, &to, sum),
+    }
+}
+
+/// The table of layers: operations that a backend may fuse.
+fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>, sum: Sum<'_>) -> Rules {
+    let w = |saved: &Array| Math(k).wide(saved);
+    match op {
         // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => linear(k, x, weight, &inputs[2..], g, &to, sum),
+        Op::Linear { x, weight } => linear(k, x, weight, &inputs[2..], g, to, sum),
         // y = a + x W^T + b:  da = g, and the others as there
         Op::LinearOnto { x, weight } => {
-            let mut grads = linear(k, x, weight, &inputs[2..inputs.len() - 1], g, &to, sum)?;
+            let mut grads = linear(k, x, weight, &inputs[2..inputs.len() - 1], g, to, sum)?;
             grads.push(to(inputs.len() - 1, &|| Ok(g.clone()))?);
             Ok(grads)
         }
@@ -130,8 +139,8 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
             let (dz, value) = k.linear_gelu_backward(g, &w(down)?, &w(argument)?)?;
             // What the forward pass multiplied was rounded as the argument is.
             let value = k.cast(&value, argument.dtype)?;
-            let mut grads = linear(k, x, up, &inputs[2..3], &dz, &to, sum)?;
-            grads.push(of_weight(k, &value, g, 3, &to, sum)?);
+            let mut grads = linear(k, x, up, &inputs[2..3], &dz, to, sum)?;
+            grads.push(of_weight(k, &value, g, 3, to, sum)?);
             grads.push(to(4, &|| Ok(g.clone()))?);
             if inputs.len() > 5 {
                 grads.push(to(5, &|| Ok(g.clone()))?);
@@ -141,7 +150,11 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         // y = a + b s:  da = g,  db = g s,  ds = sum g b, over all rows
         Op::AddScaled { b, scale } => {
             let (db, ds) = k.add_scaled_backward(b, scale, g)?;
-            Ok(vec![to(0, &|| Ok(g.clone()))?, wanted(1).then_some(db), wanted(2).then_some(ds)])
+            Ok(vec![
+                to(0, &|| Ok(g.clone()))?,
+                inputs[1].is_tracked().then_some(db),
+                inputs[2].is_tracked().then_some(ds),
+            ])
         }
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
@@ -154,7 +167,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         }
         // y = lse(l) - q . l for the target distribution q:  dl = g (softmax(l) - q)
         Op::CrossEntropy { logits, targets, lse, smoothing } => {
-            like(k.cross_entropy_backward(&w(logits)?, targets, lse, g, *smoothing)?)
+            Ok(vec![Some(k.cross_entropy_backward(&w(logits)?, targets, lse, g, *smoothing)?)])
         }
         // P = softmax(s Q K^T), O = P V:
         //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q
@@ -162,6 +175,8 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
             let d = k.attention_backward(&w(q)?, &w(keys)?, &w(v)?, out, lse, g, *options)?;
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
+        // All others are in the first table.
+        _ => Ok(vec![None; inputs.len()]),
     }
 }
 
