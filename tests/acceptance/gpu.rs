@@ -76,6 +76,93 @@ fn the_quickstart_on_rocm_with_waves_of_64() {
     runs_the_quickstart("rocm", "64");
 }
 
+/// Two trainings that want a device each, and the devices that they had, by number. What else was asked of them is in the
+/// run.
+fn two_trainings(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran, [u64; 2]) {
+    let variables = [variables, &[("ASSAY_GPU_EMULATOR_DEVICES", "2")]].concat();
+    let (ran, problems) = run(home, "gpu.yaml", backend, &[], &variables);
+    assert_eq!(problems, [""; 0]);
+    let device = |task: &str| {
+        let attempts = home.attempts(&ran, task);
+        let executor = attempts.last().and_then(|attempt| attempt.executor.as_ref()).expect("it greeted");
+        assert_eq!(executor["devices"], 2, "{executor:#}");
+        let details = executor["device"]["details"].as_array().expect("details").iter();
+        let numbers = details.filter_map(|detail| detail.as_str()?.strip_prefix("device ")?.parse().ok());
+        numbers.last().expect("the number of the device")
+    };
+    let devices = ["train", "either"].map(device);
+    (ran, devices)
+}
+
+/// They run at the same time: one that came after the other would have had the first device too.
+fn on_two_devices(backend: &str) {
+    let (ran, mut devices) = two_trainings(&Home::new(), backend, &[]);
+    assert_eq!(ran.succeeded().state(), "succeeded");
+    devices.sort_unstable();
+    assert!(devices == [0, 1] || processors() < 2, "{devices:?}");
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
+#[test]
+fn two_trainings_on_two_devices_of_cuda() {
+    on_two_devices("cuda");
+}
+
+#[test]
+fn two_trainings_on_two_devices_of_rocm() {
+    on_two_devices("rocm");
+}
+
+#[test]
+fn a_lost_device_does_not_take_the_other_with_it() {
+    let (ran, devices) = two_trainings(&Home::new(), "cuda", &[("ASSAY_GPU_EMULATOR_FAIL", "lost:20@1")]);
+    for (task, device) in ["train", "either"].into_iter().zip(devices) {
+        let task = ran.task(task);
+        if device == 0 {
+            assert_eq!(task["state"], "succeeded", "{task:#}");
+        } else {
+            assert_eq!(
+                (&task["state"], &task["error"]["class"]),
+                (&"failed".into(), &"unavailable".into()),
+                "{task:#}"
+            );
+        }
+    }
+    assert!(devices.contains(&1) || processors() < 2);
+}
+
+#[test]
+fn one_device_is_for_one_training_at_a_time() {
+    let home = Home::new();
+    let (ran, problems) = run(&home, "gpu.yaml", "cuda", &[], &[]);
+    assert_eq!((ran.succeeded().state(), problems), ("succeeded", vec![]));
+    let [first, second] = ["train", "either"].map(|task| {
+        let attempts = home.attempts(&ran, task);
+        (attempts[0].began_at, attempts[0].ended_at.expect("it ended"))
+    });
+    assert!(first.1 <= second.0 || second.1 <= first.0, "{first:?} beside {second:?}");
+}
+
+#[test]
+fn each_device_is_listed() {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    for backend in ["cuda", "rocm"] {
+        let mut command = Home::new().command(&["backends", "--json"]);
+        Emulated::set_up(&mut command, scratch.path());
+        let output = command.env("ASSAY_GPU_EMULATOR_DEVICES", "3").output().expect("assay starts");
+        let listed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let backends = listed["backends"].as_array().expect("a list").iter();
+        let devices: Vec<&str> = backends
+            .filter(|listed| listed["backend"] == backend)
+            .filter_map(|listed| listed["hello"]["device"]["details"].as_array()?.last()?.as_str())
+            .collect();
+        assert_eq!(devices, ["device 0", "device 1", "device 2"], "{listed:#}");
+    }
+}
+
 /// Makes something fail on the device: the trainings on it fail in this class, with these words, and the worker lives.
 #[track_caller]
 fn fails_as(fail: &str, class: &str, words: &[&str]) {

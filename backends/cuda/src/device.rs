@@ -21,28 +21,43 @@ pub fn probe(index: usize) -> Result<Facts, String> {
     find(index).map(|(_, facts)| facts)
 }
 
-/// The device of this index.
-pub(crate) fn find(index: usize) -> Result<(CUdevice, Facts), String> {
+/// How many devices the driver finds.
+///
+/// # Errors
+/// As [`probe`]'s.
+pub fn count() -> Result<u32, String> {
+    start().map(|(_, count)| count as u32)
+}
+
+/// Starts the driver: its version, and how many devices it finds.
+fn start() -> Result<(c_int, c_int), String> {
     library::load()?;
+    let (mut version, mut count) = (0, 0);
     // SAFETY: the library has these functions, and each is given places of the types that it writes.
     unsafe {
         let started = sys::cuInit(0);
         if started != CUresult::CUDA_SUCCESS {
             return Err(format!("libcuda is here, but finds no device that works ({})", words(started)));
         }
-        let (mut version, mut count) = (0, 0);
         ask(sys::cuDriverGetVersion(&raw mut version))?;
         ask(sys::cuDeviceGetCount(&raw mut count))?;
-        if version < OLDEST {
-            let found = dotted(version);
-            return Err(format!(
-                "the NVIDIA driver offers CUDA {found}, and 12.4 or later is needed: update the driver"
-            ));
-        }
-        let Some(ordinal) = c_int::try_from(index).ok().filter(|&ordinal| ordinal < count) else {
-            return Err(format!("there is no CUDA device {index}: the driver finds {count}"));
-        };
-        let mut device = 0;
+    }
+    if version < OLDEST {
+        let found = dotted(version);
+        return Err(format!("the NVIDIA driver offers CUDA {found}, and 12.4 or later is needed: update the driver"));
+    }
+    Ok((version, count.max(0)))
+}
+
+/// The device of this index.
+pub(crate) fn find(index: usize) -> Result<(CUdevice, Facts), String> {
+    let (version, count) = start()?;
+    let Some(ordinal) = c_int::try_from(index).ok().filter(|&ordinal| ordinal < count) else {
+        return Err(format!("there is no CUDA device {index}: the driver finds {count}"));
+    };
+    let mut device = 0;
+    // SAFETY: as in `start`.
+    unsafe {
         ask(sys::cuDeviceGet(&raw mut device, ordinal))?;
         Ok((device, facts(device, version)?))
     }

@@ -47,20 +47,38 @@ pub fn probe(index: usize) -> Result<Facts, String> {
     find(index).map(|(_, _, facts)| facts)
 }
 
+/// How many devices the driver finds.
+///
+/// # Errors
+/// As [`probe`]'s.
+pub fn count() -> Result<u32, String> {
+    start().map(|(_, count)| count as u32)
+}
+
+/// Loads the libraries and starts the driver: how many devices it finds.
+fn start() -> Result<(&'static Libraries, c_int), String> {
+    let libraries = load()?;
+    let nothing = |code| format!("libamdhip64 is here, but finds no device that works ({})", words(code));
+    let mut count = 0;
+    // SAFETY: each function is given places of the types that it writes.
+    let codes = unsafe { [(libraries.hip.hipInit)(0), (libraries.hip.hipGetDeviceCount)(&raw mut count)] };
+    match codes.into_iter().find(|&code| code != 0) {
+        Some(code) => Err(nothing(code)),
+        None => Ok((libraries, count.max(0))),
+    }
+}
+
 /// The libraries, the device's number and what it is.
 pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), String> {
-    let libraries = load()?;
+    let (libraries, count) = start()?;
     let hip = &libraries.hip;
+    let number = c_int::try_from(index).ok().filter(|&number| number < count);
+    let number = number.ok_or_else(|| format!("there is no AMD device {index}: the driver finds {count}"))?;
     let ask = |code: c_int| if code == 0 { Ok(()) } else { Err(words(code)) };
-    let (mut count, mut version, mut major, mut minor) = (0, 0, 0, 0);
+    let (mut version, mut major, mut minor) = (0, 0, 0);
     let mut properties = Properties([0; 4096]);
     // SAFETY: each function is given places of the types that it writes; the properties have room for all of them.
     unsafe {
-        let nothing = |words: String| format!("libamdhip64 is here, but finds no device that works ({words})");
-        ask((hip.hipInit)(0)).map_err(nothing)?;
-        ask((hip.hipGetDeviceCount)(&raw mut count)).map_err(nothing)?;
-        let number = c_int::try_from(index).ok().filter(|&number| number < count);
-        let number = number.ok_or_else(|| format!("there is no AMD device {index}: the driver finds {count}"))?;
         ask((hip.hipDriverGetVersion)(&raw mut version))?;
         ask((hip.hipGetDevicePropertiesR0600)((&raw mut properties).cast(), number))?;
         if (libraries.compiler.hiprtcVersion)(&raw mut major, &raw mut minor) != 0 {

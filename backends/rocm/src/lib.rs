@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use assay_tensor::Device;
 
-pub use device::probe;
+pub use device::{count, probe};
 pub use driver::Rocm;
 
 /// Opens the device of this index. What is compiled for it is kept in the folder `images`, if there is one. A device's

@@ -27,6 +27,8 @@ pub enum Effect {
         variant: usize,
         /// That variant: what the attempt may use.
         resource: Resource,
+        /// The device of the backend that it has to itself; `None` where attempts of the backend share what there is.
+        device: Option<u32>,
     },
     /// Have the worker end an attempt. May be said again until [`Event::AttemptEnded`](crate::Event::AttemptEnded) comes;
     /// a worker that does not know the attempt says that it ended, and refuses to begin it later.

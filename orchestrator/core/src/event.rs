@@ -1,6 +1,6 @@
 //! What can happen: the one closed list of the core's inputs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use assay_protocol::Failure;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,10 @@ pub struct Capacity {
     pub memory: u64,
     /// The backends that it has executors for.
     pub backends: BTreeSet<String>,
+    /// How many devices it has of a backend whose attempts take one each, numbered from 0. The attempts of a backend that
+    /// is not named here share what there is, as those of `cpu` do.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, u32>,
 }
 
 impl Capacity {
@@ -118,6 +122,7 @@ impl Capacity {
     #[must_use]
     pub fn could_ever_run(&self, resource: &Resource) -> bool {
         self.backends.contains(&resource.backend)
+            && self.devices.get(&resource.backend) != Some(&0)
             && resource.cpus <= self.cpus
             && resource.memory.unwrap_or(0) <= self.memory
     }

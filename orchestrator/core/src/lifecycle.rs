@@ -260,6 +260,14 @@ impl Orchestrator {
         }
     }
 
+    /// Learns from how an attempt ended whether its device is of use.
+    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &Outcome) {
+        let unavailable = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Unavailable);
+        if let Some(worker) = self.slots.get(&attempt).and_then(|worker| self.workers.get_mut(worker)) {
+            worker.judge(attempt, unavailable);
+        }
+    }
+
     /// Gives a slot back.
     pub(crate) fn release(&mut self, attempt: AttemptId) {
         self.deadlines.clear(Deadline::Resend(attempt));
@@ -279,7 +287,8 @@ impl Orchestrator {
         let slot = self.workers.get(&worker)?.slots.get(&attempt)?;
         match slot.phase {
             SlotPhase::Starting => {
-                Some(Effect::Start { attempt, worker, variant: slot.variant, resource: slot.resource.clone() })
+                let Slot { variant, resource, device, .. } = slot.clone();
+                Some(Effect::Start { attempt, worker, variant, resource, device })
             }
             SlotPhase::Running => None,
             SlotPhase::Stopping(reason) => Some(Effect::Stop { attempt, worker, reason }),

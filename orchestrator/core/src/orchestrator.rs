@@ -65,6 +65,7 @@ impl Orchestrator {
             Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
             Event::AttemptStarted { attempt } => self.attempt_started(attempt),
             Event::AttemptEnded { attempt, outcome } => {
+                self.judge(attempt, &outcome);
                 self.release(attempt);
                 self.attempt_over(attempt, outcome, out);
             }

@@ -1,5 +1,7 @@
 //! [`Orchestrator::sanity_check`]: what is true of the state between any two events.
 
+use std::collections::BTreeSet;
+
 use crate::deadlines::Deadline;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
@@ -136,6 +138,7 @@ impl Orchestrator {
         ensure!(worker.used_memory <= worker.capacity.memory, "it is given {memory} bytes, more than it has");
         let exclusive = worker.slots.values().any(|slot| slot.resource.exclusive);
         ensure!(!exclusive || worker.slots.len() == 1, "something runs beside an exclusive attempt");
+        check_devices(worker)?;
         worker.slots.iter().try_for_each(|(&attempt, slot)| self.check_slot(id, attempt, slot))
     }
 
@@ -204,4 +207,16 @@ impl Orchestrator {
         }
         Ok(())
     }
+}
+
+/// Every attempt of a backend whose devices are counted has one of them to itself.
+fn check_devices(worker: &Worker) -> Result<(), String> {
+    let mut taken = BTreeSet::new();
+    for (attempt, Slot { resource, device, .. }) in &worker.slots {
+        let (backend, count) = (&resource.backend, worker.capacity.devices.get(&resource.backend));
+        ensure!(device.is_some() == count.is_some(), "{attempt} has {device:?} of {count:?} devices");
+        ensure!(device.as_ref() < count || device.is_none(), "{attempt} has device {device:?} of {count:?}");
+        ensure!(device.is_none() || taken.insert((backend, device)), "{attempt} shares its device {device:?}");
+    }
+    Ok(())
 }

@@ -11,6 +11,9 @@
 //!   before it holds back. Nothing that stands later in the order starts there. That worker drains, so that an
 //!   exclusive or a large task starts after at most what already runs there, and not after all that is small. The others
 //!   stay open to everyone.
+//! * **Devices.** Where a worker has a backend's devices counted, each attempt has one to itself: the free one with the
+//!   smallest number, and one whose last attempt found it unavailable only where there is no other. A task that waits
+//!   for a device holds nothing back meanwhile: what needs none runs on beside it.
 //! * **`max_parallel`.** A task at its job's limit is passed over and holds nothing back.
 //! * **No such worker.** Where no worker present could ever run any variant, the task waits `patience_ms`, counted from
 //!   when there was none, and then fails as unavailable.
@@ -78,7 +81,7 @@ impl Orchestrator {
         if run.plan.jobs[job].max_parallel.is_some_and(|most| run.jobs[job].live >= most) {
             return Placement::Passed;
         }
-        let mut hold = None;
+        let mut first = None;
         for (&id, worker) in &self.workers {
             if held.contains(&id) {
                 continue;
@@ -86,10 +89,11 @@ impl Orchestrator {
             if worker.has_room(resource) {
                 return Placement::Start { worker: id, variant };
             }
-            if hold.is_none() && worker.capacity.could_ever_run(resource) {
-                hold = Some(id);
+            if first.is_none() && worker.capacity.could_ever_run(resource) {
+                first = Some((id, worker));
             }
         }
+        let hold = first.filter(|(_, worker)| worker.has_device(resource)).map(|(id, _)| id);
         Placement::NoRoom { hold }
     }
 
@@ -157,7 +161,9 @@ impl Orchestrator {
                     return format!("no worker has the backend `{backend}`");
                 }
                 let memory = memory.map(|bytes| format!(" and {bytes} bytes of memory")).unwrap_or_default();
-                format!("no worker with the backend `{backend}` has {cpus} cpus{memory}")
+                let counted = self.workers.values().any(|worker| worker.capacity.devices.contains_key(backend));
+                let device = if counted { "a device and " } else { "" };
+                format!("no worker with the backend `{backend}` has {device}{cpus} cpus{memory}")
             })
             .collect();
         let offer = match offered.is_empty() {

@@ -57,17 +57,21 @@ impl Orchestrator {
 }
 
 fn write_worker(f: &mut String, worker: &Worker) -> fmt::Result {
-    let Worker { capacity, slots, used_cpus, used_memory } = worker;
-    let Capacity { name, cpus, memory, backends } = capacity;
-    writeln!(f, "`{name}` [{}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}", joined(backends))?;
+    let Worker { capacity, slots, used_cpus, used_memory, doubted } = worker;
+    let Capacity { name, cpus, memory, backends, devices } = capacity;
+    let devices = devices.iter().map(|(backend, count)| format!(", {count} of {backend}")).collect::<String>();
+    let doubted = doubted.iter().map(|(backend, device)| format!(", {backend} {device} in doubt")).collect::<String>();
+    let backends = joined(backends);
+    writeln!(f, "`{name}` [{backends}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}{devices}{doubted}")?;
     for (attempt, slot) in slots {
-        let Slot { variant, resource, phase } = slot;
+        let Slot { variant, resource, device, phase } = slot;
         let phase = match phase {
             SlotPhase::Starting => "starting".to_owned(),
             SlotPhase::Running => "running".to_owned(),
             SlotPhase::Stopping(reason) => format!("stopping, {}", reason_text(*reason)),
         };
-        writeln!(f, "    {attempt} {phase}: variant {variant}, {}", resource_text(resource))?;
+        let device = device.map(|device| format!(", device {device}")).unwrap_or_default();
+        writeln!(f, "    {attempt} {phase}: variant {variant}, {}{device}", resource_text(resource))?;
     }
     Ok(())
 }

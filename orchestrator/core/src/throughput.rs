@@ -1,6 +1,6 @@
 //! Tests with many tasks. They count work, not seconds.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use assay_protocol::{Failure, FailureClass};
 
@@ -33,7 +33,7 @@ fn submitted(tasks: Vec<TaskPlan>) -> Event {
 
 fn joined(worker: u32) -> Event {
     let backends = BTreeSet::from(["cpu".to_owned()]);
-    let capacity = Capacity { name: format!("node-{worker}"), cpus: 4, memory: 0, backends };
+    let capacity = Capacity { name: format!("node-{worker}"), cpus: 4, memory: 0, backends, devices: BTreeMap::new() };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 

@@ -1,7 +1,7 @@
 //! A worker, and what it holds. A slot is taken from the `Start` until the worker says that the attempt ended or is gone
 //! itself, even where the task has long moved on: no worker is asked to hold more than it can.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::effect::StopReason;
 use crate::event::Capacity;
@@ -17,6 +17,8 @@ pub struct Worker {
     pub(crate) used_cpus: u32,
     /// The sum over the slots, in bytes.
     pub(crate) used_memory: u64,
+    /// The devices whose last attempt found them unavailable: they are given out after all others.
+    pub(crate) doubted: BTreeSet<(String, u32)>,
 }
 
 /// What one attempt takes of a worker.
@@ -24,6 +26,8 @@ pub struct Worker {
 pub(crate) struct Slot {
     pub(crate) variant: usize,
     pub(crate) resource: Resource,
+    /// Its own of the backend's devices, where these are counted.
+    pub(crate) device: Option<u32>,
     pub(crate) phase: SlotPhase,
 }
 
@@ -51,7 +55,7 @@ impl Worker {
     }
 
     pub(crate) fn new(capacity: Capacity) -> Self {
-        Worker { capacity, slots: BTreeMap::new(), used_cpus: 0, used_memory: 0 }
+        Worker { capacity, slots: BTreeMap::new(), used_cpus: 0, used_memory: 0, doubted: BTreeSet::new() }
     }
 
     /// Whether an attempt that takes this could begin here now.
@@ -60,15 +64,43 @@ impl Worker {
         let alone = self.slots.values().next().is_some_and(|slot| slot.resource.exclusive);
         self.capacity.could_ever_run(resource)
             && !alone
+            && self.has_device(resource)
             && (!resource.exclusive || self.slots.is_empty())
             && resource.cpus <= self.capacity.cpus - self.used_cpus
             && resource.memory.unwrap_or(0) <= self.capacity.memory - self.used_memory
     }
 
+    /// Whether a device of the backend is free, or its attempts share what there is.
+    pub(crate) fn has_device(&self, resource: &Resource) -> bool {
+        !self.capacity.devices.contains_key(&resource.backend) || self.free_device(resource).is_some()
+    }
+
+    /// The device that an attempt which takes this is given: the first free one, those that are in doubt last.
+    fn free_device(&self, resource: &Resource) -> Option<u32> {
+        let backend = &resource.backend;
+        let same = self.slots.values().filter(|slot| slot.resource.backend == *backend);
+        let taken: BTreeSet<u32> = same.filter_map(|slot| slot.device).collect();
+        let all = *self.capacity.devices.get(backend)?;
+        let free = (0..all).filter(|device| !taken.contains(device));
+        free.min_by_key(|&device| (self.doubted.contains(&(backend.clone(), device)), device))
+    }
+
     pub(crate) fn take(&mut self, attempt: AttemptId, variant: usize, resource: Resource) {
         self.used_cpus += resource.cpus;
         self.used_memory += resource.memory.unwrap_or(0);
-        self.slots.insert(attempt, Slot { variant, resource, phase: SlotPhase::Starting });
+        let device = self.free_device(&resource);
+        self.slots.insert(attempt, Slot { variant, resource, device, phase: SlotPhase::Starting });
+    }
+
+    /// Remembers of a device whether its attempt found it unavailable.
+    pub(crate) fn judge(&mut self, attempt: AttemptId, unavailable: bool) {
+        let Some(Slot { resource, device: Some(device), .. }) = self.slots.get(&attempt) else { return };
+        let device = (resource.backend.clone(), *device);
+        if unavailable {
+            self.doubted.insert(device);
+        } else {
+            self.doubted.remove(&device);
+        }
     }
 
     pub(crate) fn release(&mut self, attempt: AttemptId) -> Option<Slot> {

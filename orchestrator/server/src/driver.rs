@@ -234,8 +234,8 @@ impl Driver {
 
     async fn act(&mut self, action: Effect) {
         match action {
-            Effect::Start { attempt, worker, resource, .. } => {
-                if let Err(message) = self.start(attempt, worker, &resource).await {
+            Effect::Start { attempt, worker, resource, device, .. } => {
+                if let Err(message) = self.start(attempt, worker, &resource, device).await {
                     self.failed(attempt, Failure { class: FailureClass::Unavailable, message, hint: None });
                 }
             }
@@ -254,7 +254,13 @@ impl Driver {
         }
     }
 
-    async fn start(&mut self, attempt: AttemptId, worker: WorkerId, resource: &Resource) -> Result<(), String> {
+    async fn start(
+        &mut self,
+        attempt: AttemptId,
+        worker: WorkerId,
+        resource: &Resource,
+        device: Option<u32>,
+    ) -> Result<(), String> {
         let task = attempt.task.task;
         let (name, link) = self.workers.get(&worker).ok_or("the worker is gone")?.clone();
         let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await.map_err(|error| error.to_string())?;
@@ -269,6 +275,7 @@ impl Driver {
             attempt,
             address: spec.address.clone(),
             backend: resource.backend.clone(),
+            device,
             kind: kind.to_string(),
             config,
             artifacts: paths,

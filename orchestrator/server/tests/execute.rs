@@ -138,8 +138,8 @@ async fn run(
             }
         }
     });
-    let capacity =
-        Capacity { name: "here".into(), cpus: 2, memory: 1 << 30, backends: ["cpu".to_owned()].into_iter().collect() };
+    let backends = ["cpu".to_owned()].into_iter().collect();
+    let capacity = Capacity { name: "here".into(), cpus: 2, memory: 1 << 30, backends, devices: BTreeMap::new() };
     let link = WorkerLink { name: "here".into(), capacity, to, from };
     let submission = Submission {
         workflow: workflow(text),

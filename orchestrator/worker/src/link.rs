@@ -26,6 +26,8 @@ pub struct Assignment {
     pub address: String,
     /// The backend whose executor shall run it.
     pub backend: String,
+    /// Which of the backend's devices it has to itself, where they are counted.
+    pub device: Option<u32>,
     /// The step kind.
     pub kind: String,
     /// The resolved config.

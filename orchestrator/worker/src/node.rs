@@ -8,7 +8,7 @@ use assay_core::AttemptId;
 use assay_host::{
     ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel,
 };
-use assay_protocol::RunRequest;
+use assay_protocol::{DEVICE, RunRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -70,7 +70,10 @@ async fn attempt(
     let id = assignment.attempt;
     let ending = match find(&assignment.backend) {
         Err(error) => Ending::Failed(error.into()),
-        Ok(command) => {
+        Ok(mut command) => {
+            if let Some(device) = assignment.device {
+                command.env.push((DEVICE.into(), device.to_string().into()));
+            }
             let limits = Limits {
                 timeout: Duration::from_millis(assignment.timeout_ms),
                 memory: assignment.memory.unwrap_or(memory).min(memory),

@@ -23,7 +23,7 @@ mod stdio;
 #[cfg(test)]
 mod testing;
 
-use assay_protocol::DeviceInfo;
+use assay_protocol::{DEVICE, DeviceInfo};
 use assay_steps::Step;
 use assay_tensor::Device;
 
@@ -36,11 +36,24 @@ pub struct Setup {
     pub backend: String,
     /// The device as it is recorded beside every measurement.
     pub device_info: DeviceInfo,
+    /// How many such devices the machine has, if each is for one attempt at a time.
+    pub devices: Option<u32>,
     /// Opens the device, with so many compute threads. Called once, when the step is about to begin; the error is a
     /// lower-case fragment that says why there is no device.
     pub device: DeviceFactory,
     /// The step kinds. The built-in executors take [`assay_steps::registry`].
     pub steps: Vec<Box<dyn Step>>,
+}
+
+/// Which of the backend's devices the worker wants to be used ([`DEVICE`]): the first one, if it does not say.
+///
+/// # Errors
+/// A lower-case fragment, where what it says is no number.
+pub fn device_asked() -> Result<usize, String> {
+    match std::env::var(DEVICE) {
+        Err(std::env::VarError::NotPresent) => Ok(0),
+        said => said.ok().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{DEVICE} does not name a number")),
+    }
 }
 
 /// See [`Setup::device`].

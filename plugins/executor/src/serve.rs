@@ -86,6 +86,7 @@ fn hello(setup: &Setup) -> Hello {
         features: Vec::new(),
         kinds: kinds.map(|kind| StepKindInfo { name: kind.name.to_owned(), version: kind.version }).collect(),
         device: setup.device_info.clone(),
+        devices: setup.devices,
     }
 }
 

@@ -77,6 +77,7 @@ pub(crate) fn setup() -> Setup {
     Setup {
         backend: "test".into(),
         device_info: DeviceInfo { name: "a pocket calculator".into(), details: Vec::new() },
+        devices: None,
         device: Box::new(|threads| {
             assert_eq!(threads, 2);
             Ok(assay_reference::device())

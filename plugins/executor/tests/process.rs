@@ -208,6 +208,7 @@ fn setup() -> Setup {
     Setup {
         backend: "test".into(),
         device_info: DeviceInfo::default(),
+        devices: None,
         device: Box::new(|_| Ok(assay_reference::device())),
         steps: steps.into_iter().map(|step| Box::new(step) as Box<dyn Step>).collect(),
     }

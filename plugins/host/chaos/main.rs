@@ -52,6 +52,7 @@ fn hello() -> Hello {
         features: vec![FOR_TESTS.into()],
         kinds: KINDS.iter().map(|&name| StepKindInfo { name: name.into(), version: 1 }).collect(),
         device: DeviceInfo { name: "dice".into(), details: Vec::new() },
+        devices: None,
     }
 }
 

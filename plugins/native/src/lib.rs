@@ -12,7 +12,7 @@ mod processor;
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_executor::{Setup, run_alone, serve};
+use assay_executor::{Setup, device_asked, run_alone, serve};
 use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_tensor::Device;
 
@@ -22,10 +22,12 @@ pub struct Backend {
     pub name: &'static str,
     /// One line for `assay backends`.
     pub about: &'static str,
-    /// What the device is, or why there is none, in a lower-case fragment.
-    pub probe: fn() -> Result<DeviceInfo, String>,
-    /// Opens the device with so many compute threads.
-    pub device: fn(usize) -> Result<Device, String>,
+    /// What the device of this number is, or why there is none, in a lower-case fragment.
+    pub probe: fn(usize) -> Result<DeviceInfo, String>,
+    /// How many devices there are, if each is for one attempt at a time. Where none is found, `probe` says why.
+    pub devices: fn() -> Option<u32>,
+    /// Opens the device of this number with so many compute threads.
+    pub device: fn(usize, usize) -> Result<Device, String>,
     /// Whether every machine has such a device, so that nobody need ask.
     pub everywhere: bool,
 }
@@ -35,22 +37,25 @@ static BACKENDS: [Backend; 3] = [
     Backend {
         name: "cpu",
         about: "the processor, with all its vector instructions: the one to use",
-        probe: || Ok(processor::info()),
-        device: |threads| assay_cpu::device(threads).map_err(|error| error.to_string()),
+        probe: |_| Ok(processor::info()),
+        devices: || None,
+        device: |_, threads| assay_cpu::device(threads).map_err(|error| error.to_string()),
         everywhere: true,
     },
     Backend {
         name: "cuda",
-        about: "an NVIDIA GPU, the first that CUDA_VISIBLE_DEVICES shows",
+        about: "an NVIDIA GPU, one for each attempt, of those that CUDA_VISIBLE_DEVICES shows",
         probe: cuda::probe,
-        device: |_| cuda::device(),
+        devices: cuda::devices,
+        device: |number, _| cuda::device(number),
         everywhere: false,
     },
     Backend {
         name: "reference",
         about: "plain loops on one thread: slow, and what every other backend is tested against",
-        probe: || Ok(processor::info()),
-        device: |_| Ok(assay_reference::device()),
+        probe: |_| Ok(processor::info()),
+        devices: || None,
+        device: |_, _| Ok(assay_reference::device()),
         everywhere: true,
     },
 ];
@@ -84,7 +89,7 @@ pub fn execute(name: &str, step: Option<&Path>) -> ExitCode {
     let Some(backend) = find(name) else {
         return refused(2, format!("there is no built-in backend `{name}`; there is `{}`", names().join("`, `")));
     };
-    let setup = match setup(backend) {
+    let setup = match device_asked().and_then(|number| setup(backend, number)) {
         Ok(setup) => setup,
         Err(error) => return refused(NO_DEVICE, error),
     };
@@ -94,13 +99,15 @@ pub fn execute(name: &str, step: Option<&Path>) -> ExitCode {
     }
 }
 
-fn setup(backend: &Backend) -> Result<Setup, String> {
-    let name = backend.name;
-    let device_info = (backend.probe)().map_err(|why| format!("the backend `{name}` cannot be used here: {why}"))?;
+fn setup(backend: &Backend, number: usize) -> Result<Setup, String> {
+    let (name, device) = (backend.name, backend.device);
+    let device_info =
+        (backend.probe)(number).map_err(|why| format!("the backend `{name}` cannot be used here: {why}"))?;
     Ok(Setup {
         backend: name.to_owned(),
         device_info,
-        device: Box::new(backend.device),
+        devices: (backend.devices)(),
+        device: Box::new(move |threads| device(number, threads)),
         steps: assay_steps::registry(),
     })
 }
@@ -113,7 +120,7 @@ mod tests {
     fn every_backend_has_a_name_of_its_own_and_can_be_set_up_or_says_why_not() {
         for backend in backends() {
             assert_eq!(names().iter().filter(|name| **name == backend.name).count(), 1);
-            match setup(backend) {
+            match setup(backend, 0) {
                 Ok(setup) => {
                     assert_eq!(setup.backend, backend.name);
                     assert!(!setup.steps.is_empty() && !setup.device_info.name.is_empty());
@@ -125,9 +132,9 @@ mod tests {
 
     #[test]
     fn every_device_opens_and_bears_its_backends_name() {
-        for backend in backends().iter().filter(|backend| (backend.probe)().is_ok()) {
+        for backend in backends().iter().filter(|backend| (backend.probe)(0).is_ok()) {
             for threads in [1, 2] {
-                assert_eq!((backend.device)(threads).unwrap().name(), backend.name);
+                assert_eq!((backend.device)(0, threads).unwrap().name(), backend.name);
             }
         }
     }

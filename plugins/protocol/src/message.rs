@@ -16,6 +16,10 @@ pub const FOR_TESTS: &str = "for_tests";
 /// keeps none.
 pub const KERNELS: &str = "ASSAY_KERNELS";
 
+/// The variable of an executor's environment that says which of its backend's devices it is to use, counted from 0. It is
+/// the first one without.
+pub const DEVICE: &str = "ASSAY_DEVICE";
+
 /// The exit code of an executor whose device is not there: EX_UNAVAILABLE of `sysexits.h`. Before it ends, it says why on
 /// standard error, in one line.
 pub const NO_DEVICE: u8 = 69;
@@ -36,6 +40,10 @@ pub struct Hello {
     pub kinds: Vec<StepKindInfo>,
     /// The device that it computes on.
     pub device: DeviceInfo,
+    /// How many such devices this machine has, if each is for one attempt at a time; [`DEVICE`] chooses among them. `None`:
+    /// attempts share what there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<u32>,
 }
 
 /// A step kind, by name and by the version of its semantics.
@@ -370,6 +378,7 @@ mod tests {
                 features: vec!["f".into()],
                 kinds: vec![StepKindInfo { name: "train".into(), version: 2 }],
                 device: DeviceInfo::default(),
+                devices: Some(2),
             }),
             Report::Started { epoch },
             Report::Progress { epoch, progress },

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use assay_executor::{Setup, run_alone, serve};
+use assay_executor::{Setup, device_asked, run_alone, serve};
 use assay_protocol::{DeviceInfo, KERNELS, NO_DEVICE};
 
 fn main() -> ExitCode {
@@ -29,15 +29,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// The first device, and every step kind.
+/// The device that the worker wants, and every step kind.
 fn setup() -> Result<Setup, String> {
-    let facts = assay_rocm::probe(0)?;
+    let number = device_asked()?;
+    let (facts, count) = (assay_rocm::probe(number)?, assay_rocm::count()?);
     let gib = facts.memory as f64 / f64::from(1 << 30);
-    let details = vec![facts.architecture.to_string(), format!("{gib:.1} GiB"), facts.driver, facts.compiler];
+    let mut details = vec![facts.architecture.to_string(), format!("{gib:.1} GiB"), facts.driver, facts.compiler];
+    if count > 1 {
+        details.push(format!("device {number}"));
+    }
     Ok(Setup {
         backend: "rocm".to_owned(),
         device_info: DeviceInfo { name: facts.name, details },
-        device: Box::new(|_| assay_rocm::device(0, std::env::var_os(KERNELS).map(PathBuf::from))),
+        devices: Some(count),
+        device: Box::new(move |_| assay_rocm::device(number, std::env::var_os(KERNELS).map(PathBuf::from))),
         steps: assay_steps::registry(),
     })
 }

@@ -2,12 +2,13 @@
 //!
 //! The worker finds it beside `assay` or on `PATH`, starts it, and speaks the executor protocol with it on standard input
 //! and output. With `--step FILE` it runs one step alone, as `assay executor` does. `ASSAY_TORCH_DEVICE` (`cpu`, `cuda`,
-//! `cuda:1`) says where libtorch computes; without it, on the first CUDA device, or the processor where there is none.
+//! `cuda:1`) says where libtorch computes; without it, on the CUDA device that the worker gives, or the processor where there
+//! is none.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use assay_executor::{Setup, run_alone, serve};
+use assay_executor::{Setup, device_asked, run_alone, serve};
 use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_torch::{Place, device, places};
 
@@ -43,14 +44,26 @@ fn main() -> ExitCode {
 fn place() -> Result<Place, String> {
     match std::env::var(DEVICE) {
         Ok(name) => Place::parse(&name).map_err(|why| format!("{DEVICE}: {why}")),
-        Err(_) => Ok(places().first().copied().unwrap_or(Place::Cpu)),
+        Err(_) if count().is_none() => Ok(Place::Cpu),
+        Err(_) => {
+            let number = device_asked()?;
+            let found = places().into_iter().find(|place| *place == Place::Cuda(number));
+            found.ok_or_else(|| format!("libtorch finds no CUDA device {number}"))
+        }
     }
+}
+
+/// How many CUDA devices there are to choose from: none, where the environment has chosen already.
+fn count() -> Option<u32> {
+    let devices = places().into_iter().filter(|place| *place != Place::Cpu).count() as u32;
+    (devices > 0 && std::env::var_os(DEVICE).is_none()).then_some(devices)
 }
 
 fn setup(place: Place) -> Setup {
     Setup {
         backend: "torch".into(),
         device_info: DeviceInfo { name: format!("libtorch on {}", place.name()), details: vec![place.name()] },
+        devices: count(),
         device: Box::new(move |threads| device(place, threads).map_err(|error| error.to_string())),
         steps: assay_steps::registry(),
     }

@@ -245,7 +245,7 @@ impl Engine {
             return Err(Refusal::InvalidValue);
         }
         self.allocations += 1;
-        let injected = match settings().fail {
+        let injected = match settings().fails_on(device) {
             Some(Injected::Allocation(number)) => number == self.allocations,
             Some(Injected::Bytes(most)) => self.allocated + bytes > most,
             _ => false,
@@ -481,7 +481,7 @@ impl Engine {
 
     fn run(&mut self, device: usize, launch: &Launch) -> Done {
         self.launches += 1;
-        match settings().fail {
+        match settings().fails_on(device) {
             Some(Injected::Lost(number)) if self.launches >= number => {
                 self.devices[device].broken = Some(Refusal::Lost);
                 return Ok(());

@@ -11,7 +11,7 @@ pub(crate) const MEMORY: &str = "ASSAY_GPU_EMULATOR_MEMORY";
 pub(crate) const DEVICES: &str = "ASSAY_GPU_EMULATOR_DEVICES";
 /// The wave of an AMD device, 32 or 64.
 pub(crate) const WAVE: &str = "ASSAY_GPU_EMULATOR_WAVE";
-/// What fails, and when: `allocation:3`, `bytes:1000000`, `lost:3`, `fault:3`.
+/// What fails, and when: `allocation:3`, `bytes:1000000`, `lost:3`, `fault:3`; on one device only with `@1` behind it.
 pub(crate) const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
 /// A file that every problem is written to, one line each.
 pub(crate) const REPORT: &str = "ASSAY_GPU_EMULATOR_REPORT";
@@ -37,7 +37,8 @@ pub(crate) struct Settings {
     pub(crate) memory: usize,
     pub(crate) devices: usize,
     pub(crate) wave: u32,
-    pub(crate) fail: Option<Injected>,
+    /// What fails, and the only device on which it does; `None` for all of them.
+    pub(crate) fail: Option<(Injected, Option<usize>)>,
     pub(crate) report: Option<PathBuf>,
     pub(crate) cache: PathBuf,
 }
@@ -50,7 +51,7 @@ pub(crate) fn settings() -> &'static Settings {
         memory: number(MEMORY).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(8 << 30),
         devices: number(DEVICES).and_then(|count| usize::try_from(count).ok()).unwrap_or(1),
         wave: if number(WAVE) == Some(64) { 64 } else { 32 },
-        fail: std::env::var(FAIL).ok().and_then(|text| injected(&text)),
+        fail: std::env::var(FAIL).ok().and_then(on_a_device).and_then(|(text, on)| Some((injected(&text)?, on))),
         report: std::env::var_os(REPORT).map(PathBuf::from),
         cache: std::env::var_os(CACHE)
             .map_or_else(|| std::env::temp_dir().join("assay-gpu-emulator-cache"), PathBuf::from),
@@ -59,6 +60,21 @@ pub(crate) fn settings() -> &'static Settings {
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.trim().parse().ok()
+}
+
+/// What fails, and the only device on which it does.
+fn on_a_device(text: String) -> Option<(String, Option<usize>)> {
+    match text.split_once('@') {
+        Some((what, device)) => Some((what.to_owned(), Some(device.trim().parse().ok()?))),
+        None => Some((text, None)),
+    }
+}
+
+impl Settings {
+    /// What fails on this device.
+    pub(crate) fn fails_on(&self, device: usize) -> Option<Injected> {
+        self.fail.filter(|(_, only)| only.is_none_or(|only| only == device)).map(|(injected, _)| injected)
+    }
 }
 
 fn injected(text: &str) -> Option<Injected> {
@@ -84,5 +100,8 @@ mod tests {
         assert_eq!(injected("lost:1"), Some(Injected::Lost(1)));
         assert_eq!(injected("fault:2"), Some(Injected::Fault(2)));
         assert_eq!(injected("sometimes"), None);
+        assert_eq!(on_a_device("lost:1@1".into()), Some(("lost:1".into(), Some(1))));
+        assert_eq!(on_a_device("lost:1".into()), Some(("lost:1".into(), None)));
+        assert_eq!(on_a_device("lost:1@x".into()), None);
     }
 }

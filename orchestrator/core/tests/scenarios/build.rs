@@ -1,5 +1,7 @@
 //! Short words for plans, workers and events.
 
+use std::collections::BTreeMap;
+
 use assay_core::{
     AttemptId, Capacity, Epoch, Event, JobIx, JobPlan, Outcome, Resolution, Resource, Retry, RunId, RunPlan, Settings,
     TaskId, TaskIx, TaskPlan, WorkerId,
@@ -91,7 +93,15 @@ pub fn joined(worker: u32, cpus: u32) -> Event {
 
 pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
     let backends = backends.iter().map(ToString::to_string).collect();
-    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends };
+    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends, devices: BTreeMap::new() };
+    Event::WorkerJoined { worker: WorkerId(worker), capacity }
+}
+
+/// A worker with the backends `cpu` and `cuda`, and so many devices of the latter.
+pub fn joined_with_devices(worker: u32, cpus: u32, devices: u32) -> Event {
+    let backends = ["cpu", "cuda"].map(str::to_owned).into();
+    let devices = BTreeMap::from([("cuda".to_owned(), devices)]);
+    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends, devices };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 

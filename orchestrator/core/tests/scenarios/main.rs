@@ -55,8 +55,9 @@ fn told(event: &Event) -> String {
 fn done(effect: &Effect) -> String {
     match effect {
         Effect::Resolve { task } => format!("resolve {task}"),
-        Effect::Start { attempt, worker, variant, resource } => {
-            format!("start {attempt} on {worker}, variant {variant}: {}", resource.backend)
+        Effect::Start { attempt, worker, variant, resource, device } => {
+            let device = device.map(|device| format!(" {device}")).unwrap_or_default();
+            format!("start {attempt} on {worker}, variant {variant}: {}{device}", resource.backend)
         }
         Effect::Stop { attempt, worker, reason } => format!("stop {attempt} on {worker}: {reason:?}"),
         Effect::Dismiss { worker } => format!("dismiss {worker}"),

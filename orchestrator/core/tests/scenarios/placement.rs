@@ -1,6 +1,7 @@
 //! What starts where, and what waits.
 
 use assay_core::{JobPlan, Resource};
+use assay_protocol::FailureClass;
 
 use crate::build::*;
 use crate::check;
@@ -109,4 +110,30 @@ fn a_worker_that_comes_in_time_ends_the_wait() {
         (110, TICK),
     ];
     check("in-time", history);
+}
+
+#[test]
+fn each_attempt_has_a_device_to_itself_and_what_needs_none_does_not_wait_for_one() {
+    let plan = [task("a").on(&[gpu()]), task("b").on(&[gpu()]), task("c").on(&[gpu()]), task("small"), task("small-b")];
+    let mut history = vec![(0, joined_with_devices(0, 4, 2)), (0, run(&plan))];
+    history.extend((0..5).map(|task| (1, runnable(task))));
+    history.push((2, succeeded(1, 1)));
+    check("devices", history);
+}
+
+#[test]
+fn a_device_that_was_unavailable_comes_last_and_takes_no_other_with_it() {
+    let again = task("a").on(&[gpu()]).retry(2, &[], 0);
+    let plan = [again, task("b").on(&[gpu()]), task("c").on(&[gpu()])];
+    let mut history = vec![(0, joined_with_devices(0, 4, 3)), (0, run(&plan))];
+    history.extend((0..2).map(|task| (1, runnable(task))));
+    history.extend([(2, failed(0, 1, FailureClass::Unavailable)), (3, runnable(2)), (4, succeeded(2, 1))]);
+    check("doubted-device", history);
+}
+
+#[test]
+fn a_worker_without_any_device_of_a_backend_could_never_run_it() {
+    let plan = [task("gpu").on(&[gpu()]), task("either").on(&[gpu(), cpus(1)])];
+    let history = vec![(0, joined_with_devices(0, 4, 0)), (0, run(&plan)), (1, runnable(0)), (1, runnable(1))];
+    check("no-device", history);
 }

@@ -1,6 +1,6 @@
 //! Random histories: what is submitted, what there is to run it on, and what goes wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{Capacity, JobIx, JobPlan, Resource, Retry, RunId, RunPlan, Settings, TaskIx, TaskPlan};
 use assay_protocol::FailureClass;
@@ -122,7 +122,10 @@ fn capacity(rng: &mut Rng, number: u64) -> Capacity {
     let large = rng.chance(60);
     let cpus = if large { 4 } else { rng.range(1, 3) as u32 };
     let memory = if large { 300 } else { rng.range(0, 3) * 100 };
-    Capacity { name: format!("node-{number}"), cpus, memory, backends }
+    // The devices of some backends are counted; those of the others are shared.
+    let counted = BACKENDS[1..].iter().filter(|_| rng.chance(50)).map(ToString::to_string).collect::<Vec<_>>();
+    let devices: BTreeMap<String, u32> = counted.into_iter().map(|name| (name, rng.range(0, 2) as u32)).collect();
+    Capacity { name: format!("node-{number}"), cpus, memory, backends, devices }
 }
 
 fn plan(rng: &mut Rng) -> RunPlan {

@@ -8,7 +8,7 @@ use assay_protocol::{Failure, FailureClass};
 /// What a worker is told.
 #[derive(Debug, Clone)]
 pub enum Order {
-    Start { attempt: AttemptId, resource: Resource, timeout_ms: Option<u64> },
+    Start { attempt: AttemptId, resource: Resource, device: Option<u32>, timeout_ms: Option<u64> },
     Stop { attempt: AttemptId },
     Acknowledge { attempt: AttemptId },
     Dismiss,
@@ -46,13 +46,21 @@ pub enum Reaction {
     Rejoin,
 }
 
+/// A process, and what it takes.
+#[derive(Debug)]
+struct Running {
+    resource: Resource,
+    device: Option<u32>,
+    stopping: bool,
+}
+
 pub struct Node {
     pub capacity: Capacity,
     /// `None` while its process is dead.
     pub life: Option<WorkerId>,
     pub unreachable_until: u64,
     /// Processes, and what they take.
-    running: BTreeMap<AttemptId, (Resource, bool)>,
+    running: BTreeMap<AttemptId, Running>,
     /// Ended, and not acknowledged.
     ended: BTreeMap<AttemptId, Outcome>,
     /// Begun or refused in this life: never to be begun again.
@@ -77,13 +85,13 @@ impl Node {
 
     pub fn obey(&mut self, order: Order) -> Result<Vec<Reaction>, String> {
         Ok(match order {
-            Order::Start { attempt, resource, .. } => {
+            Order::Start { attempt, resource, device, .. } => {
                 if self.running.contains_key(&attempt) {
                     vec![Reaction::Say(Word::Started { attempt })]
                 } else if let Some(outcome) = self.ended.get(&attempt) {
                     vec![Reaction::Say(Word::Ended { attempt, outcome: outcome.clone() })]
                 } else if self.known.insert(attempt) {
-                    self.running.insert(attempt, (resource, false));
+                    self.running.insert(attempt, Running { resource, device, stopping: false });
                     self.check_room()?;
                     vec![Reaction::Begin(attempt), Reaction::Say(Word::Started { attempt })]
                 } else {
@@ -91,7 +99,7 @@ impl Node {
                 }
             }
             Order::Stop { attempt } => {
-                if let Some((_, stopping)) = self.running.get_mut(&attempt) {
+                if let Some(Running { stopping, .. }) = self.running.get_mut(&attempt) {
                     let first = !std::mem::replace(stopping, true);
                     first.then_some(Reaction::Kill(attempt)).into_iter().collect()
                 } else {
@@ -130,15 +138,20 @@ impl Node {
 
     /// The processes themselves never exceed the machine, whatever the core believes.
     fn check_room(&self) -> Result<(), String> {
-        let cpus: u32 = self.running.values().map(|(resource, _)| resource.cpus).sum();
-        let memory: u64 = self.running.values().filter_map(|(resource, _)| resource.memory).sum();
-        let alone = self.running.values().any(|(resource, _)| resource.exclusive);
+        let resources = || self.running.values().map(|running| &running.resource);
+        let cpus: u32 = resources().map(|resource| resource.cpus).sum();
+        let memory: u64 = resources().filter_map(|resource| resource.memory).sum();
+        let alone = resources().any(|resource| resource.exclusive);
+        let devices = || self.running.values().filter_map(|running| Some((&running.resource.backend, running.device?)));
         let name = &self.capacity.name;
         if cpus > self.capacity.cpus || memory > self.capacity.memory {
             return Err(format!("{name} really runs {cpus} cpus and {memory} bytes: {:?}", self.running));
         }
         if alone && self.running.len() > 1 {
             return Err(format!("{name} really runs something beside an exclusive attempt: {:?}", self.running));
+        }
+        if devices().collect::<BTreeSet<_>>().len() < devices().count() {
+            return Err(format!("{name} really runs two attempts on one device: {:?}", self.running));
         }
         Ok(())
     }

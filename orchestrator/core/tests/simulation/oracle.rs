@@ -44,6 +44,8 @@ struct KnownTask {
 pub struct Oracle {
     runs: BTreeMap<RunId, KnownRun>,
     workers: BTreeMap<WorkerId, (Capacity, BTreeMap<AttemptId, Resource>)>,
+    /// Which device of which worker's backend an attempt was given.
+    devices: BTreeMap<AttemptId, (WorkerId, String, Option<u32>)>,
     gone: BTreeSet<WorkerId>,
     /// What workers that are gone had to offer, and until when.
     past: Vec<(Capacity, u64)>,
@@ -159,12 +161,13 @@ impl Oracle {
     fn effect(&mut self, event: &Event, effect: &Effect) -> Verdict {
         match effect {
             Effect::Resolve { task } => self.needs_done(*task),
-            Effect::Start { attempt, worker, variant, resource } => {
+            Effect::Start { attempt, worker, variant, resource, device } => {
                 if self.accepts(*attempt) {
                     self.seen.one("start said again");
                     must!(self.live(attempt.task) == Some((attempt.epoch, *worker)), "it moved to another worker");
                     return Ok(());
                 }
+                self.has_its_device(*attempt, *worker, resource, *device)?;
                 self.start(*attempt, *worker, *variant, resource)
             }
             Effect::Stop { attempt, worker, reason } => self.stop(*attempt, *worker, *reason),
@@ -219,6 +222,31 @@ impl Oracle {
         must!(most.is_none_or(|most| live <= most as usize), "job {job} has {live} live attempts");
         self.seen.one(if attempt.epoch.0 > 1 { "retry" } else { "start" });
         Ok(())
+    }
+
+    /// Where devices are counted, the attempt has one that no other has.
+    fn has_its_device(
+        &mut self,
+        attempt: AttemptId,
+        worker: WorkerId,
+        resource: &Resource,
+        device: Option<u32>,
+    ) -> Verdict {
+        let (capacity, slots) = self.workers.get(&worker).ok_or("no such worker")?;
+        let count = capacity.devices.get(&resource.backend).copied();
+        must!(device.is_some() == count.is_some() && (device.is_none() || device < count), "{device:?} of {count:?}");
+        let others = slots.keys().filter_map(|other| Some((other, self.devices.get(other)?)));
+        let same = others.filter(|(_, had)| **had == (worker, resource.backend.clone(), device)).count();
+        must!(device.is_none() || same == 0, "another attempt has its device");
+        self.devices.insert(attempt, (worker, resource.backend.clone(), device));
+        Ok(())
+    }
+
+    /// Whether every device of the backend that the worker has counted is taken.
+    fn lacks_a_device(&self, worker: WorkerId, resource: &Resource) -> bool {
+        let Some((capacity, slots)) = self.workers.get(&worker) else { return false };
+        let taken = slots.values().filter(|slot| slot.backend == resource.backend).count();
+        capacity.devices.get(&resource.backend).is_some_and(|&count| taken >= count as usize)
     }
 
     fn stop(&mut self, attempt: AttemptId, worker: WorkerId, reason: StopReason) -> Verdict {
@@ -330,11 +358,15 @@ impl Oracle {
             if most.is_some_and(|most| known.live_in(plan.job) >= most as usize) {
                 continue;
             }
-            let possible = plan
-                .variants
-                .iter()
-                .find_map(|resource| self.workers.iter().find(|(_, (capacity, _))| capacity.could_ever_run(resource)));
-            if let Some((&held, _)) = possible {
+            let first_of = |resource: &Resource| {
+                self.workers.iter().find(|(_, (capacity, _))| capacity.could_ever_run(resource)).map(|(&id, _)| id)
+            };
+            let possible = plan.variants.iter().find_map(|resource| Some((first_of(resource)?, resource)));
+            if let Some((held, resource)) = possible {
+                // Where it waits for a device, nothing waits for it.
+                if self.lacks_a_device(held, resource) {
+                    continue;
+                }
                 must!(held != worker, "{worker} is held back for {first}");
                 return Ok(());
             }

@@ -214,9 +214,9 @@ impl World {
                         self.post(late, Item::Resolved(task, Resolution::Runnable));
                     }
                 }
-                Effect::Start { attempt, worker, resource, .. } => {
+                Effect::Start { attempt, worker, resource, device, .. } => {
                     let timeout_ms = self.oracle.timeout_of(attempt.task);
-                    self.send(worker, Order::Start { attempt, resource, timeout_ms });
+                    self.send(worker, Order::Start { attempt, resource, device, timeout_ms });
                 }
                 Effect::Stop { attempt, worker, .. } => self.send(worker, Order::Stop { attempt }),
                 Effect::Dismiss { worker } => self.send(worker, Order::Dismiss),

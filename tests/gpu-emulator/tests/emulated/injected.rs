@@ -1,9 +1,10 @@
 //! Failures that the environment asks for, and how the driver tells them apart.
 
+use assay_cuda::Cuda;
 use assay_gpu::{Driver, DriverError};
 use assay_gpu_emulator::emulated;
 
-use crate::support::{clean, kernel, line, open, pointer};
+use crate::support::{clean, floats, kernel, line, open, pointer, read};
 
 const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
 
@@ -62,4 +63,26 @@ fn a_lost_device_is_no_fault() {
 fn a_fault_is_no_loss() {
     let body = || assert!(matches!(launches(), Some(DriverError::Fault(text)) if text.contains("ILLEGAL_ADDRESS")));
     emulated("injected::a_fault_is_no_loss", &[(FAIL, "fault:3")], body, clean);
+}
+
+/// Two devices in one process: what one has lost, the other has not; nor does one take the other's memory or kernels.
+#[test]
+fn a_lost_device_takes_no_other_with_it() {
+    let body = || {
+        let devices = [Cuda::open(0, None).unwrap(), Cuda::open(1, None).unwrap()];
+        assert!(assay_cuda::count() == Ok(2) && Cuda::open(2, None).unwrap_err().contains("the driver finds 2"));
+        let source = r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] = threadIdx.x; }"#;
+        let results = devices.each_ref().map(|device| {
+            let (function, y) = (kernel(device, source, "k"), device.allocate(128)?);
+            device.launch(function, line(1, 32, 0), &[pointer(y)])?;
+            device.synchronize()?;
+            read(device, y, 32)
+        });
+        assert_eq!(results[0].as_ref().map(|values| values[31]), Ok(31.0));
+        assert!(matches!(&results[1], Err(DriverError::Lost(_))), "{results:?}");
+        let y = floats(&devices[0], &[1.0, 2.0]);
+        assert_eq!(read(&devices[0], y, 2), Ok(vec![1.0, 2.0]));
+    };
+    let variables = [(FAIL, "lost:1@1"), ("ASSAY_GPU_EMULATOR_DEVICES", "2")];
+    emulated("injected::a_lost_device_takes_no_other_with_it", &variables, body, clean);
 }

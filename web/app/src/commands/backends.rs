@@ -1,10 +1,10 @@
 //! `assay backends`: what this machine can run. Each executor is started and greeted, so that what is listed works. One
-//! that says that it serves tests is left out.
+//! that says that it serves tests is left out. Where a backend has several devices, each is listed.
 
 use std::process::ExitCode;
 
 use assay_host::{ExecutorCommand, greet};
-use assay_protocol::{FOR_TESTS, Failure, Hello};
+use assay_protocol::{DEVICE, FOR_TESTS, Failure, Hello};
 use serde_json::json;
 
 use crate::cli::CommandError;
@@ -19,13 +19,10 @@ pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
     }
     commands.extend(ExecutorCommand::discover(&own));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let greetings: Vec<(ExecutorCommand, Result<Hello, Failure>)> = runtime.block_on(async {
+    let greetings = runtime.block_on(async {
         let mut greetings = Vec::new();
         for command in commands {
-            let hello = greet(&command, &super::greeting_limits()).await;
-            if !hello.as_ref().is_ok_and(|hello| hello.features.iter().any(|feature| feature == FOR_TESTS)) {
-                greetings.push((command, hello));
-            }
+            greetings.extend(greet_each(command).await);
         }
         greetings
     });
@@ -37,7 +34,28 @@ pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(greetings: &[(ExecutorCommand, Result<Hello, Failure>)]) -> Result<(), CommandError> {
+/// An executor, and what it said of one device.
+type Greeting = (ExecutorCommand, Result<Hello, Failure>);
+
+/// Greets an executor for each of its devices.
+async fn greet_each(command: ExecutorCommand) -> Vec<Greeting> {
+    let limits = super::greeting_limits();
+    let first = greet(&command, &limits).await;
+    if first.as_ref().is_ok_and(|hello| hello.features.iter().any(|feature| feature == FOR_TESTS)) {
+        return Vec::new();
+    }
+    let count = first.as_ref().ok().and_then(|hello| hello.devices).unwrap_or(1);
+    let mut greetings = vec![(command.clone(), first)];
+    for device in 1..count {
+        let mut command = command.clone();
+        command.env.push((DEVICE.into(), device.to_string().into()));
+        let hello = greet(&command, &limits).await;
+        greetings.push((command, hello));
+    }
+    greetings
+}
+
+fn print(greetings: &[Greeting]) -> Result<(), CommandError> {
     let head = ["backend", "device", "details"].map(str::to_owned);
     let rows = greetings.iter().map(|(command, greeting)| match greeting {
         Ok(hello) => vec![command.backend.clone(), hello.device.name.clone(), hello.device.details.join(", ")],
@@ -46,7 +64,7 @@ fn print(greetings: &[(ExecutorCommand, Result<Hello, Failure>)]) -> Result<(), 
     super::print_out(&table(&head, &rows.collect::<Vec<_>>()))
 }
 
-fn print_json(greetings: &[(ExecutorCommand, Result<Hello, Failure>)]) -> Result<(), CommandError> {
+fn print_json(greetings: &[Greeting]) -> Result<(), CommandError> {
     let backends = greetings.iter().map(|(command, greeting)| match greeting {
         Ok(hello) => json!({ "backend": command.backend, "program": command.program, "hello": hello }),
         Err(failure) => json!({ "backend": command.backend, "program": command.program, "failure": failure }),

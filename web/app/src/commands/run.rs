@@ -1,6 +1,6 @@
 //! `assay run`: an orchestrator and a worker in this process, and every attempt in an executor process of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -76,11 +76,11 @@ async fn embedded_worker(workflow: &Workflow, home: &Path) -> Result<(WorkerLink
     // Only backends that some task asks for are looked up.
     let wanted: BTreeSet<&str> =
         workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
-    let mut backends = BTreeSet::new();
+    let (mut backends, mut devices) = (BTreeSet::new(), BTreeMap::new());
     for backend in wanted {
-        if is_here(backend, &find).await {
-            backends.insert(backend.to_owned());
-        }
+        let Some(count) = is_here(backend, &find).await else { continue };
+        backends.insert(backend.to_owned());
+        devices.extend(count.map(|count| (backend.to_owned(), count)));
     }
     // A step that goes too far is ended by us, with words, before the kernel ends it without.
     let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
@@ -89,6 +89,7 @@ async fn embedded_worker(workflow: &Workflow, home: &Path) -> Result<(WorkerLink
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         memory,
         backends,
+        devices,
     };
     let (to, to_worker) = mpsc::channel(64);
     let (to_server, from) = mpsc::channel(1024);
@@ -96,19 +97,21 @@ async fn embedded_worker(workflow: &Workflow, home: &Path) -> Result<(WorkerLink
     Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
 }
 
-/// Whether a backend's executor is here, and its device. Where it is not, a person is told why.
-async fn is_here(backend: &str, find: &impl Fn(&str) -> Result<ExecutorCommand, NotFound>) -> bool {
-    let Ok(command) = find(backend) else { return false };
+/// Whether a backend's executor is here, and its device; and how many devices there are, if each is for one attempt at a
+/// time. Where it is not, a person is told why.
+async fn is_here(backend: &str, find: &impl Fn(&str) -> Result<ExecutorCommand, NotFound>) -> Option<Option<u32>> {
+    let command = find(backend).ok()?;
     if assay_native::find(backend).is_some_and(|backend| backend.everywhere) {
-        return true;
+        return Some(None);
     }
     match greet(&command, &super::greeting_limits()).await {
         Err(Failure { class: FailureClass::Unavailable, message, .. }) => {
             eprintln!("{message}");
-            false
+            None
         }
+        Ok(hello) => Some(hello.devices),
         // Whatever else is wrong with it, an attempt will tell.
-        _ => true,
+        Err(_) => Some(None),
     }
 }
 
