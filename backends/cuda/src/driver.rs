@@ -115,6 +115,15 @@ impl Cuda {
         Ok(module)
     }
 
+    /// What the device says of itself where a library failed: on one that is of no more use, a product fails without saying
+    /// why.
+    fn cause(&self, error: DriverError) -> DriverError {
+        match self.synchronize() {
+            Err(cause @ (DriverError::Fault(_) | DriverError::Lost(_))) => cause,
+            _ => error,
+        }
+    }
+
     /// Lets a function be launched with more shared memory than all may have.
     fn allow(&self, function: Function, shared: u32) -> Result {
         let mut made = self.made();
@@ -261,7 +270,7 @@ impl Driver for Cuda {
             return Err(DriverError::Call { call: "cublasLtMatmul", reason: "the device is not open".into() });
         };
         // SAFETY: the context is current; the operands are the caller's.
-        unsafe { products.start(product, self.stream.cast()) }
+        unsafe { products.start(product, self.stream.cast()) }.map_err(|error| self.cause(error))
     }
 
     fn synchronize(&self) -> Result {

@@ -116,6 +116,15 @@ impl Rocm {
         Ok(module)
     }
 
+    /// What the device says of itself where a library failed: on one that is of no more use, a product fails without saying
+    /// why.
+    fn cause(&self, error: DriverError) -> DriverError {
+        match self.synchronize() {
+            Err(cause @ (DriverError::Fault(_) | DriverError::Lost(_))) => cause,
+            _ => error,
+        }
+    }
+
     /// Adds a bias to each row of a product's result.
     fn add_bias(&self, kernel: Function, product: &Product, bias: Address) -> Result {
         let Product { m, n, batch, c, .. } = product;
@@ -272,11 +281,12 @@ impl Driver for Rocm {
         if product.k == 0 {
             return Err(DriverError::Call { call: CALL, reason: "a product over no elements".into() });
         }
-        {
+        let started = {
             let _one_at_a_time = self.made();
             // SAFETY: the device is current; the operands are the caller's.
-            unsafe { products.start(product) }?;
-        }
+            unsafe { products.start(product) }
+        };
+        started.map_err(|error| self.cause(error))?;
         match product.epilogue {
             Epilogue::None => Ok(()),
             Epilogue::Bias(address) => self.add_bias(*bias, product, address),
