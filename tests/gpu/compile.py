@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiles every GPU kernel with the vendors' own compilers, without a GPU: NVRTC to PTX, ptxas to machine code; and
-with hipcc for gfx90a, where there is one.
+with hipcc for gfx90a and clang 19 for gfx942, where they are.
 
     compile.py [ARCHITECTURE...]        sm_80, sm_90 and sm_100 by default
 
@@ -86,25 +86,56 @@ def assemble(folder, ptx, architecture):
     return [match.groupdict() for match in USE.finditer(done.stderr)]
 
 
-AMD = "gfx90a"
+# Debian's hipcc compiles with clang 15, which does not know gfx942.
+AMD = {"gfx90a": "hipcc", "gfx942": "clang++-19"}
 AMD_USE = re.compile(r"Function Name: (?P<name>\w+).*?VGPRs Spill: (?P<spilled>\d+)", re.DOTALL)
 
 
-def compile_for_amd():
-    """The number of kernels, and a line for each that spills; nothing where there is no hipcc."""
+def device_libraries(scratch, architecture):
+    """Options with which clang finds AMD's device libraries. Debian's are of ROCm 5.2 and end at gfx940, so that its file, a
+    constant that names the instruction set to the others, stands in for that of gfx942."""
+    folders = [*pathlib.Path("/usr/lib").glob("*/amdgcn/bitcode"), pathlib.Path("/opt/rocm/amdgcn/bitcode")]
+    folder = next((folder for folder in folders if (folder / "ocml.bc").exists()), None)
+    if folder is None:
+        return None
+    for file in folder.glob("*.bc"):
+        (scratch / file.name).symlink_to(file)
+    own = scratch / f"oclc_isa_version_{architecture.removeprefix('gfx')}.bc"
+    if not own.exists():
+        own.symlink_to(folder / "oclc_isa_version_940.bc")
+    return ["--rocm-path=/usr", f"--rocm-device-lib-path={scratch}"]
+
+
+def compile_for_amd(architecture, compiler, options):
+    """The number of kernels, and a line for each that spills."""
     count, spilling = 0, []
     for path in sorted(KERNELS.glob("*.cu")):
-        command = ["hipcc", "-x", "hip", f"--offload-arch={AMD}", "--cuda-device-only", "-O3", "-std=c++17", "-S"]
+        command = [compiler, "-x", "hip", f"--offload-arch={architecture}", "--cuda-device-only", "-O3", "-std=c++17", "-S"]
         command += ["-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage", "-o", os.devnull, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command + options, capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"{path.name} for {AMD}: hipcc refuses it\n{done.stderr}")
+            sys.exit(f"{path.name} for {architecture}: {compiler} refuses it\n{done.stderr}")
         uses = [match.groupdict() for match in AMD_USE.finditer(done.stderr)]
         if not uses:
-            sys.exit(f"{path.name} for {AMD}: hipcc names no kernel")
+            sys.exit(f"{path.name} for {architecture}: {compiler} names no kernel")
         count += len(uses)
-        spilling += [f"{path.name}, {use['name']} for {AMD}" for use in uses if int(use["spilled"])]
+        spilling += [f"{path.name}, {use['name']} for {architecture}" for use in uses if int(use["spilled"])]
     return count, spilling
+
+
+def all_for_amd():
+    """The architectures that there is a compiler for, and what `compile_for_amd` gives for all of them together."""
+    architectures, count, spilling = [], 0, []
+    for architecture, compiler in AMD.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            options = [] if compiler == "hipcc" else device_libraries(pathlib.Path(scratch), architecture)
+            if not shutil.which(compiler) or options is None:
+                missing = compiler if options is not None else "rocm-device-libs"
+                print(f"{missing} is not here, so nothing is compiled for {architecture}")
+                continue
+            more, spilled = compile_for_amd(architecture, compiler, options)
+        architectures, count, spilling = [*architectures, architecture], count + more, spilling + spilled
+    return architectures, count, spilling
 
 
 def main():
@@ -126,11 +157,8 @@ def main():
                     shared = re.search(r"(\d+) bytes smem", use["rest"])
                     shared = shared.group(1) if shared else "0"
                     print(f"{use['name']:30} {use['registers']:>4} registers {shared:>6} bytes shared  stack {use['stack']}")
-    if shutil.which("hipcc"):
-        amd, more = compile_for_amd()
-        count, spilling, architectures = count + amd, spilling + more, [*architectures, AMD]
-    else:
-        print(f"hipcc is not here, so nothing is compiled for {AMD}")
+    amd, more, spilled = all_for_amd()
+    architectures, count, spilling = [*architectures, *amd], count + more, spilling + spilled
     if spilling:
         sys.exit("these kernels spill registers:\n" + "\n".join(spilling))
     print(f"{count} kernels for {', '.join(architectures)}: none spills")

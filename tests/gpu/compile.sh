@@ -3,8 +3,8 @@
 #
 #   tests/gpu/compile.sh [ARCHITECTURE...]      sm_80, sm_90 and sm_100 by default
 #
-# NVIDIA's compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder. AMD's is the package
-# hipcc, which is used where it is installed.
+# NVIDIA's compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder. AMD's are the packages
+# hipcc (gfx90a) and clang-19 (gfx942), which are used where they are installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
