@@ -2,9 +2,10 @@
 //!
 //! A training step asks for the same sizes again and again, and the operating system hands out fresh pages for each
 //! large block: their page faults cost more than the arithmetic. So large blocks of f32 are kept when their last array
-//! is dropped, and handed out again to whoever asks for exactly as many elements.
+//! is dropped, and handed out again to whoever asks for as many elements, or where there are none, for half as many at
+//! least.
 //!
-//! Where sizes change all the time, as keys and values do that grow with the sequence, what is kept is never asked for
+//! Where sizes change all the time, as keys and values do that grow with the sequence, what is kept may never be asked for
 //! again. So no more is held, in use and kept together, than twice what was in use at once, and [`SLACK`]: what goes
 //! beyond is given back to the system, the longest unused first.
 
@@ -14,23 +15,43 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use assay_tensor::Result;
 
-use crate::storage::zeros;
+use crate::storage::{LARGE, zeros};
 
 /// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
 const SMALLEST: usize = 8 * 1024;
 /// Elements that may be held beyond twice the most that was in use at once (64 MiB).
 const SLACK: usize = 16 * 1024 * 1024;
 
-/// Dropped blocks by their number of elements.
+/// How many elements a block for `length` of them has room for: a quarter more at most. Blocks of about one size, such as
+/// those of keys and values that grow with the sequence, are then used again for one another. Pages that are not written
+/// take no memory.
+fn room(length: usize) -> usize {
+    if length >= LARGE {
+        return length;
+    }
+    let step = (length.next_power_of_two() / 8).max(1);
+    length.next_multiple_of(step)
+}
+
+/// The largest [`room`] in a block for `capacity` elements.
+fn fitting(capacity: usize) -> usize {
+    if capacity >= LARGE {
+        return capacity;
+    }
+    let step = (capacity.next_power_of_two() / 8).max(1);
+    capacity / step * step
+}
+
+/// Dropped blocks by their [`room`].
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Kept>);
 
-/// All counts are of elements in blocks of at least [`SMALLEST`].
+/// All counts are of the [`room`] in blocks of at least [`SMALLEST`] elements.
 #[derive(Default)]
 struct Kept {
-    /// Of each length those that were dropped, and when: the latest last.
+    /// Of each room those that were dropped, and when: the latest last.
     blocks: BTreeMap<usize, VecDeque<(u64, Vec<f32>)>>,
-    /// When each was dropped, and its length.
+    /// When each was dropped, and its room.
     ages: BTreeMap<u64, usize>,
     /// How many were dropped so far.
     clock: u64,
@@ -47,13 +68,17 @@ impl Memory {
     pub(crate) fn take(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
         if length >= SMALLEST {
             let mut kept = self.lock();
-            if let Some(block) = kept.pop(length) {
+            if let Some(mut block) = kept.pop(room(length)) {
+                block.resize(length, 0.0);
                 return Ok(block);
             }
-            let dropped = kept.make_room(length);
+            let dropped = kept.make_room(room(length));
             // The system takes them back without the lock.
             drop(kept);
             drop(dropped);
+            let mut block = zeros(operation, room(length))?;
+            block.truncate(length);
+            return Ok(block);
         }
         zeros(operation, length)
     }
@@ -62,7 +87,7 @@ impl Memory {
     pub(crate) fn begin(&self, length: usize) {
         if length >= SMALLEST {
             let mut kept = self.lock();
-            kept.used += length;
+            kept.used += room(length);
             kept.peak = kept.peak.max(kept.used);
         }
     }
@@ -72,7 +97,9 @@ impl Memory {
         let length = block.len();
         if length >= SMALLEST {
             let mut kept = self.lock();
-            kept.used -= length.min(kept.used);
+            kept.used -= room(length).min(kept.used);
+            // What was not made here may have no more room than it needs.
+            let length = fitting(block.capacity());
             kept.clock += 1;
             kept.total += length;
             let when = kept.clock;
@@ -87,9 +114,10 @@ impl Memory {
 }
 
 impl Kept {
-    /// The block of this length that was dropped last: it is the likeliest to be in a cache.
+    /// A block with room for `length`, and for twice that at most: of the smallest such, the one that was dropped last, which
+    /// is the likeliest to be in a cache.
     fn pop(&mut self, length: usize) -> Option<Vec<f32>> {
-        let blocks = self.blocks.get_mut(&length)?;
+        let (&length, blocks) = self.blocks.range_mut(length..=2 * length).next()?;
         let (when, block) = blocks.pop_back()?;
         if blocks.is_empty() {
             self.blocks.remove(&length);
@@ -175,5 +203,26 @@ mod tests {
         let at = places(&first);
         first.into_iter().rev().for_each(|block| memory.end(block));
         assert_eq!(places(&round()), at);
+    }
+
+    #[test]
+    fn blocks_serve_what_is_somewhat_smaller() {
+        let memory = Memory::default();
+        let length = 5 * SMALLEST;
+        let first = used(&memory, length);
+        let place = first.as_ptr();
+        memory.end(first);
+        // Half as much, and then as much again.
+        for wanted in [length - 1, length / 2, length] {
+            let block = used(&memory, wanted);
+            assert_eq!((block.as_ptr(), block.len()), (place, wanted));
+            memory.end(block);
+        }
+        let (less, more) = (used(&memory, length / 2 - SMALLEST), used(&memory, 2 * length));
+        assert!(less.as_ptr() != place && more.as_ptr() != place);
+        for length in (1..1 << 20).step_by(997) {
+            let room = room(length);
+            assert!(room >= length && room <= length + length / 4 + 1 && fitting(room) == room, "{length}: {room}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::packed::Pair;
 use crate::vnni::Packed;
 
 /// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
-const LARGE: usize = 64 * 1024 * 1024;
+pub(crate) const LARGE: usize = 64 * 1024 * 1024;
 
 /// Blocks of this many elements come as pages that are zero already.
 const PAGES: usize = 16 * 1024;

@@ -95,21 +95,16 @@ impl Attention {
 
     /// What queries, keys and values `[B, T, 3D]` give before `out`; sparse attention chooses by `x`, of which they are.
     fn mixed(&self, x: &Tensor, qkv: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
-        let (batch, length, dim) = (x.dims()[0], x.dims()[1], x.dims()[2]);
+        let (length, dim) = (x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
         let qkv = qkv.split(2, &[dim; 3])?;
-        let [mut q, mut k, mut v] =
-            [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
+        let [mut q, mut k, v] = [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
         if self.rope {
             let rotation = Rotation::new(x.device(), x.dtype(), carry.position, length, width)?;
             (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
         }
-        let (name_k, name_v) = (format!("{}.keys", self.path), format!("{}.values", self.path));
-        let shape = [Some(batch), Some(self.heads), Some(carry.position), Some(width)];
-        if let (Some(past_k), Some(past_v)) = (carry.get(&name_k, &shape)?, carry.get(&name_v, &shape)?) {
-            k = Tensor::concat(&[past_k, &k], 2)?;
-            v = Tensor::concat(&[past_v, &v], 2)?;
-        }
+        k = carry.extend(&format!("{}.keys", self.path), k, after)?;
+        let v = carry.extend(&format!("{}.values", self.path), v, after)?;
         let mixed = match &self.lookup {
             Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), carry, after)?,
             Lookup::Dense(kind) => {
@@ -120,8 +115,6 @@ impl Attention {
                 kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?
             }
         };
-        after.insert(name_k, k);
-        after.insert(name_v, v);
         together(&mixed)
     }
 

@@ -53,6 +53,19 @@ pub(crate) fn token_count(tokens: &Tensor) -> Result<usize, ModelError> {
     }
 }
 
+/// The axis of time in what grows with the sequence.
+pub(crate) const GROWING: usize = 2;
+
+/// The name of the piece of what grows that begins with the token at `position`: names are ordered as pieces are.
+pub(crate) fn piece(name: &str, position: usize) -> String {
+    format!("{name}+{position:020}")
+}
+
+/// Whether a name is that of a piece.
+pub(crate) fn is_piece(name: &str) -> bool {
+    name.contains('+')
+}
+
 /// Parts of a memory by name.
 pub(crate) type State = BTreeMap<String, Tensor>;
 
@@ -82,6 +95,32 @@ impl Carry {
             return Err(ModelError::Input(format!("`{name}` in the carry has shape {found:?}, which does not fit")));
         }
         Ok(Some(tensor))
+    }
+
+    /// All of what grows with the sequence, such as keys `[B, H, T, P]`: what `name` holds of the tokens read so far, and
+    /// `new` behind it. It goes into `after`; of what is held in pieces, only the new one.
+    ///
+    /// # Errors
+    /// As [`Carry::get`].
+    pub(crate) fn extend(&self, name: &str, new: Tensor, after: &mut State) -> Result<Tensor, ModelError> {
+        let &[batch, heads, _, width] = new.dims() else {
+            return Err(ModelError::Input(format!("`{name}` grows by the shape {:?}, not [B, H, T, P]", new.dims())));
+        };
+        let pieces = || self.state.range(piece(name, 0)..=piece(name, usize::MAX)).map(|(_, tensor)| tensor);
+        if pieces().next().is_some() {
+            let all = Tensor::concat(&pieces().chain([&new]).collect::<Vec<_>>(), GROWING)?;
+            if all.dims()[GROWING] != self.position + new.dims()[GROWING] {
+                return Err(ModelError::Input(format!("the pieces of `{name}` in the carry have another length")));
+            }
+            after.insert(piece(name, self.position), new);
+            return Ok(all);
+        }
+        let all = match self.get(name, &[Some(batch), Some(heads), Some(self.position), Some(width)])? {
+            Some(past) => Tensor::concat(&[past, &new], GROWING)?,
+            None => new,
+        };
+        after.insert(name.to_owned(), all.clone());
+        Ok(all)
     }
 
     /// The parts whose names begin with `prefix`.

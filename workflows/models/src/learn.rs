@@ -5,21 +5,25 @@
 //! next token        truncate                      piece by piece, backward after each      O(C)
 //! next token        checkpoint: chunk             chunk by chunk, each run twice           O(C), and O(T / C) carries
 //! classifier        checkpoint: chunk             the same, pooled chunk by chunk          O(C), and O(T / C) carries
+//! classifier        truncate, above 2048 tokens   the same, in pieces                      O(C), and O(T / C) carries
 //! either            else                          the whole sequence at once               O(T)
 //! ```
 //!
-//! A piece of the first kind is as many whole chunks as have 512 tokens together, at least one: where
+//! A classifier cannot go back from one piece before it has read the last: what it has pooled, and with it every piece's
+//! gradient, depends on all of them. So its pieces are run twice, where there are enough of them to be worth it.
+//!
+//! A piece is as many whole chunks as have 512 tokens together, at least one: where
 //! chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside
 //! one the network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use assay_tensor::{Gradients, Tensor};
 
 use crate::batch::Batch;
 use crate::blueprint::Blueprint;
-use crate::carry::{Carry, SequenceModel, State};
+use crate::carry::{Carry, GROWING, SequenceModel, State, is_piece, piece};
 use crate::config::Pool;
 use crate::error::ModelError;
 use crate::head::Head;
@@ -305,15 +309,12 @@ impl Learner<'_> {
     ) -> Result<Vec<Tensor>, ModelError> {
         let tokens = self.sheet.tokens.slice(1, memory.position, length)?;
         let (network, mode, position) = (self.model.network().clone(), self.mode.clone(), memory.position);
-        let counts: Vec<(String, usize)> = memory.grown.iter().map(|(name, all)| (name.clone(), all.len())).collect();
         let run = move |inputs: &[Tensor], carry: &Carry| {
-            let carry = Memory::joined(carry, &counts, &inputs[1..])?;
-            let (hidden, after) = network.run(&inputs[0], &carry, &mode)?;
-            Ok((of_hidden(&hidden)?, Memory::news(after, position)?))
+            let (hidden, after) = network.run(&inputs[0], carry, &mode)?;
+            Ok((of_hidden(&hidden)?, after.state))
         };
-        let inputs: Vec<&Tensor> = std::iter::once(&tokens).chain(memory.grown.values().flatten()).collect();
         let carry = Carry { position, state: memory.state.clone() };
-        let (outputs, state) = recompute(&inputs, &carry, run)?;
+        let (outputs, state) = recompute(&[&tokens], &carry, run)?;
         memory.take(state, position + length);
         Ok(outputs)
     }
@@ -330,60 +331,65 @@ fn measure(logits: &Tensor, marks: &Marks<Tensor>, smoothing: f64) -> Result<(Te
 struct Memory {
     position: usize,
     state: State,
-    grown: BTreeMap<String, Vec<Tensor>>,
+    /// The names of the pieces in it.
+    pieces: BTreeSet<String>,
 }
 
-/// The axis of time in what grows.
-const GROWING: usize = 2;
-/// Marks the name of a piece that is to be put behind the earlier ones.
-const PIECE: char = '+';
-
 impl Memory {
-    /// The carry as the network knows it.
-    fn joined(carry: &Carry, counts: &[(String, usize)], mut pieces: &[Tensor]) -> Result<Carry, ModelError> {
-        let mut carry = carry.clone();
-        for (name, count) in counts {
-            let (these, rest) = pieces.split_at(*count);
-            let joined = Tensor::concat(&these.iter().collect::<Vec<_>>(), GROWING)?;
-            carry.state.insert(name.clone(), joined);
-            pieces = rest;
-        }
-        Ok(carry)
-    }
-
-    /// What a chunk that began at `position` leaves: of what grows, only its own piece.
-    fn news(after: Carry, position: usize) -> Result<State, ModelError> {
-        let length = after.position - position;
-        let mut news = State::new();
-        for (name, tensor) in after.state {
-            let grows = tensor.rank() == 4 && tensor.dims()[GROWING] == after.position;
-            match grows {
-                true => news.insert(format!("{PIECE}{name}"), tensor.slice(GROWING, position, length)?),
-                false => news.insert(name, tensor),
-            };
-        }
-        Ok(news)
-    }
-
+    /// Takes what a chunk that ended at `position` left: of what is in pieces already, another one.
     fn take(&mut self, news: State, position: usize) {
-        self.position = position;
-        self.state.clear();
-        let mut grown = BTreeMap::new();
+        self.state.retain(|name, _| self.pieces.contains(name));
         for (name, tensor) in news {
-            match name.strip_prefix(PIECE) {
-                None => drop(self.state.insert(name, tensor)),
-                Some(name) => {
-                    let mut all = self.grown.remove(name).unwrap_or_default();
-                    all.push(tensor);
-                    grown.insert(name.to_string(), all);
-                }
+            let first = self.position == 0 && tensor.rank() == 4 && tensor.dims()[GROWING] == position;
+            let name = if first { piece(&name, 0) } else { name };
+            if first || is_piece(&name) {
+                self.pieces.insert(name.clone());
             }
+            self.state.insert(name, tensor);
         }
-        self.grown = grown;
+        self.position = position;
     }
 
     fn detach(&mut self) {
-        let all = self.state.values_mut().chain(self.grown.values_mut().flatten());
-        all.for_each(|tensor| *tensor = tensor.detach());
+        self.state.values_mut().for_each(|tensor| *tensor = tensor.detach());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_tensor::{DType, Device};
+    use serde_json::json;
+
+    use super::*;
+    use crate::batch::Batch;
+    use crate::config::{ModelConfig, Objective, Task};
+
+    /// The loss and gradients of a truncated classifier of 2100 tokens, more than are kept at once.
+    fn learned(device: &Device, pool: &str, checkpoint: &str) -> Pass {
+        let config = json!({
+            "family": "ten", "dim": 4, "states": 3, "layers": 1, "chunk": 150, "pool": pool, "checkpoint": checkpoint,
+            "dropout": 0.2,
+        });
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let task = Task { vocabulary: 5, max_length: 2000, objective: Objective::Classify(3) };
+        let model = Model::fresh(device, &config, &task, 4, DType::F64).unwrap();
+        let ids: Vec<u32> = (0..1050).map(|i| i * i % 5).collect();
+        let batch = Batch::new(device, &[&ids, &ids[3..900]]).unwrap();
+        let training = Training { dropout: Some(8), label_smoothing: 0.1, ..Training::default() };
+        model.learn(&batch, &[2, 0], &training).unwrap()
+    }
+
+    #[test]
+    fn a_truncated_classifier_learns_the_same_in_pieces_of_any_size() {
+        let device = assay_reference::device();
+        for pool in ["mean", "last", "max"] {
+            let (pieces, chunks) = (learned(&device, pool, "none"), learned(&device, pool, "chunk"));
+            assert!((pieces.loss - chunks.loss).abs() < 1e-12 && pieces.gradients.len() == chunks.gradients.len());
+            for (name, gradient) in &pieces.gradients {
+                let difference = gradient.sub(&chunks.gradients[name]).unwrap().abs().unwrap();
+                let difference = difference.sum_all().unwrap().item().unwrap();
+                assert!(difference < 1e-10, "{name}, {pool}: {difference}");
+            }
+        }
     }
 }

@@ -20,6 +20,8 @@ use crate::shares::Shares;
 
 /// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
 const PIECE_TOKENS: usize = 512;
+/// The tokens up to which a truncated classifier keeps all activations, instead of running pieces twice.
+const AT_ONCE: usize = 2048;
 
 /// A batch, or a part of one, to learn from. `T` is [`Feed`] on the host, [`Tensor`] on a device, and `()` where only the
 /// outline is left.
@@ -63,12 +65,12 @@ impl Plan {
         let common = model.config().common();
         let predict = model.task().objective == Objective::Predict;
         let cuts = |chunk: usize| Pieces::new(0, length, chunk).lengths();
+        let together = PIECE_TOKENS / (sequences * common.chunk).max(1);
+        let piece = common.chunk.saturating_mul(together.max(1));
         match common.checkpoint {
-            _ if predict && common.truncate => {
-                let together = PIECE_TOKENS / (sequences * common.chunk).max(1);
-                Plan::Truncated(cuts(common.chunk.saturating_mul(together.max(1))))
-            }
+            _ if predict && common.truncate => Plan::Truncated(cuts(piece)),
             Checkpoint::Chunk => Plan::Chunks(cuts(common.chunk)),
+            _ if common.truncate && sequences.saturating_mul(length) > AT_ONCE => Plan::Chunks(cuts(piece)),
             Checkpoint::None | Checkpoint::Block => Plan::Whole,
         }
     }

@@ -48,7 +48,8 @@ pub enum Checkpoint {
     /// Each block: only what flows between blocks is kept.
     Block,
     /// Each chunk of the sequence, through all blocks and, of a language model, the head and the loss: only what one
-    /// chunk hands to the next is kept. A truncated language model needs it not: it keeps one chunk anyway.
+    /// chunk hands to the next is kept. A truncated model needs it not: a language model keeps a few chunks anyway, and a
+    /// classifier runs a few at a time twice where a batch has more than 2048 tokens.
     Chunk,
 }
 
