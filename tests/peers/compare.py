@@ -99,12 +99,12 @@ def median_interval(values, seed=0, resamples=10_000):
     return statistics.median(values), drawn[int(0.025 * resamples)], drawn[int(0.975 * resamples)]
 
 
-def agree(ours, theirs):
+def agree(ours, theirs, tolerance=1e-4):
     """Fails unless both compute the same from the same parameters."""
     mine, other = ours.ask(do="check"), theirs.ask(do="check")
     for key in ("loss", "gradient_norm"):
         difference = abs(mine[key] - other[key]) / max(1.0, abs(mine[key]))
-        if not difference < 1e-4:
+        if not difference < tolerance:
             raise SystemExit(f"{theirs.name}: {key} is {other[key]}, ours is {mine[key]}")
 
 

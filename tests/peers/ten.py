@@ -45,7 +45,9 @@ class Ten(Net):
         cells = self.model["cells"]
         weight = self.p(f"{name}.in.weight").flatten(0, 1)
         beta = F.linear(x, weight) * self.p(f"{name}.log_gamma").flatten().exp()
-        re, im = self.states(beta, self.p(f"{name}.nu").flatten(), self.p(f"{name}.phase").flatten())
+        # The recurrence is computed in f32, whatever the products are.
+        with torch.autocast(beta.device.type, enabled=False):
+            re, im = self.states(beta.float(), self.p(f"{name}.nu").flatten(), self.p(f"{name}.phase").flatten())
         # W_out is [c, D, 2 K], real parts first: as [D, 2 c K] it meets all real parts, then all imaginary ones.
         out = self.p(f"{name}.out.weight").unflatten(2, (2, -1)).permute(1, 2, 0, 3).flatten(1)
         y = F.linear(torch.cat([re, im], dim=2), out / cells)

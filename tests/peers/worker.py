@@ -26,34 +26,45 @@ class Training:
 
     def __init__(self, setup):
         torch.set_num_threads(setup["threads"])
-        self.model = FAMILIES[setup["family"]].build(load_file(setup["parameters"]), setup["model"], setup["form"])
-        self.call = torch.compile(self.model, dynamic=False) if setup["compile"] else self.model
+        self.device, self.narrow = setup.get("device", "cpu"), setup.get("precision") == "bf16"
+        model = FAMILIES[setup["family"]].build(load_file(setup["parameters"]), setup["model"], setup["form"])
+        self.model = model.to(self.device)
+        # `compile` is whether to, or the mode to do it in.
+        how = setup["compile"] if isinstance(setup["compile"], str) else None
+        self.call = torch.compile(self.model, dynamic=False, mode=how) if setup["compile"] else self.model
         optimizer = setup["optimizer"]
         self.clip_norm = optimizer["clip_norm"]
         groups = self.model.groups(optimizer["weight_decay"])
         self.optimizer = torch.optim.AdamW(groups, lr=optimizer["lr"], betas=tuple(optimizer["betas"]), fused=True)
-        self.tokens = torch.tensor(setup["tokens"], dtype=torch.long)
+        self.tokens = torch.tensor(setup["tokens"], dtype=torch.long, device=self.device)
         # The target is the next token; the last has none.
         self.targets = torch.full_like(self.tokens, -100)
         self.targets[:, :-1] = self.tokens[:, 1:]
 
     def backward(self):
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.call(self.tokens, self.targets)
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.narrow):
+            loss = self.call(self.tokens, self.targets)
         loss.backward()
         return loss
+
+    def synchronize(self):
+        if self.device != "cpu":
+            torch.cuda.synchronize()
 
     def check(self, request):
         loss = self.backward()
         return {"loss": float(loss.detach()), "gradient_norm": self.model.gradient_norm()}
 
     def steps(self, request):
+        self.synchronize()
         began = time.perf_counter()
         for _ in range(request["count"]):
             loss = self.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm, foreach=True)
             self.optimizer.step()
             last = float(loss.detach())
+        self.synchronize()
         return {"seconds": time.perf_counter() - began, "loss": last}
 
 

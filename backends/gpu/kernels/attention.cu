@@ -4,6 +4,17 @@
 // the tiles of the other side. Scores are products over the width d, taken 32 columns at a time; what is summed over
 // keys (or queries) is taken 64 columns at a time. A thread has four by four of either. The width is at most 64 CHUNKS.
 // No sum is shared between blocks, so the order of each is decided by the shape; scores are computed again where they are needed.
+//
+// Everything here is f32 arithmetic on the plain cores, which bounds it at their rate (on an H200 67 of the 989 TFLOP/s that
+// its data sheet gives for bf16 on tensor cores). What bf16 on tensor cores would need:
+// - Operands that arrive in bf16. `Tensor::attention` widens them before a backend sees them.
+// - A fragment type in vendor.h: 16 x 16 products of bf16 added in f32 by the lanes of a warp (mma.sync m16n8k16 from sm_80 on,
+//   v_mfma_f32_16x16x16 on gfx90a and gfx942), whose layouts of rows over lanes differ between the vendors; and the same in the
+//   emulator, as a meeting of the warp's lanes like its shuffles.
+// - Tiles of bf16 in shared memory, swizzled instead of padded, two of each so that the next one is fetched (cp.async) while
+//   this one is multiplied. The weights of a tile stay in registers, as the left side of the second product.
+// - Row sums and peaks by shuffles among the lanes that share a row, in the place of `parts` and `factors`.
+// The order of sums stays fixed by the shape: the gradient keeps its two kernels, one by keys and one by queries, and no atomics.
 #include "common.h"
 
 #define TILE 64

@@ -2,15 +2,20 @@
 //!
 //! ```text
 //! assay-gpu-check [--tiny] [--commit ID] [--results FOLDER]
+//! assay-gpu-check --serve
 //! ```
 //!
 //! First the conformance suite: a device that computes wrong is not measured. Then the measurements, each beside what
 //! bounds it, in turns and in one run. The table comes last, and the same in JSON goes into the folder. `--tiny` takes
-//! sizes with which an emulated device is done in seconds; its numbers say nothing.
+//! sizes with which an emulated device is done in seconds; its numbers say nothing. With `--serve` it does what `peers.py`
+//! asks on standard input, and nothing else.
 
+mod alone;
 mod conformance;
 mod measure;
+mod published;
 mod report;
+mod serve;
 mod training;
 
 use std::path::PathBuf;
@@ -29,6 +34,7 @@ type Failure = Box<dyn std::error::Error>;
 #[derive(Default)]
 struct Arguments {
     tiny: bool,
+    serve: bool,
     commit: Option<String>,
     results: Option<PathBuf>,
 }
@@ -40,12 +46,12 @@ impl Arguments {
             let mut value = || arguments.next().ok_or_else(|| format!("`{argument}` needs a value"));
             match argument.as_str() {
                 "--tiny" => found.tiny = true,
+                "--serve" => found.serve = true,
                 "--commit" => found.commit = Some(value()?),
                 "--results" => found.results = Some(value()?.into()),
                 other => {
-                    return Err(
-                        format!("`{other}` is unknown; there is --tiny, --commit ID and --results FOLDER").into()
-                    );
+                    let known = "--tiny, --serve, --commit ID and --results FOLDER";
+                    return Err(format!("`{other}` is unknown; there is {known}").into());
                 }
             }
         }
@@ -69,6 +75,9 @@ fn run() -> Result<bool, Failure> {
     let arguments = Arguments::read(std::env::args().skip(1))?;
     let driver: Arc<dyn Driver> = Arc::new(Cuda::open(0, None)?);
     let device = assay_gpu::device(driver.clone());
+    if arguments.serve {
+        return serve::serve(&*driver, &device).map(|()| true);
+    }
     eprintln!("{}: conformance", driver.facts().name);
     let wrong = conformance::check(&device);
     if !wrong.is_empty() {
@@ -79,7 +88,9 @@ fn run() -> Result<bool, Failure> {
     let sizes = if arguments.tiny { Sizes::tiny() } else { Sizes::real() };
     let mut report = Report::new(driver.facts(), arguments.commit);
     measure::all(&*driver, &device, &sizes, &mut report)?;
+    published::all(&*driver, &device, &sizes, &mut report)?;
     training::all(&*driver, &device, &sizes, &mut report)?;
+    training::beside_its_kernels(driver.clone(), &sizes, &mut report)?;
     if let Some(folder) = arguments.results {
         println!("results: {}", report.write(&folder)?.display());
     }

@@ -1,7 +1,7 @@
 //! Kernels beside what bounds them: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
-use assay_tensor::{Array, AttentionKind, AttentionOptions, Device, HostData, Scan, Shape};
+use assay_tensor::{Array, AttentionKind, AttentionOptions, Device, Scan, Tensor};
 
 use crate::Failure;
 use crate::report::Report;
@@ -14,6 +14,10 @@ pub struct Sizes {
     pub side: usize,
     /// B, T, K of the scan.
     pub scan: [usize; 3],
+    /// B, T, D, K of TEN's layer beside the published form.
+    pub layer: [usize; 4],
+    /// Steps between which its gradient is cut.
+    pub chunk: usize,
     /// B, H, T, Dh of attention.
     pub attention: [usize; 4],
     /// Whether the models are trained in their real sizes.
@@ -25,13 +29,22 @@ pub struct Sizes {
 impl Sizes {
     /// What the targets speak of.
     pub fn real() -> Sizes {
-        let scan = [32, 2048, 1024];
-        Sizes { copy: 1 << 30, side: 8192, scan, attention: [8, 16, 2048, 64], real: true, pairs: 15 }
+        Sizes {
+            copy: 1 << 30,
+            side: 8192,
+            scan: [32, 2048, 1024],
+            layer: [32, 1024, 1024, 128],
+            chunk: 64,
+            attention: [8, 16, 2048, 64],
+            real: true,
+            pairs: 15,
+        }
     }
 
     /// A second or two on an emulated device.
     pub fn tiny() -> Sizes {
-        Sizes { copy: 1 << 12, side: 16, scan: [2, 8, 16], attention: [1, 1, 8, 8], real: false, pairs: 6 }
+        let (layer, chunk, attention) = ([2, 8, 8, 4], 4, [1, 1, 8, 8]);
+        Sizes { copy: 1 << 12, side: 16, scan: [2, 8, 16], layer, chunk, attention, real: false, pairs: 6 }
     }
 }
 
@@ -158,15 +171,19 @@ fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut Report) -> Result<(
     report.rate(&format!("matmul bf16 {}", sizes.side), "TFLOP/s", &bf16s)
 }
 
-/// Numbers without a pattern, below `scale` in magnitude.
-fn numbers(device: &Device, dims: &[usize], scale: f32) -> Result<Array, Failure> {
+/// Numbers without a pattern, at most `scale` in magnitude; `peers.py` makes the same.
+pub fn tensor(device: &Device, dims: &[usize], scale: f32) -> Result<Tensor, Failure> {
     let count: usize = dims.iter().product();
     let values = (0..count).map(|i| ((i * 7919 % 2003) as f32 / 1001.5 - 1.0) * scale).collect();
-    Ok(device.kernels().upload(HostData::F32(values), &Shape::from(dims))?)
+    Ok(Tensor::from_f32(device, values, dims)?)
+}
+
+fn numbers(device: &Device, dims: &[usize], scale: f32) -> Result<Array, Failure> {
+    Ok(tensor(device, dims, scale)?.array().clone())
 }
 
 /// Runs an operation of the device for its time, and keeps what went wrong.
-fn work<T>(failed: &mut Option<String>, operation: assay_tensor::Result<T>) -> Result<(), DriverError> {
+pub fn work<T>(failed: &mut Option<String>, operation: assay_tensor::Result<T>) -> Result<(), DriverError> {
     if let Err(error) = operation {
         *failed = Some(error.to_string());
     }

@@ -1,4 +1,6 @@
-//! Training steps of the models, beside the rate of matrix products.
+//! Training steps of the models, beside the rate of matrix products, and beside the sum of their own kernels.
+
+use std::sync::Arc;
 
 use assay_gpu::{Driver, DriverError, Element};
 use assay_steps::{Setup, Training, operations_per_token};
@@ -6,6 +8,7 @@ use assay_tensor::Device;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::alone::Alone;
 use crate::measure::{Multiply, Sizes, in_turns};
 use crate::report::Report;
 
@@ -79,4 +82,36 @@ fn one(
     report.rate(&format!("training TEN {name}, {precision}"), "tokens/s", &rate)?;
     let achieved: Vec<f64> = rate.iter().map(|tokens| tokens * per_token).collect();
     report.bounded("  its operations", "TFLOP/s", &achieved, (&format!("matmul {precision}"), &bound))
+}
+
+/// A small step beside the sum of what its launches take alone: what is missing to 1 is waiting between them.
+///
+/// # Errors
+/// If the device fails.
+pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    let (name, size) = if sizes.real { ("XS", SIZES[0].1) } else { ("tiny", [8, 4, 1, 1, 8, 2, 8]) };
+    eprintln!("training {name}, its kernels alone");
+    let alone = Arc::new(Alone::new(driver)?);
+    let (device, setup) = (assay_gpu::device(alone.clone()), setup(size, "f32")?);
+    let mut training = Training::new(&device, &setup)?;
+    (0..3).try_for_each(|_| training.step().map(drop))?;
+    let (mut whole, mut sums) = (Vec::new(), Vec::new());
+    for pair in 0..=sizes.pairs {
+        let mut failed = None;
+        let milliseconds = alone.time(&mut || {
+            failed = training.step().err();
+            Ok(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error.to_string().into());
+        }
+        // The first step of a fresh training starts every kernel by itself; later ones capture them.
+        let mut fresh = Training::new(&device, &setup)?;
+        let sum = alone.sum_of(|| fresh.step().map(drop))?;
+        if pair > 0 {
+            whole.push(1e3 / milliseconds.max(1e-6));
+            sums.push(1e3 / sum.max(1e-6));
+        }
+    }
+    report.bounded(&format!("steps of TEN {name}, f32"), "steps/s", &whole, ("the sum of its kernels alone", &sums))
 }

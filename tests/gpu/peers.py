@@ -1,0 +1,305 @@
+"""Against PyTorch on a GPU: TEN's recurrence, attention and a training step, both sides in turn in one run.
+
+    python tests/gpu/peers.py --program FILE [--results FOLDER] [--commit ID] [--pairs 15]
+    python tests/gpu/peers.py --program FILE --device cpu --tiny    only to see that it works
+
+Ours is the program that `run.sh` builds, as a process that does blocks of steps on request (`--serve`); PyTorch is in this
+process. The formulations and the way of comparing are those of the comparison on the processor (`tests/peers`): both must
+compute the same loss and the same norm of the gradient; every formulation is timed shortly, eager and compiled; the quickest
+meets us in pairs of blocks in a random order. A ratio is PyTorch's time over ours, with its 95 % bootstrap interval.
+
+Without PyTorch, or without a CUDA device of its, it says so in one line and is done.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+PEERS = Path(__file__).resolve().parent.parent / "peers"
+sys.path.insert(0, str(PEERS))
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    print(f"peers: skipped: this Python has no PyTorch ({error})")
+    raise SystemExit(0)
+
+import ten  # noqa: E402
+from compare import OPTIMIZER, Side, agree, median_interval  # noqa: E402
+
+# What the sizes are in runs that count, and in runs that only show that everything works.
+SIZES = {
+    False: {
+        "recurrence": {"batch": 32, "length": 2048, "states": 1024, "chunk": 64},
+        "attention": {"batch": 8, "heads": 16, "length": 2048, "width": 64},
+        "training": {"dim": 1024, "states": 128, "layers": 8, "cells": 2, "chunk": 64},
+        "task": {"vocabulary": 50_000, "batch": 32, "length": 1024, "seed": 1},
+    },
+    True: {
+        "recurrence": {"batch": 2, "length": 16, "states": 4, "chunk": 8},
+        "attention": {"batch": 1, "heads": 2, "length": 16, "width": 8},
+        "training": {"dim": 8, "states": 4, "layers": 1, "cells": 2, "chunk": 8},
+        "task": {"vocabulary": 11, "batch": 2, "length": 16, "seed": 1},
+    },
+}
+# The norm of a gradient whose terms are rounded to bf16 somewhere on their way.
+TOLERANCES = {"f32": 1e-4, "bf16": 2e-2}
+
+
+def numbers(dims, scale, device):
+    """As `measure.rs` makes them: without a pattern, at most `scale` in magnitude."""
+    count = torch.Size(dims).numel()
+    values = (torch.arange(count) * 7919 % 2003).float() / 1001.5 - 1.0
+    return (values * scale).reshape(dims).to(device)
+
+
+class Here(Side):
+    """PyTorch, in this process: answers the requests that our process answers."""
+
+    def __init__(self, name, work, device):
+        self.name, self.work, self.device = name, work, device
+
+    def ask(self, **request):
+        return self.work.ask(request, self.synchronize)
+
+    def synchronize(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def close(self):
+        self.work = None
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+class Loss:
+    """A loss of some leaves; whether its gradient belongs to the work."""
+
+    def __init__(self, loss, leaves, backward, how):
+        self.leaves = [leaf.requires_grad_() for leaf in leaves]
+        self.loss = loss if how is None else torch.compile(loss, dynamic=False, mode=how)
+        self.backward = backward
+
+    def differentiate(self):
+        for leaf in self.leaves:
+            leaf.grad = None
+        loss = self.loss(*self.leaves)
+        loss.backward()
+        return loss
+
+    def ask(self, request, synchronize):
+        if request["do"] == "check":
+            loss = self.differentiate()
+            squares = [leaf.grad.double().square().sum() for leaf in self.leaves]
+            return {"loss": float(loss.detach()), "gradient_norm": float(torch.stack(squares).sum().sqrt())}
+        synchronize()
+        began = time.perf_counter()
+        for _ in range(request["count"]):
+            if self.backward:
+                self.differentiate()
+            else:
+                with torch.no_grad():
+                    self.loss(*self.leaves)
+        synchronize()
+        return {"seconds": time.perf_counter() - began}
+
+
+def recurrence(size, form, device, how):
+    dims = (size["batch"], size["length"], size["states"])
+    net = ten.Ten({}, {"cells": 1, "chunk": size["chunk"]}, form).to(device)
+    weight = numbers(dims, torch.Size(dims).numel() ** -0.5, device)
+
+    def loss(beta, nu, phase):
+        re, im = net.states(beta, nu - 2.0, phase)
+        return ((re + im) * weight).sum()
+
+    leaves = [numbers(dims, 1.0, device), numbers(dims[2:], 1.0, device), numbers(dims[2:], 1.0, device)]
+    return Loss(loss, leaves, True, how)
+
+
+def attention(size, precision, backward, device, how):
+    dims = (size["batch"], size["heads"], size["length"], size["width"])
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    weight = numbers(dims, torch.Size(dims).numel() ** -0.5, device)
+
+    def loss(q, k, v):
+        return (F.scaled_dot_product_attention(q, k, v, is_causal=True).float() * weight).sum()
+
+    leaves = [numbers(dims, scale, device).to(dtype) for scale in (0.5, 0.6, 0.7)]
+    return Loss(loss, leaves, backward, how)
+
+
+class Steps:
+    """Training steps, as the comparison on the processor does them."""
+
+    def __init__(self, setup):
+        from worker import Training
+
+        self.training = Training(setup)
+
+    def ask(self, request, _):
+        return {"check": self.training.check, "steps": self.training.steps}[request["do"]](request)
+
+
+def ways(device):
+    """How PyTorch can compute: eager, compiled, and on a GPU compiled and captured as a graph."""
+    compiled = {"eager": None, "compiled": "default"}
+    return compiled | ({"compiled, captured": "reduce-overhead"} if device == "cuda" else {})
+
+
+def candidates(forms, make, device):
+    for form in forms:
+        for way, how in ways(device).items():
+            yield f"{form}, {way}", partial(make, form, how)
+
+
+def quickest(ours, options, device, tolerance):
+    """The quickest of PyTorch's formulations. One that does not run here is told and left out."""
+    best, times = None, {}
+    for name, make in options:
+        try:
+            side = Here(name, make(), device)
+            agree(ours, side, tolerance)
+            count = side.warm()
+            times[name] = min(side.seconds(count) for _ in range(5))
+        except SystemExit:
+            raise
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            print(f"    {name} does not run here: {lines[0]}", file=sys.stderr)
+            continue
+        print(f"    {name}: {1e3 * times[name]:.3f} ms", file=sys.stderr)
+        if best is None or times[name] < times[best.name]:
+            best, side = side, best
+        if side is not None:
+            side.close()
+    return best, times
+
+
+def compare(what, ours, options, pairs, device, tolerance):
+    """A row: our time and PyTorch's, and the ratio of the two."""
+    print(what, file=sys.stderr)
+    theirs, times = quickest(ours, options, device, tolerance)
+    if theirs is None:
+        return None
+    counts = {side: side.warm() for side in (ours, theirs)}
+    samples = {ours: [], theirs: []}
+    for _ in range(pairs):
+        for side in random.sample([ours, theirs], 2):
+            samples[side].append(side.seconds(counts[side]))
+    for side in (ours, theirs):
+        side.close()
+    # What was compiled for this row would count against the next one's recompilations.
+    torch._dynamo.reset()
+    return {
+        "what": what,
+        "pairs": pairs,
+        "ours_seconds": statistics.median(samples[ours]),
+        "peer_seconds": statistics.median(samples[theirs]),
+        "peer_form": theirs.name,
+        "ratio": median_interval([b / a for a, b in zip(samples[ours], samples[theirs])]),
+        "peer_forms": times,
+    }
+
+
+def ours_of(program, setup):
+    return Side("assay", [program, "--serve"], setup, 1)
+
+
+def recurrences(options, sizes):
+    size = sizes["recurrence"]
+    ours = ours_of(options.program, {"work": "recurrence"} | size)
+    forms = candidates(["toeplitz", "fft"], lambda form, how: recurrence(size, form, options.device, how), options.device)
+    what = "TEN's recurrence, forward and backward [{batch}, {length}, {states}], chunk {chunk}".format(**size)
+    yield compare(what, ours, forms, options.pairs, options.device, TOLERANCES["f32"])
+
+
+def attentions(options, sizes):
+    size = sizes["attention"]
+    for precision in ("f32", "bf16"):
+        for backward in (False, True):
+            ours = ours_of(options.program, {"work": "attention", "backward": backward} | size)
+            make = lambda _, how: attention(size, precision, backward, options.device, how)  # noqa: E731
+            what = "attention, causal, forward{} [{batch}, {heads}, {length}, {width}], PyTorch in {precision}"
+            what = what.format(" and backward" if backward else "", precision=precision, **size)
+            forms = candidates(["sdpa"], make, options.device)
+            yield compare(what, ours, forms, options.pairs, options.device, TOLERANCES[precision])
+
+
+def trainings(options, sizes):
+    for precision in ("f32", "bf16"):
+        model = {"family": "ten"} | sizes["training"]
+        common = {"model": model, "optimizer": OPTIMIZER, "precision": precision, "threads": 1} | sizes["task"]
+        ours = ours_of(options.program, {"work": "training", "setup": common})
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder) / "model.safetensors")
+            tokens = ours.ask(do="export", path=path)["tokens"]
+            setup = common | {"family": "ten", "parameters": path, "tokens": tokens, "device": options.device}
+            make = lambda form, how: Steps(setup | {"form": form, "compile": how})  # noqa: E731
+            forms = candidates(["toeplitz", "fft"], make, options.device)
+            what = "a training step of TEN, D {dim}, K {states}, {layers} layers".format(**sizes["training"])
+            what = f"{what}, {sizes['task']['batch'] * sizes['task']['length']} tokens, {precision}"
+            yield compare(what, ours, forms, options.pairs, options.device, TOLERANCES[precision])
+
+
+def table(rows):
+    lines = ["| what | ours, ms | PyTorch, ms | its form | PyTorch's time over ours |", "|---|---|---|---|---|"]
+    for row in rows:
+        ours, theirs, ratio = 1e3 * row["ours_seconds"], 1e3 * row["peer_seconds"], row["ratio"]
+        interval = f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
+        lines.append(f"| {row['what']} | {ours:.3f} | {theirs:.3f} | {row['peer_form']} | {interval} |")
+    return "\n".join(lines)
+
+
+def keep(rows, options, machine):
+    folder = Path(options.results)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = machine["device"].replace(" ", "-").replace("/", "-").lower()
+    path = folder / f"peers-{name}-{options.commit}.json"
+    path.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+
+
+def driver():
+    """NVIDIA's kernel module, as it names itself; `None` where there is none."""
+    try:
+        return Path("/proc/driver/nvidia/version").read_text().splitlines()[0].strip()
+    except (OSError, IndexError):
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True, help="the program that run.sh builds")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="where PyTorch computes")
+    parser.add_argument("--tiny", action="store_true", help="sizes that say nothing")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--only", choices=["recurrence", "attention", "training"])
+    parser.add_argument("--results", help="a folder to keep the results in")
+    parser.add_argument("--commit", default="unknown")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print(f"peers: skipped: PyTorch {torch.__version__} finds no CUDA device")
+        return
+    name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+    machine = {"device": name, "driver": driver(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    machine["commit"] = options.commit
+    kinds = {"recurrence": recurrences, "attention": attentions, "training": trainings}
+    rows = []
+    for kind, run in kinds.items():
+        if options.only in (None, kind):
+            rows += [row for row in run(options, SIZES[options.tiny]) if row is not None]
+    if options.results:
+        keep(rows, options, machine)
+    print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, on {name}; commit {options.commit}")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
