@@ -1,9 +1,12 @@
 //! The norm of all gradients, and the fused AdamW update: 28 bytes of memory traffic a parameter, in one pass.
 
-use assay_tensor::AdamW;
+use assay_tensor::{AdamW, Array, Result};
 
+use crate::flush::Flushed;
+use crate::kernels::Cpu;
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
+use crate::storage::{f32s, f32s_mut};
 
 /// Elements whose squares are added at a time; the totals of these are added in order.
 const SPAN: usize = 16 * 1024;
@@ -88,8 +91,28 @@ pub(crate) fn norm(threads: &Threads, gradients: &[&[f32]]) -> f64 {
     sums.iter().sum::<f64>().sqrt()
 }
 
+impl Cpu {
+    /// Updates a parameter and its moments. What others hold on to is copied first, so that they keep what they had.
+    pub(crate) fn update(&self, args: AdamW, arrays: [&mut Array; 3], grad: &Array) -> Result<()> {
+        let _flushed = Flushed::here();
+        let name = "adamw";
+        let grad = f32s(name, grad)?;
+        let [param, m, v] = arrays;
+        for array in [&mut *param, &mut *m, &mut *v] {
+            if f32s_mut(array).is_none() {
+                let copy = f32s(name, array)?.to_vec();
+                *array = self.array(copy, &array.shape);
+            }
+        }
+        if let (Some(param), Some(m), Some(v)) = (f32s_mut(param), f32s_mut(m), f32s_mut(v)) {
+            update(&self.threads, args, [param, m, v], grad);
+        }
+        Ok(())
+    }
+}
+
 /// Updates a parameter and its moments in place.
-pub(crate) fn update(threads: &Threads, args: AdamW, [param, m, v]: [&mut [f32]; 3], grad: &[f32]) {
+fn update(threads: &Threads, args: AdamW, [param, m, v]: [&mut [f32]; 3], grad: &[f32]) {
     let factors = Factors::new(args);
     threads.rows(grad.len(), 1.5, [(param, 1), (m, 1), (v, 1)], |range, [param, m, v]| {
         update_all(factors, param, &grad[range], m, v);

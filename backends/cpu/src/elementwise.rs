@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
-use assay_tensor::{Binary, Unary};
+use assay_tensor::{Array, Binary, Kernels, Result, Unary};
 
+use crate::flush::Flushed;
+use crate::kernels::Cpu;
 use crate::math;
 use crate::norm::BLOCK;
 use crate::parallel::Threads;
 use crate::simd::simd;
+use crate::storage::{f32s, f32s_mut};
 use crate::strides::Walk;
 
 /// A function of one element.
@@ -261,6 +264,29 @@ simd! {
         for (sum, x) in sum.iter_mut().zip(x) {
             *sum += *x;
         }
+    }
+}
+
+/// The elements that are added before those of the next array are: they stay in the first cache meanwhile.
+const PART: usize = 4 * 1024;
+
+impl Cpu {
+    /// `sum` and all of `xs`, added in order, in one pass over memory.
+    pub(crate) fn add_all(&self, mut sum: Array, xs: &[&Array]) -> Result<Array> {
+        let _flushed = Flushed::here();
+        let name = "accumulate";
+        if xs.iter().all(|x| x.shape == sum.shape)
+            && let Some(total) = f32s_mut(&mut sum)
+        {
+            let xs = xs.iter().map(|x| f32s(name, x)).collect::<Result<Vec<_>>>()?;
+            self.threads.rows(total.len(), 0.2 * xs.len() as f64, [(total, 1)], |range, [total]| {
+                for (part, start) in total.chunks_mut(PART).zip(range.step_by(PART)) {
+                    xs.iter().for_each(|x| add_all(&x[start..start + part.len()], part));
+                }
+            });
+            return Ok(sum);
+        }
+        xs.iter().try_fold(sum, |sum, x| self.binary(Binary::Add, &sum, x))
     }
 }
 

@@ -306,6 +306,10 @@ impl Kernels for Cpu {
         self.binary(Binary::Add, &sum, x)
     }
 
+    fn accumulate_all(&self, sum: Array, xs: &[&Array]) -> Result<Array> {
+        self.add_all(sum, xs)
+    }
+
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         let _flushed = Flushed::here();
         let name = "matmul";
@@ -572,20 +576,7 @@ impl Kernels for Cpu {
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
-        let _flushed = Flushed::here();
-        let name = "adamw";
-        let g = f32s(name, grad)?;
-        for array in [&mut *param, &mut *m, &mut *v] {
-            // What others hold on to is copied first, so that they keep what they had.
-            if f32s_mut(array).is_none() {
-                let copy = f32s(name, array)?.to_vec();
-                *array = self.array(copy, &array.shape);
-            }
-        }
-        if let (Some(param), Some(m), Some(v)) = (f32s_mut(param), f32s_mut(m), f32s_mut(v)) {
-            adamw::update(&self.threads, args, [param, m, v], g);
-        }
-        Ok(())
+        self.update(args, [param, m, v], grad)
     }
 
     fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {

@@ -164,6 +164,10 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn accumulate(&self, sum: Array, x: &Array) -> Result<Array> {
         self.binary(Binary::Add, &sum, x)
     }
+    /// [`Kernels::accumulate`] of each of `xs` in order.
+    fn accumulate_all(&self, sum: Array, xs: &[&Array]) -> Result<Array> {
+        xs.iter().try_fold(sum, |sum, x| self.accumulate(sum, x))
+    }
     /// `sum` + a b, of matrices with two axes, either side transposed first; the memory of `sum` may be used again.
     fn matmul_onto(&self, sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)

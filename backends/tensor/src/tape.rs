@@ -101,13 +101,22 @@ impl Gradients {
         self.0.remove(&leaf.edge()?.node.id)
     }
 
-    /// Adds the gradients of another scalar, variable by variable, in place where nothing else holds on to a sum.
-    pub fn add(&mut self, other: Gradients) -> Result<()> {
-        for (id, gradient) in other.0 {
-            let device = gradient.device().clone();
-            self.add_leaf(&device, id, gradient.into_array())?;
+    /// The sums of the gradients of several scalars, variable by variable, in their order; in place where nothing else holds
+    /// on to the first.
+    pub fn sum(all: impl IntoIterator<Item = Gradients>) -> Result<Gradients> {
+        let mut by_variable: BTreeMap<u64, Vec<Tensor>> = BTreeMap::new();
+        for (id, gradient) in all.into_iter().flat_map(|gradients| gradients.0) {
+            by_variable.entry(id).or_default().push(gradient);
         }
-        Ok(())
+        let mut sums = BTreeMap::new();
+        for (id, mut gradients) in by_variable {
+            let first = gradients.remove(0);
+            let device = first.device().clone();
+            let others: Vec<&Array> = gradients.iter().map(Tensor::array).collect();
+            let sum = device.kernels().accumulate_all(first.into_array(), &others)?;
+            sums.insert(id, Tensor::untracked(&device, sum));
+        }
+        Ok(Gradients(sums))
     }
 
     /// The number of variables that got a gradient.

@@ -150,7 +150,9 @@ impl Student {
             let mode = Mode::Learn { dropout: sheet.seed.clone() };
             Learner { model, sheet, mode, smoothing, share }.learn()
         })?;
-        shares.into_iter().try_for_each(|share| self.sums.join(share))
+        let before = std::mem::take(&mut self.sums);
+        self.sums = Sums::of(std::iter::once(before).chain(shares))?;
+        Ok(())
     }
 
     /// What was learned. Nothing holds on to the model any more.
@@ -179,10 +181,15 @@ struct Sums {
 }
 
 impl Sums {
-    fn join(&mut self, other: Sums) -> Result<(), ModelError> {
-        self.values.extend(other.values);
-        self.timings.extend(other.timings);
-        Ok(self.gradients.add(other.gradients)?)
+    /// Of all these, in their order.
+    fn of(shares: impl IntoIterator<Item = Sums>) -> Result<Sums, ModelError> {
+        let (mut values, mut timings, mut gradients) = (Vec::new(), Vec::new(), Vec::new());
+        for share in shares {
+            values.extend(share.values);
+            timings.extend(share.timings);
+            gradients.push(share.gradients);
+        }
+        Ok(Sums { values, timings, gradients: Gradients::sum(gradients)? })
     }
 }
 

@@ -181,4 +181,12 @@ fn sums_grow_in_place_only_where_nobody_looks() {
         let kept = k.unary(Unary::Offset(0.0), &a)?;
         Ok(vec![shared, kept, k.accumulate(a, &b)?])
     });
+    for length in [1, 31, 10_000] {
+        check("accumulate_all", 1e-6, |k, o| {
+            let [a, b, c] = [o.floats(length), o.floats(length), o.floats(length)];
+            let shared = k.accumulate_all(a.clone(), &[&b, &c])?;
+            let kept = k.unary(Unary::Offset(0.0), &a)?;
+            Ok(vec![shared, kept, k.accumulate_all(a, &[&b, &c])?, k.accumulate_all(b, &[])?])
+        });
+    }
 }
