@@ -194,6 +194,16 @@ def build():
     return str(target / "release" / "examples" / "training_blocks")
 
 
+def check(parser, options):
+    """Ends with a message where a cell or a formulation does not exist."""
+    for cell in options.cells:
+        family, _, size = cell.partition("/")
+        if family not in FORMS or size not in SIZES:
+            parser.error(f"there is no `{cell}`: it is one of {', '.join(FORMS)}, then / and one of {', '.join(SIZES)}")
+        if options.forms and not set(options.forms) & set(FORMS[family]):
+            parser.error(f"none of --forms is a formulation of {family}, which has {', '.join(FORMS[family])}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", default=[f"{family}/{size}" for family in FORMS for size in SIZES])
@@ -203,6 +213,7 @@ def main():
     parser.add_argument("--ours", help="the built example, instead of building it")
     parser.add_argument("--json", help="also write the results to this file")
     options = parser.parse_args()
+    check(parser, options)
     binary = options.ours or build()
     results = []
     for cell in options.cells:
