@@ -87,21 +87,19 @@ impl Cpu {
         let mut parts = self.memory.zeroed(name, x.shape.rows().div_ceil(BLOCK) * 2 * d)?;
         let mut sums = vec![0.0; 2 * d];
         let grad = f32s(name, grad)?;
-        let dx = match sum.as_mut().and_then(f32s_mut) {
-            Some(total) => {
-                backward(&self.threads, saved, grad, true, total, &mut parts);
-                None
-            }
-            None => {
+        let mut run = |add, dx: &mut [f32]| backward(&self.threads, saved, grad, add, dx, &mut parts);
+        let in_place = sum.as_mut().and_then(f32s_mut).map(|total| run(true, total)).is_some();
+        let dx = match sum {
+            Some(sum) if in_place => sum,
+            sum => {
                 let mut dx = self.take(name, &x.shape)?;
-                backward(&self.threads, saved, grad, false, &mut dx, &mut parts);
-                Some(self.array(dx, &x.shape))
+                run(false, &mut dx);
+                let dx = self.array(dx, &x.shape);
+                match sum {
+                    None => dx,
+                    Some(sum) => self.accumulate(dx, &sum)?,
+                }
             }
-        };
-        let dx = match (dx, sum) {
-            (Some(dx), Some(sum)) => self.accumulate(dx, &sum)?,
-            (Some(dx), None) => dx,
-            (None, sum) => sum.unwrap_or_else(|| x.clone()),
         };
         scan::over_sequences(&parts, &mut sums);
         let of_d = |sums| self.array(sums, &Shape::from(d));

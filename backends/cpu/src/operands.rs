@@ -6,7 +6,7 @@ use crate::attention;
 use crate::int8::{After, Input, Inputs, Layer, WIDEST, Weights, chain};
 use crate::parallel::Threads;
 use crate::scan::{self, Recurrence};
-use crate::storage::{Allocator, f32s, i8s, packed};
+use crate::storage::{Allocator, f32s, i8s, packed_bytes};
 
 /// For each product of the broadcast batch, which product of this operand it reads.
 pub(crate) fn offsets(shape: &Shape, batch: &Shape) -> Vec<usize> {
@@ -90,7 +90,7 @@ fn int8<'a>(name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'
     let vnni = crate::int8::has_vnni();
     Ok(Layer {
         norm: layer.norm.map(normal).transpose()?,
-        weights: Weights { q: i8s(name, layer.q)?, k, packed: if vnni { packed(name, layer.q)? } else { None } },
+        weights: Weights { q: i8s(name, layer.q)?, k, packed: if vnni { packed_bytes(name, layer.q)? } else { None } },
         after: After {
             scale: f32s(name, layer.scale)?,
             bias: optional(layer.bias)?,

@@ -1,9 +1,8 @@
 //! Right sides of products that are packed once and read often: the weights of a model during a step.
 //!
 //! A product packs its right side on the way, as our own kernel reads it. The weights of a layer are the right side of a product
-//! for each piece of a batch and each way, and do not change meanwhile. So the first product with a weight packs all of it, and
-//! leaves that with the weight's elements, until those change or go: as they are for x W^T, and as they are for the way back,
-//! g W.
+//! for each piece of a batch, and do not change meanwhile. So the first product with a weight packs all of it, and leaves that
+//! with the weight's elements until those change or go: once for x W^T, and once for the way back, g W.
 
 use std::sync::OnceLock;
 

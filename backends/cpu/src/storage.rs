@@ -155,7 +155,7 @@ pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]>
 
 /// The elements of an i8 array [N, K] in the order of [`Packed`]: made the first time, kept as long as the array. None where
 /// another shape of the same elements was first.
-pub(crate) fn packed<'a>(operation: &'static str, x: &'a Array) -> Result<Option<&'a Packed>> {
+pub(crate) fn packed_bytes<'a>(operation: &'static str, x: &'a Array) -> Result<Option<&'a Packed>> {
     let (elements, &[n, k]) = (i8s(operation, x)?, x.dims()) else { return Ok(None) };
     let packed = x
         .buffer

@@ -116,8 +116,14 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         Op::Softmax { y } => like(k.softmax_backward(y, g)?),
         // y = log softmax(x):  dx = g - e^y sum g
         Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
-        // Layers are a table of their own.
-        _ => layer(k, op, inputs, g, &to, sum),
+        // Layers are a table of their own. They are named here, so that no operation can be left out of both.
+        Op::Linear { .. }
+        | Op::LinearOnto { .. }
+        | Op::FeedForward { .. }
+        | Op::AddScaled { .. }
+        | Op::LayerNorm { .. }
+        | Op::CrossEntropy { .. }
+        | Op::Attention { .. } => layer(k, op, inputs, g, &to, sum),
     }
 }
 

@@ -1,13 +1,13 @@
 //! The store: everything that Assay remembers, in one folder.
 //!
 //! ```text
-//! HOME/assay.db               SQLite: runs, tasks, attempts, journals, logs, the points of attempts under way
-//! HOME/artifacts/ab/cdef..    files by the BLAKE3 hash of their content, read-only
-//! HOME/metrics/RUN/IX-E.parquet   the points of finished attempts
-//! HOME/work/SESSION/          what is not finished: attempts' work folders, files on their way into the store
-//! HOME/resume/KEY/            what attempts at the work of a cache key leave for the next: checkpoints
-//! HOME/work/SESSION.lock      held as long as the process of that session lives
-//! HOME/assay.lock             held for the moments in which a store is opened or repaired
+//! assay.db                 SQLite: runs, tasks, attempts, journals, logs, the points of attempts under way
+//! artifacts/ab/cdef..      files by the BLAKE3 hash of their content, read-only
+//! metrics/RUN/IX-E.parquet the points of finished attempts
+//! work/SESSION/            what is not finished: attempts' work folders, files on their way into the store
+//! resume/KEY/              what attempts at the work of a cache key leave for the next: checkpoints
+//! work/SESSION.lock        held as long as the process of that session lives
+//! assay.lock               held for the moments in which a store is opened or repaired
 //! ```
 //!
 //! Invariants:
