@@ -98,6 +98,11 @@ impl Cuda {
         call!(cuCtxSetCurrent(self.context))
     }
 
+    fn products(&self) -> Result<&Products> {
+        let closed = || DriverError::Call { call: "cublasLtMatmul", reason: "the device is not open".into() };
+        self.products.as_ref().ok_or_else(closed)
+    }
+
     fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,11 +269,14 @@ impl Driver for Cuda {
         call!(cuLaunchKernel(function, gx, gy, gz, bx, by, bz, launch.shared, self.stream, pointers, extra))
     }
 
+    fn offers(&self, product: &Product) -> Result<bool> {
+        self.enter()?;
+        self.products()?.offers(product)
+    }
+
     fn product(&self, product: &Product) -> Result {
         self.enter()?;
-        let Some(products) = &self.products else {
-            return Err(DriverError::Call { call: "cublasLtMatmul", reason: "the device is not open".into() });
-        };
+        let products = self.products()?;
         // SAFETY: the context is current; the operands are the caller's.
         unsafe { products.start(product, self.stream.cast()) }.map_err(|error| self.cause(error))
     }

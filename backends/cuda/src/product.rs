@@ -1,12 +1,17 @@
 //! Matrix products by cuBLASLt, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
 //! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+//!
+//! Bias, GELU and its gradient are the library's epilogues `BIAS`, `GELU_AUX_BIAS` and `DGELU`. Its GELU is the tanh form
+//! (PyTorch takes it for that: pull request 104061), and what it stores or reads beside the result, "aux", is the argument,
+//! of the result's type unless said otherwise. Rows of it have to be multiples of 8 elements (cuBLAS's documentation of
+//! `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`). Whether there is an algorithm at all is what the library says when it is asked.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use assay_gpu::{DriverError, Element, Epilogue, Operand, Product};
-use cudarc::cublaslt::sys::{self, cublasLtMatmulAlgo_t, cudaDataType};
+use assay_gpu::{Address, DriverError, Element, Epilogue, Operand, Product};
+use cudarc::cublaslt::sys::{self, cublasLtMatmulAlgo_t, cublasStatus_t, cudaDataType};
 
 use crate::error::check_product as check;
 
@@ -21,14 +26,21 @@ struct Shape {
     /// Of a, b and c: type, stride, batch stride, whether transposed, alignment.
     operands: [(bool, usize, usize, bool, u32); 3],
     adds: bool,
-    bias: bool,
+    /// The kind of the epilogue, and the alignment of what it reads or writes beside bias and result.
+    epilogue: (i32, u32),
 }
+
+/// What rows of GELU's argument are multiples of, in elements.
+const AUX_ROW: usize = 8;
+/// How its address has to be aligned, in bytes: as vectors are read and written.
+const AUX_ALIGNMENT: u64 = 16;
 
 /// The library's handle, and the algorithms that were chosen.
 pub(crate) struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: u64,
-    chosen: Mutex<BTreeMap<Shape, cublasLtMatmulAlgo_t>>,
+    /// None where the library has none for a shape.
+    chosen: Mutex<BTreeMap<Shape, Option<cublasLtMatmulAlgo_t>>>,
 }
 
 impl Products {
@@ -52,7 +64,10 @@ impl Products {
             return Err(DriverError::Call { call: "cublasLtMatmul", reason: "a product over no elements".into() });
         }
         let plan = Plan::new(product)?;
-        let algorithm = self.algorithm(product, &plan)?;
+        let Some(algorithm) = self.algorithm(product, &plan)? else {
+            let reason = format!("no algorithm for the product {product:?}");
+            return Err(DriverError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
+        };
         let (alpha, beta) = (1f32, product.beta);
         let pointer = |operand: &Operand| operand.address.0 as *mut c_void;
         // SAFETY: as the caller promises; the host's scalars are read before the call returns.
@@ -79,10 +94,29 @@ impl Products {
         check("cublasLtMatmul", code)
     }
 
+    /// Whether the library has an algorithm for a product, with its epilogue.
+    pub(crate) fn offers(&self, product: &Product) -> Result<bool, DriverError> {
+        let Product { m, n, k, batch, c, epilogue, .. } = product;
+        if let Epilogue::Gelu { argument, .. } | Epilogue::GeluGradient { argument } = epilogue {
+            let rows = n.is_multiple_of(AUX_ROW) && c.stride == *n && *batch == 1;
+            if m * n * k == 0 || !rows || !argument.0.is_multiple_of(AUX_ALIGNMENT) {
+                return Ok(false);
+            }
+        }
+        if let Some(known) = self.chosen().get(&Shape::of(product)) {
+            return Ok(known.is_some());
+        }
+        Ok(self.algorithm(product, &Plan::new(product)?)?.is_some())
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<Shape, Option<cublasLtMatmulAlgo_t>>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The algorithm for a product of this shape: the first of the library's list, asked for once.
-    fn algorithm(&self, product: &Product, plan: &Plan) -> Result<cublasLtMatmulAlgo_t, DriverError> {
+    fn algorithm(&self, product: &Product, plan: &Plan) -> Result<Option<cublasLtMatmulAlgo_t>, DriverError> {
         let shape = Shape::of(product);
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = self.chosen();
         if let Some(algorithm) = chosen.get(&shape) {
             return Ok(*algorithm);
         }
@@ -104,19 +138,15 @@ impl Products {
                 &raw mut count,
             )
         };
-        let with_shape = |error| match error {
-            DriverError::Call { call, reason } => {
-                DriverError::Call { call, reason: format!("{reason} for the product {product:?}") }
+        let algorithm = match code {
+            // SAFETY: the library has written one result.
+            cublasStatus_t::CUBLAS_STATUS_SUCCESS if count > 0 => Some(unsafe { found.assume_init() }.algo),
+            cublasStatus_t::CUBLAS_STATUS_SUCCESS | cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => None,
+            code => {
+                let reason = format!("{code:?} for the product {product:?}");
+                return Err(DriverError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
             }
-            other => other,
         };
-        check("cublasLtMatmulAlgoGetHeuristic", code).map_err(with_shape)?;
-        if count < 1 {
-            let reason = "no algorithm".to_owned();
-            return Err(with_shape(DriverError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason }));
-        }
-        // SAFETY: the library has written one result.
-        let algorithm = unsafe { found.assume_init() }.algo;
         chosen.insert(shape, algorithm);
         Ok(algorithm)
     }
@@ -132,22 +162,26 @@ impl Drop for Products {
 impl Shape {
     fn of(product: &Product) -> Shape {
         let Product { m, n, k, batch, .. } = *product;
+        let alignment = |address: Address| 1u32 << address.0.trailing_zeros().min(8);
         let operand = |operand: &Operand| {
-            let alignment = 1u32 << operand.address.0.trailing_zeros().min(8);
-            let Operand { element, stride, batch_stride, transposed, .. } = *operand;
-            (element == Element::Bf16, stride, batch_stride, transposed, alignment)
+            let Operand { address, element, stride, batch_stride, transposed } = *operand;
+            (element == Element::Bf16, stride, batch_stride, transposed, alignment(address))
+        };
+        let epilogue = match product.epilogue {
+            Epilogue::None | Epilogue::Bias(_) => 0,
+            Epilogue::Gelu { argument, .. } | Epilogue::GeluGradient { argument } => alignment(argument),
         };
         Shape {
             extents: [m, n, k, batch],
             operands: [operand(&product.a), operand(&product.b), operand(&product.c)],
             adds: product.beta != 0.0,
-            bias: product.epilogue != Epilogue::None,
+            epilogue: (kind(product.epilogue) as i32, epilogue),
         }
     }
 }
 
 /// A description of the library, destroyed when it is dropped.
-struct Made<T: Copy>(T, unsafe fn(T) -> sys::cublasStatus_t);
+struct Made<T: Copy>(T, unsafe fn(T) -> cublasStatus_t);
 
 impl<T: Copy> Drop for Made<T> {
     fn drop(&mut self) {
@@ -205,14 +239,30 @@ fn description(product: &Product) -> Result<Description, DriverError> {
         let operation = i32::from(transposed);
         set(attribute, (&raw const operation).cast(), size_of::<i32>())?;
     }
-    if let Epilogue::Bias(bias) = product.epilogue {
-        let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as i32;
-        set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), size_of::<i32>())?;
+    let epilogue = kind(product.epilogue) as i32;
+    set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), size_of::<i32>())?;
+    if let Epilogue::Bias(bias) | Epilogue::Gelu { bias, .. } = product.epilogue {
         set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias.0).cast(), size_of::<u64>())?;
         let kind = cudaDataType::CUDA_R_32F as i32;
         set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (&raw const kind).cast(), size_of::<i32>())?;
     }
+    if let Epilogue::Gelu { argument, .. } | Epilogue::GeluGradient { argument } = product.epilogue {
+        let row = product.n as i64;
+        set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, (&raw const argument.0).cast(), size_of::<u64>())?;
+        set(A::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (&raw const row).cast(), size_of::<i64>())?;
+    }
     Ok(made)
+}
+
+/// An epilogue in the library's terms.
+fn kind(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
+    use sys::cublasLtEpilogue_t as E;
+    match epilogue {
+        Epilogue::None => E::CUBLASLT_EPILOGUE_DEFAULT,
+        Epilogue::Bias(_) => E::CUBLASLT_EPILOGUE_BIAS,
+        Epilogue::Gelu { .. } => E::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        Epilogue::GeluGradient { .. } => E::CUBLASLT_EPILOGUE_DGELU,
+    }
 }
 
 /// A matrix as it lies in memory, in columns: `extents` are the row of ours, and how many rows there are.

@@ -142,6 +142,18 @@ pub enum Epilogue {
     None,
     /// A bias of n elements (f32) is added to each row.
     Bias(Address),
+    /// The same; what comes of it is stored as `argument`, and its GELU, in the tanh form, is the result.
+    Gelu {
+        /// n elements (f32).
+        bias: Address,
+        /// f32, [m, n] of each matrix, one row right after the other. Written.
+        argument: Address,
+    },
+    /// The product is the gradient of GELU's value; the result is that of its argument.
+    GeluGradient {
+        /// As [`Epilogue::Gelu`] stores it. Read.
+        argument: Address,
+    },
 }
 
 /// c = a b + beta c, with the epilogue, for each matrix of a batch. Row-major: c is [m, n], a as taken [m, k], b as taken [k, n].
@@ -200,7 +212,12 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Vec<Function>, DriverError>;
     /// Starts a kernel.
     fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result<(), DriverError>;
-    /// Starts a matrix product.
+    /// Whether [`Driver::product`] does this one, its epilogue included: the same answer for the same product at addresses
+    /// that are aligned alike. By default, all but those with GELU.
+    fn offers(&self, product: &Product) -> Result<bool, DriverError> {
+        Ok(matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
+    }
+    /// Starts a matrix product that it [offers](Driver::offers).
     fn product(&self, product: &Product) -> Result<(), DriverError>;
     /// Waits for everything that was started, and says how it ended.
     fn synchronize(&self) -> Result<(), DriverError>;

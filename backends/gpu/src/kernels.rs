@@ -187,6 +187,14 @@ impl Kernels for Gpu {
         self.linear_product(x, weight, bias)
     }
 
+    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
+        self.linear_and_gelu(x, weight, bias)
+    }
+
+    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
+        self.linear_and_gelu_backward(grad, weight, z)
+    }
+
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
         self.int8_product(x, q, scale)
     }

@@ -1,6 +1,6 @@
 //! Products of matrices: the driver's library for floats, a kernel of our own for int8.
 
-use assay_tensor::{Array, DType, LEAST_PEAK, Result, Shape, TensorError};
+use assay_tensor::{Array, DType, LEAST_PEAK, Result, Shape, TensorError, Unary};
 
 use crate::driver::{Address, Argument, Element, Epilogue, Launch, Operand, Product};
 use crate::gpu::{Gpu, block_count, count};
@@ -42,6 +42,15 @@ impl Ending {
     const PLAIN: Ending = Ending { element: Element::F32, epilogue: Epilogue::None, beta: 0.0 };
 }
 
+/// The operands of a layer, of one type, and its result's shape.
+struct Layer {
+    x: Array,
+    weight: Array,
+    element: Element,
+    shape: Shape,
+    sizes: Sizes,
+}
+
 impl Side<'_> {
     /// The operand that starts `offset` elements in.
     fn operand(&self, address: Address, offset: usize, element: Element) -> Operand {
@@ -65,26 +74,33 @@ impl Gpu {
         (a, from_a): (Side<'_>, usize),
         (b, from_b): (Side<'_>, usize),
         (c, to): (&Buffer, usize),
-        Ending { element, epilogue, beta }: Ending,
+        ending: Ending,
     ) -> Result<()> {
-        let Sizes { m, n, k, batch } = sizes;
-        let Some(result) = c.address() else { return Ok(()) };
-        let (Some(at_a), Some(at_b)) = (a.buffer.address(), b.buffer.address()) else {
-            return self.clear(name, c);
-        };
-        let side = Side { buffer: c, columns: n, transposed: false, batch_stride: m * n };
-        let product = Product {
-            m,
-            n,
-            k,
-            batch,
-            a: a.operand(at_a, from_a, element),
-            b: b.operand(at_b, from_b, element),
-            c: side.operand(result, to, Element::F32),
-            beta,
-            epilogue,
-        };
-        self.call(name, self.driver.product(&product))
+        if c.address().is_none() {
+            return Ok(());
+        }
+        match described(sizes, (a, from_a), (b, from_b), (c, to), ending) {
+            Some(product) => self.call(name, self.driver.product(&product)),
+            None => self.clear(name, c),
+        }
+    }
+
+    /// The same of single matrices, if the driver offers a product with this ending; says whether it does.
+    fn offered(
+        &self,
+        name: &'static str,
+        sizes: Sizes,
+        a: Side<'_>,
+        b: Side<'_>,
+        c: &Buffer,
+        ending: Ending,
+    ) -> Result<bool> {
+        let Some(product) = described(sizes, (a, 0), (b, 0), (c, 0), ending) else { return Ok(false) };
+        let offered = self.call(name, self.driver.offers(&product))?;
+        if offered {
+            self.call(name, self.driver.product(&product))?;
+        }
+        Ok(offered)
     }
 
     /// One batch of f32 products into all of `c`.
@@ -156,38 +172,97 @@ impl Gpu {
         self.multiply(name, sizes, (left, 0), (right, 0), (total, 0), Ending { beta: 1.0, ..Ending::PLAIN })
     }
 
-    /// x W^T + bias. Where both x and the weight are bf16 so is the product's arithmetic, with sums in f32; where one of
-    /// them is, it is widened.
-    pub(crate) fn linear_product(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        let name = "linear";
+    /// The operands of x W^T. Where both x and the weight are bf16 so is the product's arithmetic, with sums in f32; where one
+    /// of them is, it is widened.
+    fn layer(&self, x: &Array, weight: &Array) -> Result<Layer> {
         let [n, k] = *weight.dims() else {
-            return Err(TensorError::new(name, "the weight should be [N, K]").shapes([&weight.shape]));
+            return Err(TensorError::new("linear", "the weight should be [N, K]").shapes([&weight.shape]));
         };
         let shape = x.shape.with(x.shape.rank().saturating_sub(1), n);
         let (x, weight, element) = match (x.dtype, weight.dtype) {
             (DType::Bf16, DType::Bf16) => (x.clone(), weight.clone(), Element::Bf16),
             _ => (self.converted(x, DType::F32)?, self.converted(weight, DType::F32)?, Element::F32),
         };
-        let (left, right) = (self.buffer(name, &x)?, self.buffer(name, &weight)?);
+        let sizes = Sizes { m: shape.rows(), n, k, batch: 1 };
+        Ok(Layer { x, weight, element, shape, sizes })
+    }
+
+    /// x W^T + bias.
+    pub(crate) fn linear_product(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        let name = "linear";
+        let Layer { x, weight, element, shape, sizes } = self.layer(x, weight)?;
         let bias_array = bias;
         let bias = bias.map(|bias| self.typed(name, bias, DType::F32)).transpose()?;
         let y = self.take(name, &shape)?;
         if shape.numel() == 0 {
             return Ok(y.shaped(&shape));
         }
-        if k == 0 {
+        if sizes.k == 0 {
             // There is nothing to sum over: each row is the bias.
             return match bias_array {
                 Some(bias) => self.moved(name, bias, &shape, &bias.shape.broadcast_strides(&shape)),
                 None => self.constant(&shape, DType::F32, 0.0),
             };
         }
-        let left = Side { buffer: left, columns: k, transposed: false, batch_stride: 0 };
-        let right = Side { buffer: right, columns: k, transposed: true, batch_stride: 0 };
-        let sizes = Sizes { m: shape.rows(), n, k, batch: 1 };
+        let (left, right) = self.sides(name, &x, &weight, true)?;
         let epilogue = bias.and_then(Buffer::address).map_or(Epilogue::None, Epilogue::Bias);
         self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), Ending { element, epilogue, beta: 0.0 })?;
         Ok(y.shaped(&shape))
+    }
+
+    /// Two matrices, or rows of any shape and a matrix, as the sides of a product.
+    fn sides<'a>(
+        &self,
+        name: &'static str,
+        a: &'a Array,
+        b: &'a Array,
+        transposed: bool,
+    ) -> Result<(Side<'a>, Side<'a>)> {
+        let side = |x: &'a Array, transposed| {
+            let buffer = self.buffer(name, x)?;
+            Ok(Side { buffer, columns: x.shape.last(), transposed, batch_stride: 0 })
+        };
+        Ok((side(a, false)?, side(b, transposed)?))
+    }
+
+    /// z = x W^T + bias, and GELU of z: in one product where the driver offers it.
+    pub(crate) fn linear_and_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
+        let name = "linear_gelu";
+        let Layer { x, weight, element, shape, sizes } = self.layer(x, weight)?;
+        if let Some(bias_at) = self.typed(name, bias, DType::F32)?.address() {
+            let (z, y) = (self.take(name, &shape)?, self.take(name, &shape)?);
+            if let Some(argument) = z.address() {
+                let (left, right) = self.sides(name, &x, &weight, true)?;
+                let epilogue = Epilogue::Gelu { bias: bias_at, argument };
+                if self.offered(name, sizes, left, right, &y, Ending { element, epilogue, beta: 0.0 })? {
+                    return Ok((z.shaped(&shape), y.shaped(&shape)));
+                }
+            }
+        }
+        let z = self.linear_product(&x, &weight, Some(bias))?;
+        let y = self.map(Unary::Gelu, &z)?;
+        Ok((z, y))
+    }
+
+    /// The gradient of z from that of what a weight [N, K] makes of y = GELU(z), and y: the first in one product where the
+    /// driver offers it.
+    pub(crate) fn linear_and_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
+        let name = "linear_gelu";
+        let y = self.map(Unary::Gelu, z)?;
+        let (rows, n) = (grad.shape.rows(), grad.shape.last());
+        self.f32s(name, grad)?;
+        self.f32s(name, weight)?;
+        let sizes = Sizes { m: rows, n: weight.shape.last(), k: n, batch: 1 };
+        let (saved, dz) = (self.typed(name, z, DType::F32)?, self.take(name, &z.shape)?);
+        if let Some(argument) = saved.address() {
+            let (left, right) = self.sides(name, grad, weight, false)?;
+            let epilogue = Epilogue::GeluGradient { argument };
+            if self.offered(name, sizes, left, right, &dz, Ending { epilogue, ..Ending::PLAIN })? {
+                return Ok((dz.shaped(&z.shape), y));
+            }
+        }
+        let of_y = self.matrix_product(&grad.viewed([rows, n]), weight, false, false)?.viewed(&z.shape);
+        Ok((self.slope(Unary::Gelu, z, &of_y)?, y))
     }
 
     /// x W^T with int8 weights, the rows of x quantized on the way.
@@ -219,6 +294,20 @@ impl Gpu {
         self.launch(name, (Topic::Int8, "multiply_int8"), launch, &[&pointers[..], &sizes].concat())?;
         Ok(y.shaped(&shape))
     }
+}
+
+/// A product in the driver's terms; none where one of the three has no elements.
+fn described(
+    Sizes { m, n, k, batch }: Sizes,
+    (a, from_a): (Side<'_>, usize),
+    (b, from_b): (Side<'_>, usize),
+    (c, to): (&Buffer, usize),
+    Ending { element, epilogue, beta }: Ending,
+) -> Option<Product> {
+    let side = Side { buffer: c, columns: n, transposed: false, batch_stride: m * n };
+    let (a, b) = (a.operand(a.buffer.address()?, from_a, element), b.operand(b.buffer.address()?, from_b, element));
+    let c = side.operand(c.address()?, to, Element::F32);
+    Some(Product { m, n, k, batch, a, b, c, beta, epilogue })
 }
 
 /// Where the operands start for each index of a walk, in its order.

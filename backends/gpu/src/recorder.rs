@@ -208,6 +208,10 @@ impl Driver for Recorder {
         self.driver.launch(function, launch, arguments)
     }
 
+    fn offers(&self, product: &Product) -> Result<bool> {
+        self.driver.offers(product)
+    }
+
     fn product(&self, product: &Product) -> Result {
         self.call(
             || Call::Product(*product),

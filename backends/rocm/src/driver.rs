@@ -281,16 +281,20 @@ impl Driver for Rocm {
         if product.k == 0 {
             return Err(DriverError::Call { call: CALL, reason: "a product over no elements".into() });
         }
+        let bias_at = match product.epilogue {
+            Epilogue::None => None,
+            Epilogue::Bias(address) => Some(address),
+            Epilogue::Gelu { .. } | Epilogue::GeluGradient { .. } => {
+                return Err(DriverError::Call { call: CALL, reason: "a product with GELU".into() });
+            }
+        };
         let started = {
             let _one_at_a_time = self.made();
             // SAFETY: the device is current; the operands are the caller's.
             unsafe { products.start(product) }
         };
         started.map_err(|error| self.cause(error))?;
-        match product.epilogue {
-            Epilogue::None => Ok(()),
-            Epilogue::Bias(address) => self.add_bias(*bias, product, address),
-        }
+        bias_at.map_or(Ok(()), |address| self.add_bias(*bias, product, address))
     }
 
     fn synchronize(&self) -> Result {

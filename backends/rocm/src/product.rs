@@ -1,5 +1,7 @@
 //! Matrix products by rocBLAS, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
 //! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+//!
+//! The library has no epilogue: a bias is added by a kernel of ours, and GELU is left to the caller.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -1,10 +1,11 @@
-//! libcublasLt: products with batches, strides, transposes and a bias. Names and codes are NVIDIA's.
+//! libcublasLt: products with batches, strides, transposes, a bias, GELU and its gradient. Names and codes are NVIDIA's.
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 use std::ffi::{c_int, c_void};
 
 use crate::engine::{Refusal, Work, with};
-use crate::product::{Element, Matrix, Product};
+use crate::product::{Activation, Element, Matrix, Product};
+use crate::settings::settings;
 
 const SUCCESS: c_int = 0;
 const NOT_INITIALIZED: c_int = 1;
@@ -16,7 +17,14 @@ const NOT_SUPPORTED: c_int = 15;
 const COMPUTE_32F: c_int = 68;
 const R_32F: c_int = 0;
 const R_16BF: c_int = 14;
+const EPILOGUE_DEFAULT: c_int = 1;
 const EPILOGUE_BIAS: c_int = 4;
+const EPILOGUE_GELU_AUX_BIAS: c_int = 164;
+const EPILOGUE_DGELU: c_int = 192;
+/// What columns of GELU's argument are multiples of, in elements.
+const AUX_COLUMN: i64 = 8;
+/// How its address is aligned, in bytes.
+const AUX_ALIGNMENT: u64 = 16;
 
 /// What is to be done, without matrices.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +33,24 @@ struct Description {
     epilogue: c_int,
     bias: u64,
     bias_type: Option<c_int>,
+    /// The argument of GELU, and elements from one column of it to the next.
+    aux: u64,
+    aux_leading: i64,
+}
+
+impl Description {
+    fn has_bias(&self) -> bool {
+        matches!(self.epilogue, EPILOGUE_BIAS | EPILOGUE_GELU_AUX_BIAS)
+    }
+
+    fn has_aux(&self) -> bool {
+        matches!(self.epilogue, EPILOGUE_GELU_AUX_BIAS | EPILOGUE_DGELU)
+    }
+
+    /// Nothing that a product would read or write is missing.
+    fn is_whole(&self) -> bool {
+        (self.bias != 0 || !self.has_bias()) && (self.aux != 0 || !self.has_aux())
+    }
 }
 
 /// A matrix without its address.
@@ -95,7 +121,7 @@ unsafe extern "C" fn cublasLtMatmulDescCreate(made: *mut *mut c_void, compute: c
     if compute != COMPUTE_32F || scale != R_32F {
         return NOT_SUPPORTED;
     }
-    unsafe { make(made.cast(), Description { epilogue: 1, ..Description::default() }) }
+    unsafe { make(made.cast(), Description { epilogue: EPILOGUE_DEFAULT, ..Description::default() }) }
 }
 
 #[unsafe(no_mangle)]
@@ -118,6 +144,14 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
         (7, Some(epilogue)) => description.epilogue = epilogue,
         (8, _) => match unsafe { value::<u64>(from, bytes) } {
             Some(bias) => description.bias = bias,
+            None => return INVALID_VALUE,
+        },
+        (11, _) => match unsafe { value::<u64>(from, bytes) } {
+            Some(aux) => description.aux = aux,
+            None => return INVALID_VALUE,
+        },
+        (12, _) => match unsafe { value::<i64>(from, bytes) } {
+            Some(leading) => description.aux_leading = leading,
             None => return INVALID_VALUE,
         },
         (26, Some(kind)) => description.bias_type = Some(kind),
@@ -205,17 +239,12 @@ fn product(description: &Description, layouts: [&Layout; 4], at: [u64; 4]) -> Op
     let batched = layouts.iter().all(|layout| layout.batch == a.batch) && a.batch > 0;
     // Both sides have one type; the result has it too, or is f32.
     let typed = a.kind == b.kind && c.kind == d.kind && (d.kind == a.kind || d.kind == R_32F);
-    let bias = (description.epilogue == EPILOGUE_BIAS)
-        .then_some(Some(description.bias_type.unwrap_or(d.kind)).filter(|&kind| kind == d.kind));
-    if !fits
-        || !strided
-        || !batched
-        || !typed
-        || bias == Some(None)
-        || !matches!(description.epilogue, 1 | EPILOGUE_BIAS)
-    {
+    let bias =
+        description.has_bias().then_some(Some(description.bias_type.unwrap_or(d.kind)).filter(|&kind| kind == d.kind));
+    if !fits || !strided || !batched || !typed || bias == Some(None) {
         return None;
     }
+    let activation = activation(description, d)?;
     let matrix = |layout: &Layout, at, transposed| {
         Some(Matrix {
             at,
@@ -237,6 +266,26 @@ fn product(description: &Description, layouts: [&Layout; 4], at: [u64; 4]) -> Op
         c: matrix(c, at[2], false)?,
         d: matrix(d, at[3], false)?,
         bias: bias.flatten().and_then(|kind| Some((description.bias, element(kind)?))),
+        activation,
+    })
+}
+
+/// What is done last, for a result of this layout; None where the library does not do it.
+fn activation(description: &Description, result: &Layout) -> Option<Activation> {
+    if !description.has_aux() {
+        return matches!(description.epilogue, EPILOGUE_DEFAULT | EPILOGUE_BIAS).then_some(Activation::None);
+    }
+    let leading = description.aux_leading;
+    let laid_out = leading % AUX_COLUMN == 0 && leading >= result.rows as i64 && result.batch == 1;
+    if !settings().gelu || !laid_out || !description.aux.is_multiple_of(AUX_ALIGNMENT) {
+        return None;
+    }
+    // Without a type of its own it has the result's.
+    let (at, element, leading) = (description.aux, element(result.kind)?, leading as u64);
+    let argument = Matrix { at, element, leading, stride: 0, transposed: false };
+    Some(match description.epilogue {
+        EPILOGUE_GELU_AUX_BIAS => Activation::Gelu(argument),
+        _ => Activation::GeluGradient(argument),
     })
 }
 
@@ -307,7 +356,7 @@ unsafe extern "C" fn cublasLtMatmul(
     let (product, chosen) = unsafe {
         let Some(description) = description.cast::<Description>().as_ref() else { return INVALID_VALUE };
         let Some(layouts) = layouts([a_layout, b_layout, c_layout, d_layout]) else { return INVALID_VALUE };
-        if handle.is_null() || alpha.is_null() || beta.is_null() {
+        if handle.is_null() || alpha.is_null() || beta.is_null() || !description.is_whole() {
             return INVALID_VALUE;
         }
         let product = product(description, layouts, [a, b, c, d]);

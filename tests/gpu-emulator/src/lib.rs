@@ -22,6 +22,7 @@
 //! A problem is a line on standard error and in the file `ASSAY_GPU_EMULATOR_REPORT`, and an error code of the call
 //! that hardware would give it from. `ASSAY_GPU_EMULATOR_FAIL` makes things fail that are sound: `allocation:N` and
 //! `bytes:N`, `lost:N` and `fault:N` (at the N-th launch); with `@D` behind it on device D alone.
+//! `ASSAY_GPU_EMULATOR_GELU=0` takes GELU out of libcublasLt's epilogues, as where the library has no algorithm for it.
 //! `ASSAY_GPU_EMULATOR_DEVICES` says how many devices there are; every process has its own emulator, and its own devices.
 //!
 //! # In reading order

@@ -1,4 +1,5 @@
-//! Matrix products as the vendors' libraries define them: column-major, d = alpha op(a) op(b) + beta c + bias.
+//! Matrix products as the vendors' libraries define them: column-major, d = alpha op(a) op(b) + beta c + bias, and GELU or its
+//! gradient after that.
 
 use crate::memory::{Memory, Wrong};
 
@@ -45,6 +46,26 @@ pub(crate) struct Product {
     pub(crate) d: Matrix,
     /// m elements, added to each column.
     pub(crate) bias: Option<(u64, Element)>,
+    pub(crate) activation: Activation,
+}
+
+/// What is done last. The matrix is [m, n].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Activation {
+    None,
+    /// What there is is stored in the matrix, and its GELU is the result.
+    Gelu(Matrix),
+    /// What there is is multiplied with the slope of GELU at what the matrix holds.
+    GeluGradient(Matrix),
+}
+
+/// GELU in its tanh form, x p with p = (1 + tanh u) / 2 and u = sqrt(2 / pi) (x + 0.044715 x^3); and its slope.
+fn gelu(x: f32) -> (f32, f32) {
+    let x = f64::from(x);
+    let factor = (2.0 / std::f64::consts::PI).sqrt();
+    let p = 0.5 + 0.5 * (factor * (x + 0.044_715 * x.powi(3))).tanh();
+    let slope = factor * (1.0 + 3.0 * 0.044_715 * x * x);
+    ((x * p) as f32, (p + 2.0 * x * p * (1.0 - p) * slope) as f32)
 }
 
 fn widened(bytes: &[u8]) -> f32 {
@@ -89,6 +110,33 @@ impl Matrix {
         }
         Ok(values)
     }
+
+    /// Writes the first elements of a column.
+    fn store(
+        &self,
+        memory: &Memory,
+        what: &'static str,
+        batch: u64,
+        column: u64,
+        values: &[f32],
+    ) -> Result<(), Refused> {
+        let at = self.address(batch, 0, column);
+        let length = values.len() as u64 * self.element.bytes();
+        let bytes = memory.written(at, length).map_err(|wrong| (what, at, wrong))?;
+        match self.element {
+            Element::F32 => {
+                for (slot, value) in bytes.chunks_exact_mut(4).zip(values) {
+                    slot.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            Element::Bf16 => {
+                for (slot, value) in bytes.chunks_exact_mut(2).zip(values) {
+                    slot.copy_from_slice(&halved(*value).to_le_bytes());
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Product {
@@ -123,25 +171,27 @@ impl Product {
                     let old = before.get((j * m + i) as usize).map_or(0.0, |&old| self.beta * old);
                     *value = self.alpha * sum as f32 + old + bias[i as usize];
                 }
-                self.store(memory, batch, j, &column)?;
+                self.activate(memory, batch, j, &mut column)?;
+                self.d.store(memory, "result", batch, j, &column)?;
             }
         }
         Ok(())
     }
 
-    fn store(&self, memory: &Memory, batch: u64, column: u64, values: &[f32]) -> Result<(), Refused> {
-        let at = self.d.address(batch, 0, column);
-        let bytes = memory.written(at, self.m * self.d.element.bytes()).map_err(|wrong| ("result", at, wrong))?;
-        match self.d.element {
-            Element::F32 => {
-                for (slot, value) in bytes.chunks_exact_mut(4).zip(values) {
-                    slot.copy_from_slice(&value.to_le_bytes());
-                }
+    /// Does what is done last to a column.
+    fn activate(&self, memory: &Memory, batch: u64, column: u64, values: &mut [f32]) -> Result<(), Refused> {
+        match self.activation {
+            Activation::None => {}
+            Activation::Gelu(argument) => {
+                argument.store(memory, "argument of GELU", batch, column, values)?;
+                values.iter_mut().for_each(|value| *value = gelu(*value).0);
             }
-            Element::Bf16 => {
-                for (slot, value) in bytes.chunks_exact_mut(2).zip(values) {
-                    slot.copy_from_slice(&halved(*value).to_le_bytes());
-                }
+            Activation::GeluGradient(argument) => {
+                let at = argument.address(batch, 0, column);
+                let size = argument.element.bytes();
+                let bytes = memory.read(at, self.m * size).map_err(|wrong| ("argument of GELU", at, wrong))?;
+                let arguments = bytes.chunks_exact(size as usize).map(widened);
+                values.iter_mut().zip(arguments).for_each(|(value, argument)| *value *= gelu(argument).1);
             }
         }
         Ok(())

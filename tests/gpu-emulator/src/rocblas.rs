@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::engine::{Refusal, Work, with};
-use crate::product::{Element, Matrix, Product};
+use crate::product::{Activation, Element, Matrix, Product};
 use crate::settings::settings;
 
 const SUCCESS: c_int = 0;
@@ -105,7 +105,7 @@ fn product(
     let matrices = [matrix(a, ta), matrix(b, tb), matrix(c, false), matrix(d, false)];
     let [Some(a), Some(b), Some(c), Some(d)] = matrices else { return Err(NOT_IMPLEMENTED) };
     let [m, n, k, batch] = extents.map(|extent| extent as u64);
-    Ok(Product { m, n, k, batch, alpha, beta, a, b, c, d, bias: None })
+    Ok(Product { m, n, k, batch, alpha, beta, a, b, c, d, bias: None, activation: Activation::None })
 }
 
 #[unsafe(no_mangle)]

@@ -13,6 +13,8 @@ pub(crate) const DEVICES: &str = "ASSAY_GPU_EMULATOR_DEVICES";
 pub(crate) const WAVE: &str = "ASSAY_GPU_EMULATOR_WAVE";
 /// What fails, and when: `allocation:3`, `bytes:1000000`, `lost:3`, `fault:3`; on one device only with `@1` behind it.
 pub(crate) const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
+/// With 0, libcublasLt has no product with GELU in its epilogue.
+pub(crate) const GELU: &str = "ASSAY_GPU_EMULATOR_GELU";
 /// A file that every problem is written to, one line each.
 pub(crate) const REPORT: &str = "ASSAY_GPU_EMULATOR_REPORT";
 /// The folder of compiled kernels.
@@ -39,6 +41,7 @@ pub(crate) struct Settings {
     pub(crate) wave: u32,
     /// What fails, and the only device on which it does; `None` for all of them.
     pub(crate) fail: Option<(Injected, Option<usize>)>,
+    pub(crate) gelu: bool,
     pub(crate) report: Option<PathBuf>,
     pub(crate) cache: PathBuf,
 }
@@ -52,6 +55,7 @@ pub(crate) fn settings() -> &'static Settings {
         devices: number(DEVICES).and_then(|count| usize::try_from(count).ok()).unwrap_or(1),
         wave: if number(WAVE) == Some(64) { 64 } else { 32 },
         fail: std::env::var(FAIL).ok().and_then(on_a_device).and_then(|(text, on)| Some((injected(&text)?, on))),
+        gelu: number(GELU) != Some(0),
         report: std::env::var_os(REPORT).map(PathBuf::from),
         cache: std::env::var_os(CACHE)
             .map_or_else(|| std::env::temp_dir().join("assay-gpu-emulator-cache"), PathBuf::from),

@@ -95,6 +95,9 @@ impl Driver for Alone {
     fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         self.piece(|| self.inner.launch(function, launch, arguments))
     }
+    fn offers(&self, product: &Product) -> Result<bool> {
+        self.inner.offers(product)
+    }
     fn product(&self, product: &Product) -> Result {
         self.piece(|| self.inner.product(product))
     }

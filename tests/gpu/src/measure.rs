@@ -1,7 +1,7 @@
 //! Kernels beside what bounds them: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
-use assay_tensor::{Array, AttentionKind, AttentionOptions, Device, Scan, Tensor};
+use assay_tensor::{Array, AttentionKind, AttentionOptions, Device, Scan, Tensor, Unary};
 
 use crate::Failure;
 use crate::report::Report;
@@ -158,6 +158,7 @@ impl Drop for Copy<'_> {
 pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
     eprintln!("kernels");
     products(driver, sizes, report)?;
+    gelu(driver, device, sizes, report)?;
     scan(driver, device, sizes, report)?;
     attention(driver, device, sizes, report)
 }
@@ -169,6 +170,34 @@ fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut Report) -> Result<(
     let (f32s, bf16s) = in_turns(driver, sizes.pairs, (tera, || wide.run()), (tera, || narrow.run()))?;
     report.rate(&format!("matmul f32 {}", sizes.side), "TFLOP/s", &f32s)?;
     report.rate(&format!("matmul bf16 {}", sizes.side), "TFLOP/s", &bf16s)
+}
+
+/// A layer with GELU after it as one operation, beside the same as operations by themselves: what the library's epilogue is
+/// worth, if it has one.
+fn gelu(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+    let ([b, t, d, _], kernels) = (sizes.layer, device.kernels());
+    let (rows, wide) = (b * t, 4 * d);
+    let (x, up) = (numbers(device, &[rows, d], 1.0)?, numbers(device, &[wide, d], 0.1)?);
+    let (bias, down) = (numbers(device, &[wide], 0.1)?, numbers(device, &[d, wide], 0.1)?);
+    let tera = 2e-12 * (rows * wide * d) as f64;
+    let mut failed = (None, None);
+    let one = (tera, || work(&mut failed.0, kernels.linear_gelu(&x, &up, &bias)));
+    let apart = (tera, || {
+        let both = kernels.linear(&x, &up, Some(&bias)).and_then(|z| kernels.unary(Unary::Gelu, &z));
+        work(&mut failed.1, both)
+    });
+    let (rate, beside) = in_turns(driver, sizes.pairs, one, apart)?;
+    let what = format!("linear with GELU [{rows}, {d}] [{wide}, {d}]");
+    report.bounded(&what, "TFLOP/s", &rate, ("one after the other", &beside))?;
+    let (z, grad) = (kernels.linear(&x, &up, Some(&bias))?, &x);
+    let one = (tera, || work(&mut failed.0, kernels.linear_gelu_backward(grad, &down, &z)));
+    let apart = (tera, || {
+        let slope = kernels.matmul(grad, &down, false, false).and_then(|y| kernels.unary_backward(Unary::Gelu, &z, &y));
+        work(&mut failed.1, slope.and_then(|_| kernels.unary(Unary::Gelu, &z)))
+    });
+    let (rate, beside) = in_turns(driver, sizes.pairs, one, apart)?;
+    report.bounded(&format!("its gradient [{rows}, {wide}]"), "TFLOP/s", &rate, ("one after the other", &beside))?;
+    failed.0.or(failed.1).map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Numbers without a pattern, at most `scale` in magnitude; `peers.py` makes the same.

@@ -113,6 +113,9 @@ fn products() -> Vec<Case> {
         let operands = [floats(out.clone()), floats(out), floats(n)];
         cases.push(Case::one("add_scaled", operands, |x| x[0].add_scaled(&x[1], &x[2])));
     }
+    // A library may do GELU itself where rows are multiples of 8.
+    let layers = [floats([2, 3, 5]), floats([8, 5]), floats(8), floats([3, 8]), floats(3)];
+    cases.push(Case::one("feed_forward", layers, |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), None, None)));
     cases
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use assay_gpu::{Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, Product};
+use assay_gpu::{Address, Argument, Driver, DriverError, Epilogue, Facts, Function, Graph, Launch, Product};
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
@@ -12,6 +12,8 @@ type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 pub struct Counts {
     pub allocations: AtomicUsize,
     pub launches: AtomicUsize,
+    /// Products with GELU or its gradient.
+    pub gelus: AtomicUsize,
     /// Calls that wait for the device.
     pub waits: AtomicUsize,
     /// Graphs that were started.
@@ -83,8 +85,15 @@ impl<D: Driver> Driver for Counting<D> {
         self.0.launch(function, launch, arguments)
     }
 
+    fn offers(&self, product: &Product) -> Result<bool> {
+        self.0.offers(product)
+    }
+
     fn product(&self, product: &Product) -> Result {
         add(&self.1.launches);
+        if matches!(product.epilogue, Epilogue::Gelu { .. } | Epilogue::GeluGradient { .. }) {
+            add(&self.1.gelus);
+        }
         self.0.product(product)
     }
 

@@ -4,5 +4,6 @@
 mod conformance;
 mod counting;
 mod families;
+mod gelu;
 mod memory;
 mod replays;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use assay_cuda::Cuda;
 use assay_gpu::Driver;
@@ -154,16 +155,16 @@ fn alike(config: &Value, objective: Objective, open: impl Fn() -> (Device, Arc<C
     let mut other = Trainer::new(config, objective, &plain, Repeated::never(&plain));
     for number in 0..5 {
         let [_, launches, waits] = counts.now();
-        let replays = counts.replays.load(std::sync::atomic::Ordering::Relaxed);
+        let replays = counts.replays.load(Ordering::Relaxed);
         let found = one.step(&batch(number, 7)).unwrap();
-        if counts.replays.load(std::sync::atomic::Ordering::Relaxed) > replays {
+        if counts.replays.load(Ordering::Relaxed) > replays {
             let now = counts.now();
             assert_eq!((now[1] - launches, now[2] - waits), (0, 1), "{config}: launches and waits of a repeated step");
         }
         assert_eq!(found, other.step(&batch(number, 7)).unwrap(), "{config}, step {number}");
     }
     assert_eq!(one.state(), other.state(), "{config}");
-    (counts.replays.load(std::sync::atomic::Ordering::Relaxed), one.repeated.remark())
+    (counts.replays.load(Ordering::Relaxed), one.repeated.remark())
 }
 
 #[test]
@@ -185,6 +186,13 @@ fn every_family_is_repeated_with_its_bits() {
         ] {
             assert_eq!(alike(&config, objective, cuda), (3, None), "{config}");
         }
+        // Two of each step's products, in the graph too, are with GELU and its gradient.
+        let (device, counts) = cuda();
+        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
+        let gelus = || counts.gelus.load(Ordering::Relaxed);
+        let asked: Vec<usize> =
+            (0..3).map(|number| trainer.step(&batch(number, 7)).map(|_| gelus()).unwrap()).collect();
+        assert_eq!(asked, [2, 6, 6]);
         // What it looks at depends on what it computed: the host has to read that.
         let sparse = json!({"attention": "sparse", "sparsity": {"kind": "learned", "block": 3, "density": 0.7}});
         let (replays, why) = alike(&with(transformer, sparse), Objective::Predict, cuda);
@@ -204,7 +212,7 @@ fn steps_are_repeated_on_rocm() {
 fn whatever_happens_between_steps_changes_no_bit() {
     let body = || {
         let ((device, counts), (plain, _)) = (cuda(), cuda());
-        let replays = || counts.replays.load(std::sync::atomic::Ordering::Relaxed);
+        let replays = || counts.replays.load(Ordering::Relaxed);
         let mut one = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
         let mut other = Trainer::new(&ten(), Objective::Predict, &plain, Repeated::never(&plain));
         // Two shapes by turns, each a graph from its third step on.
@@ -262,7 +270,7 @@ fn where_memory_is_short_nothing_is_reserved() {
             }
             assert_eq!(one.step(&batch(number, 7)), other.step(&batch(number, 7)), "step {number}");
         }
-        assert_eq!(counts.replays.load(std::sync::atomic::Ordering::Relaxed), 1);
+        assert_eq!(counts.replays.load(Ordering::Relaxed), 1);
         assert!(one.repeated.remark().is_some_and(|why| why.contains("too little memory")));
     };
     let variables = [("ASSAY_GPU_EMULATOR_MEMORY", "134217728")];
@@ -276,7 +284,7 @@ fn a_fault_in_a_repeated_step_has_its_class() {
         let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
         let ended = (0..100).find_map(|number| trainer.step(&batch(number % 10, 7)).err());
         assert_eq!(ended.map(|error| error.class()), Some(Class::Fault));
-        assert!(counts.replays.load(std::sync::atomic::Ordering::Relaxed) > 1);
+        assert!(counts.replays.load(Ordering::Relaxed) > 1);
     };
     let variables = [("ASSAY_GPU_EMULATOR_FAIL", "fault:3000")];
     emulated("replays::a_fault_in_a_repeated_step_has_its_class", &variables, body, |_| ());

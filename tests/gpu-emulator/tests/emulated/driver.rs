@@ -4,7 +4,7 @@ use assay_cuda::Cuda;
 use assay_gpu::{Address, Architecture, Argument, Driver, DriverError, Element, Epilogue, Function, Operand, Product};
 use assay_gpu_emulator::emulated;
 
-use crate::products::products_of_all_kinds;
+use crate::products::{products_of_all_kinds, products_that_are_refused, products_with_gelu};
 use crate::support::{clean, floats, kernel, line, open, pointer, read, says};
 
 const ADD: &str = r#"
@@ -96,6 +96,17 @@ fn images_are_kept_in_a_folder() {
         std::fs::remove_dir_all(&folder).unwrap();
     };
     emulated("driver::images_are_kept_in_a_folder", &[], body, clean);
+}
+
+#[test]
+fn products_end_with_gelu() {
+    emulated("driver::products_end_with_gelu", &[], || products_with_gelu(&open()), clean);
+}
+
+#[test]
+fn products_that_the_library_does_not_do_are_refused() {
+    let body = || products_that_are_refused(&open());
+    emulated("driver::products_that_the_library_does_not_do_are_refused", &[], body, clean);
 }
 
 #[test]

@@ -68,3 +68,82 @@ pub fn products_of_all_kinds(device: &dyn Driver) {
         multiply(device, element, [false, true], 0.0, true);
     }
 }
+
+/// GELU in its tanh form, and its slope.
+fn gelu(x: f64) -> (f64, f64) {
+    let factor = (2.0 / std::f64::consts::PI).sqrt();
+    let t = (factor * (x + 0.044_715 * x.powi(3))).tanh();
+    let slope = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * factor * (1.0 + 3.0 * 0.044_715 * x * x);
+    (0.5 * x * (1.0 + t), slope)
+}
+
+/// [3, 8] = [3, 5] [8, 5]^T in small numbers, with an epilogue.
+fn rows_of_eight(device: &dyn Driver, element: Element, epilogue: Epilogue) -> Product {
+    let operand = |values: &[f32], element, stride, transposed| Operand {
+        address: upload(device, values, element),
+        element,
+        stride,
+        batch_stride: 0,
+        transposed,
+    };
+    let [a, b] = [small(15, 3), small(40, 5)].map(|values| values.iter().map(|x| x / 4.0).collect::<Vec<_>>());
+    Product {
+        m: 3,
+        n: 8,
+        k: 5,
+        batch: 1,
+        a: operand(&a, element, 5, false),
+        b: operand(&b, element, 5, true),
+        c: operand(&[0.0; 24], Element::F32, 8, false),
+        beta: 0.0,
+        epilogue,
+    }
+}
+
+fn near(found: &[f32], expected: impl Iterator<Item = f64>) {
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} at {at}, not {expected}");
+    }
+}
+
+/// GELU after a product and a bias, and its gradient after a product; also in a graph.
+#[track_caller]
+pub fn products_with_gelu(device: &dyn Driver) {
+    for element in [Element::F32, Element::Bf16] {
+        let plain = rows_of_eight(device, element, Epilogue::None);
+        device.product(&plain).unwrap();
+        let sums: Vec<f64> = read(device, plain.c.address, 24).unwrap().into_iter().map(f64::from).collect();
+        let bias = floats(device, &[0.5; 8]);
+        let argument = floats(device, &[7.0; 24]);
+        let value = rows_of_eight(device, element, Epilogue::Gelu { bias, argument });
+        assert_eq!(device.offers(&value), Ok(true));
+        device.product(&value).unwrap();
+        near(&read(device, argument, 24).unwrap(), sums.iter().map(|sum| sum + 0.5));
+        near(&read(device, value.c.address, 24).unwrap(), sums.iter().map(|sum| gelu(sum + 0.5).0));
+        let gradient = rows_of_eight(device, element, Epilogue::GeluGradient { argument });
+        assert_eq!(device.offers(&gradient), Ok(true));
+        device.begin_capture().unwrap();
+        device.product(&gradient).unwrap();
+        let graph = device.end_capture().unwrap();
+        assert_eq!(read(device, gradient.c.address, 24).unwrap(), [0.0; 24]);
+        device.replay(graph).unwrap();
+        near(&read(device, gradient.c.address, 24).unwrap(), sums.iter().map(|sum| sum * gelu(sum + 0.5).1));
+    }
+}
+
+/// What the library does not do is not offered, and refused when it is asked for all the same.
+#[track_caller]
+pub fn products_that_are_refused(device: &dyn Driver) {
+    let (bias, argument) = (floats(device, &[0.0; 8]), floats(device, &[0.0; 48]));
+    let good = rows_of_eight(device, Element::F32, Epilogue::Gelu { bias, argument });
+    let unaligned = Epilogue::GeluGradient { argument: Address(argument.0 + 4) };
+    for bad in [Product { n: 4, ..good }, Product { epilogue: unaligned, ..good }, Product { batch: 2, ..good }] {
+        assert_eq!(device.offers(&bad), Ok(false), "{bad:?}");
+        assert!(device.product(&bad).is_err_and(|error| error.to_string().contains("no algorithm")), "{bad:?}");
+    }
+    for epilogue in [Epilogue::Gelu { bias: Address(0), argument }, Epilogue::GeluGradient { argument: Address(0) }] {
+        let error = device.product(&Product { epilogue, ..good }).map_err(|error| error.to_string());
+        assert!(error.as_ref().is_err_and(|error| error.contains("INVALID_VALUE")), "{error:?}");
+    }
+    device.product(&good).unwrap();
+}
