@@ -262,7 +262,7 @@ impl Driver for Cuda {
         self.enter()?;
         self.allow(function, launch.shared)?;
         let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
-        let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| ptr::from_mut(slot).cast()).collect();
+        let mut pointers = Argument::parameters(arguments, &mut slots);
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         let function = function.0 as sys::CUfunction;
         let (pointers, extra) = (pointers.as_mut_ptr(), ptr::null_mut());

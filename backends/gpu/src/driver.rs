@@ -1,5 +1,6 @@
 //! The boundary to a vendor: what CUDA and HIP both have, in one vocabulary.
 
+use std::ffi::c_void;
 use std::fmt;
 
 /// An address in the device's memory.
@@ -85,6 +86,10 @@ pub enum Argument {
     U64(u64),
     /// `float`
     F32(f32),
+    /// What follows in a struct, whose first member is the last argument before it that does not follow: a pointer, or null.
+    ThenPointer(Option<Address>),
+    /// The same: two words of 32 bits, or `unsigned long long`.
+    ThenU64(u64),
 }
 
 impl Argument {
@@ -92,11 +97,19 @@ impl Argument {
     /// little-endian machine has them, which all that the vendors run on are.
     pub fn slot(&self) -> u64 {
         match *self {
-            Argument::Pointer(address) => address.map_or(0, |address| address.0),
+            Argument::Pointer(address) | Argument::ThenPointer(address) => address.map_or(0, |address| address.0),
             Argument::U32(value) => u64::from(value),
-            Argument::U64(value) => value,
+            Argument::U64(value) | Argument::ThenU64(value) => value,
             Argument::F32(value) => u64::from(value.to_bits()),
         }
+    }
+
+    /// Pointers to a kernel's parameters, given the slots of all its arguments: one that is a struct is several slots.
+    pub fn parameters(arguments: &[Argument], slots: &mut [u64]) -> Vec<*mut c_void> {
+        let follows = |argument: &Argument| matches!(argument, Argument::ThenPointer(_) | Argument::ThenU64(_));
+        let first = slots.as_mut_ptr();
+        let starts = (0..arguments.len().min(slots.len())).filter(|&at| !follows(&arguments[at]));
+        starts.map(|at| first.wrapping_add(at).cast()).collect()
     }
 }
 

@@ -61,7 +61,7 @@ impl Topic {
     fn kernels(self) -> Vec<String> {
         let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         match self {
-            Topic::AdamW => list(&["adamw", "adamw_at", "squares", "clip"]),
+            Topic::AdamW => list(&["adamw", "adamw_all", "squares", "clip"]),
             Topic::Attention => {
                 let kinds = ["attention", "attention_keys", "attention_queries"];
                 let mut names: Vec<String> =

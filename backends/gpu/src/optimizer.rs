@@ -1,10 +1,13 @@
-//! The norm of all gradients, and the fused AdamW update.
+//! The norm of all gradients, and the fused AdamW update: few launches for all parameters of a model.
+//!
+//! What a launch goes through is a table that is itself an argument, so that it needs no memory of the device, and a graph that
+//! is made of the launch has it within.
 
 use std::sync::Arc;
 
 use assay_tensor::{AdamW, Array, DType, Result, Shape, Update};
 
-use crate::driver::{Argument, Launch};
+use crate::driver::{Address, Argument, Launch};
 use crate::gpu::{Gpu, THREADS, block_count, count};
 use crate::library::Topic;
 use crate::storage::Buffer;
@@ -12,6 +15,44 @@ use crate::storage::Buffer;
 const NAME: &str = "adamw";
 /// Elements whose squares a block adds, as in `adamw.cu`.
 const SPAN: usize = 16_384;
+/// Elements that a block updates, as there.
+const UPDATES: usize = 4096;
+/// Arrays that one launch goes through, as there.
+const MOST: usize = 64;
+
+/// What a launch knows of an array: where it and what belongs to it is, how long they are, and whether they decay.
+struct Member<const POINTERS: usize> {
+    pointers: [Option<Address>; POINTERS],
+    elements: usize,
+    decays: bool,
+}
+
+/// A launch through several arrays: the struct that is its first parameter, how many there are, and its blocks.
+struct Group {
+    arguments: Vec<Argument>,
+    blocks: usize,
+}
+
+impl Group {
+    /// Blocks of `span` elements each. There are no more than [`MOST`] members.
+    fn new<const POINTERS: usize>(members: &[Member<POINTERS>], span: usize) -> Group {
+        let (mut words, mut blocks) = (Vec::with_capacity(MOST * (POINTERS + 2) + 1), 0);
+        for member in members {
+            words.extend(member.pointers.map(Argument::ThenPointer));
+            let place = blocks as u64 | u64::from(member.decays) << 32;
+            words.extend([member.elements as u64, place].map(Argument::ThenU64));
+            blocks += member.elements.div_ceil(span);
+        }
+        words.resize(MOST * (POINTERS + 2), Argument::ThenU64(0));
+        if let Some(first) = words.first_mut()
+            && let Argument::ThenPointer(address) = *first
+        {
+            *first = Argument::Pointer(address);
+        }
+        words.push(Argument::U32(members.len() as u32));
+        Group { arguments: words, blocks }
+    }
+}
 
 impl Gpu {
     /// Copies what other handles hold on to, so that they keep what they had.
@@ -69,44 +110,53 @@ impl Gpu {
         let (factors, clip) = (self.f32s(NAME, factors)?, self.f32s(NAME, clip)?);
         let (beta1, beta2) = args.betas;
         let fixed = [beta1, 1.0 - beta1, beta2, 1.0 - beta2, args.eps].map(|factor| Argument::F32(factor as f32));
+        let mut members = Vec::with_capacity(updates.len());
         for Update { param, grad, m, v, decays } in updates {
-            let g = self.f32s(NAME, grad)?;
+            let elements = grad.numel();
+            let g = self.typed(NAME, grad, DType::F32)?.address();
             self.own(param)?;
             self.own(m)?;
             self.own(v)?;
-            let n = grad.numel();
-            if n > 0 {
-                let state = |x: &Array| self.typed(NAME, x, DType::F32).map(Buffer::pointer);
-                let mut arguments = vec![state(param)?, g, state(m)?, state(v)?, factors, clip];
-                arguments.extend(fixed);
-                arguments.extend([Argument::U32(u32::from(decays)), count(n)]);
-                self.launch(NAME, (Topic::AdamW, "adamw_at"), self.line(n), &arguments)?;
-            }
+            let state = |x: &Array| self.typed(NAME, x, DType::F32).map(Buffer::address);
+            members.push(Member { pointers: [state(param)?, g, state(m)?, state(v)?], elements, decays });
+        }
+        members.retain(|member| member.elements > 0);
+        for members in members.chunks(MOST) {
+            let Group { mut arguments, blocks } = Group::new(members, UPDATES);
+            arguments.extend([factors, clip]);
+            arguments.extend(fixed);
+            self.launch(NAME, (Topic::AdamW, "adamw_all"), self.blocks(NAME, blocks)?, &arguments)?;
         }
         Ok(())
+    }
+
+    /// A row of so many blocks.
+    fn blocks(&self, operation: &'static str, blocks: usize) -> Result<Launch> {
+        Ok(Launch { grid: [block_count(operation, blocks)?, 1, 1], block: [THREADS, 1, 1], shared: 0 })
     }
 
     /// The norm of all gradients together, and the factor that brings it down to the limit.
     pub(crate) fn norm(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
         let name = "clip";
-        let blocks: Vec<usize> = gradients.iter().map(|gradient| gradient.numel().div_ceil(SPAN)).collect();
-        let all: usize = blocks.iter().sum();
+        let member = |gradient: &&Array| {
+            let pointers = [self.typed(name, gradient, DType::F32)?.address()];
+            Ok(Member { pointers, elements: gradient.numel(), decays: false })
+        };
+        let mut members = gradients.iter().map(member).collect::<Result<Vec<_>>>()?;
+        members.retain(|member| member.elements > 0);
+        let all: usize = members.iter().map(|member| member.elements.div_ceil(SPAN)).sum();
         // Sums in f64, each in the place of two f32.
         let parts = self.scratch(name, 2 * all.max(1))?;
         let mut first = 0;
-        for (gradient, blocks) in gradients.iter().zip(blocks) {
-            let x = self.f32s(name, gradient)?;
-            if blocks > 0 {
-                let grid = [block_count(name, blocks)?, 1, 1];
-                let launch = Launch { grid, block: [THREADS, 1, 1], shared: 0 };
-                let arguments = [parts.pointer_at(2 * first), x, count(gradient.numel())];
-                self.launch(name, (Topic::AdamW, "squares"), launch, &arguments)?;
-            }
+        for members in members.chunks(MOST) {
+            let Group { mut arguments, blocks } = Group::new(members, SPAN);
+            arguments.push(parts.pointer_at(2 * first));
+            self.launch(name, (Topic::AdamW, "squares"), self.blocks(name, blocks)?, &arguments)?;
             first += blocks;
         }
         let shape = Shape::from(2);
         let y = self.take(name, &shape)?;
-        let launch = Launch { grid: [1, 1, 1], block: [THREADS, 1, 1], shared: 0 };
+        let launch = self.blocks(name, 1)?;
         let limit = Argument::U64(limit.unwrap_or(f64::INFINITY).to_bits());
         self.launch(name, (Topic::AdamW, name), launch, &[y.pointer(), parts.pointer(), count(all), limit])?;
         Ok(y.shaped(shape))

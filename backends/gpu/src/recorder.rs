@@ -144,7 +144,7 @@ fn hash_product(product: &Product, state: &mut DefaultHasher) {
 fn hash_argument(argument: &Argument, state: &mut DefaultHasher) {
     std::mem::discriminant(argument).hash(state);
     match argument {
-        Argument::Pointer(address) => address.is_some().hash(state),
+        Argument::Pointer(address) | Argument::ThenPointer(address) => address.is_some().hash(state),
         other => other.slot().hash(state),
     }
 }

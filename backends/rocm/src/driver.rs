@@ -263,7 +263,7 @@ impl Driver for Rocm {
     fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         self.enter()?;
         let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
-        let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| ptr::from_mut(slot).cast()).collect();
+        let mut pointers = Argument::parameters(arguments, &mut slots);
         let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared);
         let (function, pointers, extra) = (function.0 as Handle, pointers.as_mut_ptr(), ptr::null_mut());
         call!(self.hip(), hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, self.stream, pointers, extra))

@@ -19,6 +19,7 @@ fn the_script_checks_measures_and_keeps_its_table() {
     assert_eq!(Emulated::report(scratch.path()), [""; 0]);
     let rows = [
         "matmul bf16 16",
+        "linear with GELU [16, 8] [32, 8]",
         "copy on the device",
         "scan backward [2, 8, 16]",
         "TEN's layer as published, forward and backward [2, 8, 8], K 4",

@@ -6,4 +6,5 @@ mod counting;
 mod families;
 mod gelu;
 mod memory;
+mod optimizer;
 mod replays;
