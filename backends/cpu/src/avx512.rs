@@ -76,7 +76,7 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Matrix<'_>, b: Right<'_>, place
             for first in (0..k).step_by(DEPTH) {
                 let depth = DEPTH.min(k - first);
                 let (strips, between) = match b {
-                    Right::Packed(whole) => (&whole[column * k + first * COLUMNS..], k * COLUMNS),
+                    Right::Packed(whole) => (whole.part(first, column), whole.between()),
                     Right::Matrix(b) => {
                         // SAFETY: the piece lies inside B, and the room was made above.
                         unsafe { pack_b(b, first, depth, column, width, packed_b) };
@@ -87,11 +87,10 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Matrix<'_>, b: Right<'_>, place
                 let finish = if first + depth < k { Finish::Nothing } else { finish };
                 for row in (0..m).step_by(GROUP * ROWS) {
                     let rows = (GROUP * ROWS).min(m - row);
-                    let place = row * stride + column;
                     let start = start.at(row * stride, 0, width);
-                    let piece = Piece { depth, width, strips, between, start, finish: finish.at(place), stride };
+                    let piece = Piece { depth, width, strips, between, start, finish: finish.at(row, column), stride };
                     // SAFETY: the rows lie inside A and the result.
-                    unsafe { group(piece, a, row, rows, first, packed_a, out.add(place)) };
+                    unsafe { group(piece, a, row, rows, first, packed_a, out.add(row * stride + column)) };
                 }
             }
         }
@@ -279,7 +278,7 @@ unsafe fn group(
             } else {
                 panel(piece, source[from * down..].as_ptr(), [down, across], rows, out);
             }
-            piece.finish.at(from * stride).rows(out, [rows, width], stride);
+            piece.finish.at(from, 0).rows(out, [rows, width], stride);
         }
     }
 }
@@ -402,6 +401,8 @@ unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: Start<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epilogue::Rows;
+    use crate::packed::Strips;
     use crate::simd::{Level, level};
 
     /// Elements without a pattern that a transposition could hide behind.
@@ -443,9 +444,9 @@ mod tests {
                             Start::Bias(bias) => bias[j],
                             Start::Base { bias, .. } => base[i * n + j] + bias.map_or(0.0, |bias| bias[j]),
                         });
-                        let [lying, packed] = [Right::Matrix(b), Right::Packed(&strips)].map(|b| {
+                        let [lying, packed] = [Right::Matrix(b), Right::Packed(Strips::new(&strips, k))].map(|b| {
                             let (mut out, mut value) = (numbers(m * n, 4), vec![0.0; m * n]);
-                            let finish = Finish::Gelu(value.as_mut_ptr());
+                            let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: n });
                             let place = Place { out: out.as_mut_ptr(), stride: n, start, finish };
                             // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
                             unsafe { multiply(extent, a, b, place) };

@@ -57,16 +57,35 @@ impl Start<'_> {
     }
 }
 
-/// What is done with rows of a product once they are complete. Pointers are to matrices laid out as the result is.
+/// Rows of another matrix, as wide as those of the result: where they begin, and the distance from one to the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<P> {
+    pub(crate) at: P,
+    pub(crate) stride: usize,
+}
+
+impl Rows<*mut f32> {
+    fn from(self, row: usize, column: usize) -> Self {
+        Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
+    }
+}
+
+impl Rows<*const f32> {
+    fn from(self, row: usize, column: usize) -> Self {
+        Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
+    }
+}
+
+/// What is done with rows of a product once they are complete.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Finish {
     /// Nothing.
     Nothing,
     /// The result stays, and GELU of it goes here.
-    Gelu(*mut f32),
+    Gelu(Rows<*mut f32>),
     /// The result is the gradient of GELU's value; it becomes that of its argument, which is read here, and the value
     /// itself, made again, goes there.
-    GeluBack { argument: *const f32, value: *mut f32 },
+    GeluBack { argument: Rows<*const f32>, value: Rows<*mut f32> },
 }
 
 // SAFETY: it is only used to write parts that do not overlap, of memory that whoever names it vouches for.
@@ -75,13 +94,13 @@ unsafe impl Send for Finish {}
 unsafe impl Sync for Finish {}
 
 impl Finish {
-    /// That of a part of the result, `place` elements on.
-    pub(crate) fn at(self, place: usize) -> Finish {
+    /// That of the part of the result that begins at this row and column.
+    pub(crate) fn at(self, row: usize, column: usize) -> Finish {
         match self {
             Finish::Nothing => Finish::Nothing,
-            Finish::Gelu(to) => Finish::Gelu(to.wrapping_add(place)),
+            Finish::Gelu(to) => Finish::Gelu(to.from(row, column)),
             Finish::GeluBack { argument, value } => {
-                Finish::GeluBack { argument: argument.wrapping_add(place), value: value.wrapping_add(place) }
+                Finish::GeluBack { argument: argument.from(row, column), value: value.from(row, column) }
             }
         }
     }
@@ -99,13 +118,13 @@ impl Finish {
             // SAFETY: as the caller says.
             unsafe {
                 let out = std::slice::from_raw_parts_mut(out.add(row * stride), width);
-                match self.at(row * stride) {
+                match self.at(row, 0) {
                     Finish::Nothing => {}
-                    Finish::Gelu(to) => gelu(out, std::slice::from_raw_parts_mut(to, width)),
+                    Finish::Gelu(to) => gelu(out, std::slice::from_raw_parts_mut(to.at, width)),
                     Finish::GeluBack { argument, value } => gelu_back(
-                        std::slice::from_raw_parts(argument, width),
+                        std::slice::from_raw_parts(argument.at, width),
                         out,
-                        std::slice::from_raw_parts_mut(value, width),
+                        std::slice::from_raw_parts_mut(value.at, width),
                     ),
                 }
             }

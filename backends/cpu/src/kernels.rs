@@ -2,9 +2,9 @@
 //! the module that it belongs to.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, HostData, Int8Linear,
-    Kernels, LayerNorm, LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary, bf16,
-    clip_factor,
+    AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, FeedForward,
+    FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient, Reduce, Result,
+    Scan, ScanGradient, Shape, TensorError, Unary, bf16, clip_factor,
 };
 use candle_core::CpuStorage;
 
@@ -453,6 +453,20 @@ impl Kernels for Cpu {
 
     fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
         self.affine_gelu_backward(grad, weight, z)
+    }
+
+    fn feed_forward(
+        &self,
+        base: Option<&Array>,
+        x: &Array,
+        up: (&Array, &Array),
+        down: (&Array, &Array),
+    ) -> Result<(Array, Array)> {
+        self.feed_forward_by_pieces(base, x, up, down)
+    }
+
+    fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
+        self.feed_forward_back_by_pieces(call, sums)
     }
 
     fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {

@@ -47,6 +47,7 @@ mod bf16;
 mod convert;
 mod elementwise;
 mod epilogue;
+mod feed_forward;
 mod int8;
 mod linear;
 mod matmul;

@@ -119,7 +119,7 @@ pub(crate) struct Place<'a> {
 ///
 /// The m rows of n elements at `out`, and those that its start and finish point to, must be valid for reads and writes,
 /// and no other thread may use what is written. A packed right side must have k rows.
-unsafe fn multiply_at(own: bool, extent: Extent, a: Matrix<'_>, b: Right<'_>, place: Place<'_>) {
+pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Matrix<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
     assert!(a.reach(m, k) <= a.elements.len() && b.holds(k, n), "matrices end in their slices");
     if let Start::Bias(bias) | Start::Base { bias: Some(bias), .. } = place.start {
@@ -218,9 +218,9 @@ pub(crate) unsafe fn products_at<'a>(
         let extent = Extent { m: rows.len(), n: columns.len(), k };
         let (a, b) = operands(i);
         let a = Matrix { elements: a.elements.get(rows.start * a.strides[0]..).unwrap_or(&[]), ..a };
-        let b = b.from_column(columns.start, k);
+        let b = b.from_column(columns.start);
         // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
-        unsafe { multiply_at(own, extent, a, b, whole.part((i * m + rows.start) * n, columns)) };
+        unsafe { multiply_at(own, extent, a, b, whole.part(i * m + rows.start, columns)) };
     };
     if !own {
         let (rows, columns) = extent.block();
@@ -249,7 +249,7 @@ pub(crate) unsafe fn products_at<'a>(
 
 /// Columns and rows that our own kernel takes at a time.
 pub(crate) const STRIP: usize = 32;
-const PANEL: usize = 14;
+pub(crate) const PANEL: usize = 14;
 
 /// A place that several threads write different parts of.
 struct Shared<'a>(Place<'a>);
@@ -258,14 +258,14 @@ struct Shared<'a>(Place<'a>);
 unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {
-    /// The part that begins with the row at `row` elements, of these columns.
+    /// The part that begins with this row, of these columns.
     fn part(&self, row: usize, columns: Range<usize>) -> Place<'a> {
-        let place = self.0;
+        let Place { out, stride, start, finish } = self.0;
         Place {
-            out: place.out.wrapping_add(row + columns.start),
-            start: place.start.at(row, columns.start, columns.len()),
-            finish: place.finish.at(row + columns.start),
-            ..place
+            out: out.wrapping_add(row * stride + columns.start),
+            stride,
+            start: start.at(row * stride, columns.start, columns.len()),
+            finish: finish.at(row, columns.start),
         }
     }
 }

@@ -20,18 +20,48 @@ const SMALLEST: usize = 8 * 1024;
 pub(crate) enum Right<'a> {
     /// As it lies.
     Matrix(Matrix<'a>),
-    /// As our own kernel reads it: strips of [`STRIP`] columns, each of all rows.
-    Packed(&'a [f32]),
+    /// As our own kernel reads it.
+    Packed(Strips<'a>),
+}
+
+/// A packed matrix, or its part from some row and column on: strips of [`STRIP`] columns, each of all rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strips<'a> {
+    elements: &'a [f32],
+    /// The rows of the whole matrix.
+    rows: usize,
+}
+
+impl<'a> Strips<'a> {
+    /// A whole matrix of so many rows.
+    pub(crate) fn new(elements: &'a [f32], rows: usize) -> Self {
+        Strips { elements, rows }
+    }
+
+    /// The elements from a row and column on, which is a multiple of [`STRIP`].
+    pub(crate) fn part(self, row: usize, column: usize) -> &'a [f32] {
+        &self.elements[column * self.rows + row * STRIP..]
+    }
+
+    /// The distance from one strip to the next.
+    pub(crate) fn between(self) -> usize {
+        self.rows * STRIP
+    }
+
+    /// What begins at this row and column.
+    pub(crate) fn from(self, row: usize, column: usize) -> Self {
+        Strips { elements: self.part(row, column), ..self }
+    }
 }
 
 impl<'a> Right<'a> {
-    /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed; there are k rows.
-    pub(crate) fn from_column(self, column: usize, k: usize) -> Right<'a> {
+    /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed.
+    pub(crate) fn from_column(self, column: usize) -> Right<'a> {
         match self {
             Right::Matrix(b) => {
                 Right::Matrix(Matrix { elements: b.elements.get(column * b.strides[1]..).unwrap_or(&[]), ..b })
             }
-            Right::Packed(strips) => Right::Packed(&strips[column * k..]),
+            Right::Packed(strips) => Right::Packed(strips.from(0, column)),
         }
     }
 
@@ -39,7 +69,8 @@ impl<'a> Right<'a> {
     pub(crate) fn holds(&self, k: usize, n: usize) -> bool {
         match self {
             Right::Matrix(b) => b.reach(k, n) <= b.elements.len(),
-            Right::Packed(strips) => strips.len() >= length(k, n),
+            Right::Packed(strips) if n == 0 => k <= strips.rows,
+            Right::Packed(strips) => (n.div_ceil(STRIP) - 1) * strips.between() + k * STRIP <= strips.elements.len(),
         }
     }
 }
@@ -47,6 +78,17 @@ impl<'a> Right<'a> {
 /// The number of elements of a packed matrix of k rows and n columns.
 fn length(k: usize, n: usize) -> usize {
     k * n.next_multiple_of(STRIP)
+}
+
+/// Packs a matrix of so many rows and columns, where our own kernel multiplies.
+pub(crate) fn pack_strips(matrix: Matrix<'_>, rows: usize, columns: usize, strips: &mut [f32]) {
+    assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
+    assert!(strips.len() >= length(rows, columns), "{} elements for {rows} x {columns}", strips.len());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
+    unsafe {
+        crate::avx512::pack(matrix, rows, columns, strips);
+    }
 }
 
 /// Which product a weight W [N, K] is the right side of.
@@ -81,7 +123,7 @@ impl Drop for Packed {
 impl Cpu {
     /// A weight W [N, K] as the right side of a product of m rows; none where it is read as it lies: for few rows, or small.
     /// A matrix is a weight if it was the right side of x W^T before.
-    pub(crate) fn packed<'a>(&self, weight: &'a Array, m: usize, way: Way) -> Option<&'a [f32]> {
+    pub(crate) fn packed<'a>(&self, weight: &'a Array, m: usize, way: Way) -> Option<Strips<'a>> {
         let &[n, k] = weight.dims() else { return None };
         let pair = pair(weight).filter(|_| own_kernel(m) && n * k >= SMALLEST)?;
         let slot = match way {
@@ -90,7 +132,8 @@ impl Cpu {
             Way::Back => return None,
         };
         let packed = slot.get_or_init(|| self.pack(weight, [n, k], way).ok()).as_ref();
-        packed.filter(|packed| packed.dims == [n, k]).map(|packed| &packed.strips[..])
+        let rows = if way == Way::Forward { k } else { n };
+        packed.filter(|packed| packed.dims == [n, k]).map(|packed| Strips::new(&packed.strips, rows))
     }
 
     fn pack(&self, weight: &Array, [n, k]: [usize; 2], way: Way) -> Result<Packed> {
@@ -101,12 +144,7 @@ impl Cpu {
             Way::Back => (matrix, n, k),
         };
         let mut strips = self.memory.take("linear", length(rows, columns))?;
-        assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
-        unsafe {
-            crate::avx512::pack(matrix, rows, columns, &mut strips);
-        }
+        pack_strips(matrix, rows, columns, &mut strips);
         self.memory.begin(strips.len());
         Ok(Packed { strips, dims: [n, k], memory: self.memory.clone() })
     }

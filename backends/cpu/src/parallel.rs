@@ -44,6 +44,11 @@ impl Threads {
         self.count
     }
 
+    /// Whether the calling thread has no other to share its work with.
+    pub(crate) fn alone(&self) -> bool {
+        self.pool.is_none() || ALONE.get()
+    }
+
     /// Calls `part` for ranges that together cover `0..items`, on several threads if the whole is worth it. `cost` is
     /// the rough time of one item in nanoseconds. Ranges start at multiples of `align`.
     ///
@@ -52,7 +57,7 @@ impl Threads {
     pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
         let worth = (items as f64 * cost / GRAIN) as usize;
         let parts = self.count.min(worth).min(items.div_ceil(align));
-        let Some(pool) = self.pool.as_ref().filter(|_| parts > 1 && !ALONE.get()) else {
+        let Some(pool) = self.pool.as_ref().filter(|_| parts > 1 && !self.alone()) else {
             if items > 0 {
                 part(0..items);
             }

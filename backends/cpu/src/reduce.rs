@@ -28,11 +28,10 @@ simd! {
         reduce([x], f32::NEG_INFINITY, |[x]| x, |a, b| if b > a { b } else { a })
     }
 
-    /// The sum of `rows` rows, `stride` apart, of as many elements as `y`.
-    fn sum_columns(x: &[f32], rows: usize, stride: usize, y: &mut [f32]) {
+    /// Adds `rows` rows, `stride` apart, of as many elements as `y`, to it: [`COLUMNS`] at most.
+    pub(crate) fn add_columns(x: &[f32], rows: usize, stride: usize, y: &mut [f32]) {
         let mut partial = [0f32; COLUMNS];
         let partial = &mut partial[..y.len()];
-        y.fill(0.0);
         for first in (0..rows).step_by(ROWS) {
             partial.fill(0.0);
             for row in first..(first + ROWS).min(rows) {
@@ -89,7 +88,12 @@ pub(crate) fn middle(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3],
             // SAFETY: `split` gives each piece once, and pieces do not overlap.
             let y = unsafe { out.part(row * inner + from..row * inner + to) };
             let x = &x[row * middle * inner + from..];
-            if op == Reduce::Max { max_columns(x, middle, inner, y) } else { sum_columns(x, middle, inner, y) }
+            if op == Reduce::Max {
+                max_columns(x, middle, inner, y);
+            } else {
+                y.fill(0.0);
+                add_columns(x, middle, inner, y);
+            }
         }
     });
 }

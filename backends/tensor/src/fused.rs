@@ -118,19 +118,21 @@ impl Tensor {
         check::shape(name, "bias", down.1, &Shape::from(n))?;
         let (k, x, w_up, w_down) = (self.kernels(), self.array(), up.0.array(), down.0.array());
         let (bias, last_bias) = (up.1.wide()?, down.1.wide()?);
-        let (argument, value) = match kept {
-            None => k.linear_gelu(x, w_up, &bias)?,
+        if let Some(base) = base {
+            self.check_base(name, base, n)?;
+        }
+        let base_wide = base.map(Tensor::wide).transpose()?;
+        let base_wide = base_wide.as_ref();
+        let (argument, y) = match kept {
+            None => k.feed_forward(base_wide, x, (w_up, &bias), (w_down, &last_bias))?,
             Some(dtype) => {
                 let argument = k.cast(&k.linear(x, w_up, Some(&bias))?, dtype)?;
-                let value = k.unary(Unary::Gelu, &Math(k).wide(&argument)?)?;
-                (argument, k.cast(&value, dtype)?)
-            }
-        };
-        let y = match base {
-            None => k.linear(&value, w_down, Some(&last_bias))?,
-            Some(base) => {
-                self.check_base(name, base, n)?;
-                k.linear_onto(&base.wide()?, &value, w_down, Some(&last_bias))?
+                let value = k.cast(&k.unary(Unary::Gelu, &Math(k).wide(&argument)?)?, dtype)?;
+                let y = match base_wide {
+                    None => k.linear(&value, w_down, Some(&last_bias))?,
+                    Some(base) => k.linear_onto(base, &value, w_down, Some(&last_bias))?,
+                };
+                (argument, y)
             }
         };
         let inputs: Vec<&Tensor> = [self, up.0, up.1, down.0, down.1].into_iter().chain(base).collect();

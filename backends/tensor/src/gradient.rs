@@ -8,7 +8,7 @@ use crate::args::{Binary, Unary};
 use crate::array::Array;
 use crate::error::Result;
 use crate::fused::scan_of;
-use crate::kernels::Kernels;
+use crate::kernels::{FeedForward, FeedForwardSums, Kernels};
 use crate::math::Math;
 use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
@@ -142,12 +142,10 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         // y = a + GELU(z) D^T + d with z = x U^T + u:
         //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
         Op::FeedForward { x, up, argument, down } => {
-            let (dz, value) = k.linear_gelu_backward(g, &w(down)?, &w(argument)?)?;
-            // What the forward pass multiplied was rounded as the argument is.
-            let value = k.cast(&value, argument.dtype)?;
-            let mut grads = linear(k, x, up, &inputs[2..3], &dz, to, sum)?;
-            grads.push(of_weight(k, &value, g, 3, to, sum)?);
-            grads.push(to(4, &|| Ok(g.clone()))?);
+            let sums = FeedForwardSums { x: sum(0), up: sum(1), down: sum(3) };
+            let call = FeedForward { x, up: &w(up)?, argument, down: &w(down)?, grad: g };
+            let d = k.feed_forward_backward(call, sums)?;
+            let mut grads = vec![Some(d.x), Some(d.up), Some(d.up_bias), Some(d.down), to(4, &|| Ok(g.clone()))?];
             if inputs.len() > 5 {
                 grads.push(to(5, &|| Ok(g.clone()))?);
             }

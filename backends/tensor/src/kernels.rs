@@ -62,6 +62,45 @@ pub struct AttentionGradient {
     pub v: Array,
 }
 
+/// What the way back through [`crate::Tensor::feed_forward`] starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct FeedForward<'a> {
+    /// The input [.., K].
+    pub x: &'a Array,
+    /// The first weight, U [H, K].
+    pub up: &'a Array,
+    /// What GELU was applied to [.., H], as it was kept. In bf16, what D multiplied was rounded so too.
+    pub argument: &'a Array,
+    /// The second weight, D [N, H].
+    pub down: &'a Array,
+    /// The gradient of the result [.., N].
+    pub grad: &'a Array,
+}
+
+/// What gradients of the feed-forward layer's inputs are added to, where there is something: the memory may be used again.
+#[derive(Debug, Default)]
+pub struct FeedForwardSums {
+    /// For that of x.
+    pub x: Option<Array>,
+    /// For that of U.
+    pub up: Option<Array>,
+    /// For that of D.
+    pub down: Option<Array>,
+}
+
+/// The gradients of the feed-forward layer's inputs. That of the second bias is the sum of the rows of what comes from above.
+#[derive(Debug, Clone)]
+pub struct FeedForwardGradient {
+    /// With respect to x.
+    pub x: Array,
+    /// With respect to U.
+    pub up: Array,
+    /// With respect to the first bias.
+    pub up_bias: Array,
+    /// With respect to D.
+    pub down: Array,
+}
+
 /// The gradients of a diagonal scan's inputs, each in the shape of its input.
 #[derive(Debug, Clone)]
 pub struct ScanGradient {
@@ -85,7 +124,7 @@ pub struct ScanGradient {
 ///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
 /// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast`, `linear`,
-///   `linear_onto` and `linear_gelu` are given it. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
+///   `linear_onto`, `linear_gelu` and `feed_forward` are given it, and the way back through the last as `argument`. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;
@@ -274,6 +313,21 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// the gradient of `z` [.., K] from that of the product, `grad` [.., N]; and y, made again.
     fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
         composed::linear_gelu_backward(self, grad, weight, z)
+    }
+    /// z = x U^T + u, and base + GELU(z) D^T + d: `up` is U and u, `down` is D and d, and the base, if there is one, has the shape
+    /// of the result. As [`Kernels::linear_onto`] after [`Kernels::linear_gelu`].
+    fn feed_forward(
+        &self,
+        base: Option<&Array>,
+        x: &Array,
+        up: (&Array, &Array),
+        down: (&Array, &Array),
+    ) -> Result<(Array, Array)> {
+        composed::feed_forward(self, base, x, up, down)
+    }
+    /// The gradients of x, U, u and D, the sums added to theirs.
+    fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
+        composed::feed_forward_backward(self, call, sums)
     }
     /// a + b scale: a and b [.., D], scale \[D\].
     fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {

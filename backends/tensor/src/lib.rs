@@ -28,7 +28,7 @@ mod args;
 mod array;
 mod check;
 mod checkpoint;
-mod composed;
+pub mod composed;
 mod device;
 mod dtype;
 mod error;
@@ -57,7 +57,10 @@ pub use fused::{ScanArgs, diagonal_scan};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
 pub use half::bf16;
 pub use int8::{Columns, Int8Linear, Norm, Skip};
-pub use kernels::{AttentionGradient, DeviceInfo, Kernels, LayerNorm, LayerNormGradient, ScanGradient};
+pub use kernels::{
+    AttentionGradient, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm,
+    LayerNormGradient, ScanGradient,
+};
 pub use op::operation_names;
 pub use repeat::{Begun, Feed, Repeated, Repeater, Turn, Work};
 pub use shape::Shape;

@@ -4,7 +4,7 @@ use crate::args::{AdamW, Binary, Reduce, Unary};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::kernels::{Kernels, LayerNorm, LayerNormGradient};
+use crate::kernels::{FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm, LayerNormGradient};
 use crate::math::Math;
 use crate::shape::Shape;
 
@@ -87,6 +87,54 @@ pub(crate) fn linear_gelu_backward<K: Kernels + ?Sized>(
     let rows = grad.viewed([grad.shape.rows(), grad.shape.last()]);
     let of_y = k.matmul(&rows, weight, false, false)?.viewed(&z.shape);
     Ok((k.unary_backward(Unary::Gelu, z, &of_y)?, k.unary(Unary::Gelu, z)?))
+}
+
+/// [`Kernels::feed_forward`] as two layers.
+///
+/// # Errors
+/// Those of the layers.
+pub fn feed_forward<K: Kernels + ?Sized>(
+    k: &K,
+    base: Option<&Array>,
+    x: &Array,
+    up: (&Array, &Array),
+    down: (&Array, &Array),
+) -> Result<(Array, Array)> {
+    let (z, value) = k.linear_gelu(x, up.0, up.1)?;
+    let y = match base {
+        None => k.linear(&value, down.0, Some(down.1))?,
+        Some(base) => k.linear_onto(base, &value, down.0, Some(down.1))?,
+    };
+    Ok((z, y))
+}
+
+/// [`Kernels::feed_forward_backward`], product by product.
+///
+/// # Errors
+/// Those of the products.
+pub fn feed_forward_backward<K: Kernels + ?Sized>(
+    k: &K,
+    call: FeedForward<'_>,
+    sums: FeedForwardSums,
+) -> Result<FeedForwardGradient> {
+    let FeedForward { x, up, argument, down, grad } = call;
+    let m = Math(k);
+    let (dz, value) = k.linear_gelu_backward(grad, &m.wide(down)?, &m.wide(argument)?)?;
+    // What the forward pass multiplied was rounded as the argument is.
+    let value = m.wide(&k.cast(&value, argument.dtype)?)?;
+    let rows = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
+    // A product, added to a sum if there is one. A view is another handle on the sum's memory: the sum itself has to go
+    // before that is changed.
+    let product = |sum: Option<Array>, a: &Array, b: &Array, transposed: bool| match sum.map(|sum| rows(&sum)) {
+        Some(sum) => k.matmul_onto(sum, &rows(a), &rows(b), transposed, false),
+        None => k.matmul(&rows(a), &rows(b), transposed, false),
+    };
+    Ok(FeedForwardGradient {
+        x: product(sums.x, &dz, &m.wide(up)?, false)?.viewed(&x.shape),
+        up: product(sums.up, &dz, &m.wide(x)?, true)?,
+        up_bias: m.sum_to(&dz, &Shape::from(dz.shape.last()))?,
+        down: product(sums.down, grad, &value, true)?,
+    })
 }
 
 pub(crate) fn add_scaled<K: Kernels + ?Sized>(k: &K, a: &Array, b: &Array, scale: &Array) -> Result<Array> {

@@ -8,7 +8,7 @@ mod selection;
 mod update;
 
 pub(crate) use attention::{attention, attention_backward};
-pub use layers::LEAST_PEAK;
+pub use layers::{LEAST_PEAK, feed_forward, feed_forward_backward};
 pub(crate) use layers::{
     adamw, add_scaled, add_scaled_backward, broadcast, layer_norm, layer_norm_backward, linear, linear_gelu,
     linear_gelu_backward, linear_int8,

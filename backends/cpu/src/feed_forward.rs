@@ -1,0 +1,249 @@
+//! The feed-forward layer y = base + GELU(z) D^T + d with z = x U^T + u, and its gradients: by pieces of its hidden columns.
+//!
+//! The hidden rows are four times as wide as the others. Operation by operation they would go to memory and come back four
+//! times: as what GELU takes, what it gives, and the gradients of both. So a piece of hidden columns of some hundred rows is
+//! taken through all products that it has a part in, while it is in the second cache:
+//!
+//! ```text
+//! for each 512 rows                        backward:
+//!   for each 128 hidden columns              the gradient of GELU's value: grad D
+//!     z = x U^T + u, written to memory       that of its argument, dz, and the value again, from z
+//!     GELU(z), kept in the cache             D's gradient: grad^T GELU(z)        U's: dz^T x
+//!     y = y + GELU(z) D^T                    x's: dx + dz U                      u's: the sum of the rows of dz
+//! ```
+//!
+//! Every element is the same chain of multiply-adds as operation by operation, with the same bits.
+
+use std::cell::RefCell;
+
+use assay_tensor::{Array, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
+
+use crate::epilogue::{Finish, Rows, Start};
+use crate::flush::Flushed;
+use crate::kernels::Cpu;
+use crate::matmul::{Extent, Matrix, PANEL, Place, STRIP, multiply_at};
+use crate::packed::{Right, Strips, Way, pack_strips};
+use crate::parallel::Disjoint;
+use crate::reduce::add_columns;
+use crate::storage::{f32s, f32s_mut};
+
+/// Rows at a time. Of a sum over rows, the blocks of 64 that it is made of end where these do.
+const ROWS: usize = 512;
+/// Hidden columns at a time: with [`ROWS`], 256 KiB of each of the two or three matrices that go from product to product.
+const HIDDEN: usize = 128;
+
+const NAME: &str = "feed_forward";
+
+thread_local! {
+    /// What goes from product to product: GELU's values, the gradients of its arguments, and packed rows of x.
+    static SCRATCH: RefCell<[Vec<f32>; 3]> = const { RefCell::new([Vec::new(), Vec::new(), Vec::new()]) };
+}
+
+/// The first `lengths` elements of each scratch.
+fn scratch<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
+    SCRATCH.with_borrow_mut(|blocks| {
+        let mut blocks = blocks.iter_mut();
+        work(lengths.map(|length| match blocks.next() {
+            Some(block) => {
+                block.resize(block.len().max(length), 0.0);
+                &mut block[..length]
+            }
+            None => &mut [],
+        }));
+    });
+}
+
+/// The extents of a layer: the rows' widths before, within and behind it.
+#[derive(Debug, Clone, Copy)]
+struct Widths {
+    input: usize,
+    hidden: usize,
+    output: usize,
+}
+
+impl Widths {
+    /// The pieces of hidden columns: where each begins, and how wide it is.
+    fn pieces(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.hidden).step_by(HIDDEN).map(move |from| (from, HIDDEN.min(self.hidden - from)))
+    }
+
+    /// Roughly what the two products of a row take, in nanoseconds.
+    fn cost(self) -> f64 {
+        2.0 * (self.hidden * (self.input + self.output)) as f64 / 150.0
+    }
+}
+
+impl Cpu {
+    /// The layer: z and y. Where its weights are not packed, operation by operation.
+    pub(crate) fn feed_forward_by_pieces(
+        &self,
+        base: Option<&Array>,
+        x: &Array,
+        up: (&Array, &Array),
+        down: (&Array, &Array),
+    ) -> Result<(Array, Array)> {
+        let _flushed = Flushed::here();
+        let rows = x.shape.rows();
+        let weights = self.packed(up.0, rows, Way::Forward).zip(self.packed(down.0, rows, Way::Forward));
+        let Some((first, second)) = weights else { return composed::feed_forward(self, base, x, up, down) };
+        let last = x.shape.rank() - 1;
+        let widths = Widths { input: x.shape.last(), hidden: up.0.dims()[0], output: down.0.dims()[0] };
+        let (of_z, of_y) = (x.shape.with(last, widths.hidden), x.shape.with(last, widths.output));
+        let (mut z, mut y) = (self.take(NAME, &of_z)?, self.take(NAME, &of_y)?);
+        let x = self.wide(x)?;
+        let layer = Layer {
+            widths,
+            x: f32s(NAME, &x)?,
+            up: (first, f32s(NAME, up.1)?),
+            down: (second, f32s(NAME, down.1)?),
+            base: base.map(|base| f32s(NAME, base)).transpose()?,
+        };
+        let (to_z, to_y) = (Disjoint::new(&mut z), Disjoint::new(&mut y));
+        self.threads.split(rows, PANEL, widths.cost(), |rows| {
+            for first in rows.clone().step_by(ROWS) {
+                // SAFETY: `split` gives each row once.
+                unsafe { layer.forward(first, ROWS.min(rows.end - first), &to_z, &to_y) };
+            }
+        });
+        Ok((self.array(z, &of_z), self.array(y, &of_y)))
+    }
+
+    /// The gradients, the sums added to theirs. Operation by operation where threads share the work, as the products of
+    /// weights' gradients are cut otherwise then, and where the weights are not packed.
+    pub(crate) fn feed_forward_back_by_pieces(
+        &self,
+        call: FeedForward<'_>,
+        mut sums: FeedForwardSums,
+    ) -> Result<FeedForwardGradient> {
+        let _flushed = Flushed::here();
+        let FeedForward { x, up, argument, down, grad } = call;
+        let rows = x.shape.rows();
+        let exclusive = |sum: &mut Option<Array>| sum.as_mut().is_none_or(|sum| f32s_mut(sum).is_some());
+        let ready = self.threads.alone() && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
+        let back = |weight| self.packed(weight, rows, Way::Back).filter(|_| ready);
+        let (Some(first), Some(second), Ok(z)) = (back(up), back(down), f32s(NAME, argument)) else {
+            return composed::feed_forward_backward(self, call, sums);
+        };
+        let widths = Widths { input: x.shape.last(), hidden: up.dims()[0], output: down.dims()[0] };
+        let (x_wide, adds) = (self.wide(x)?, [sums.x.is_some(), sums.up.is_some(), sums.down.is_some()]);
+        let or_new = |sum: Option<Array>, like: &Array| match sum {
+            Some(sum) => Ok(sum),
+            None => Ok(self.array(self.take(NAME, &like.shape)?, &like.shape)),
+        };
+        let (mut dx, mut d_up, mut d_down) = (or_new(sums.x, x)?, or_new(sums.up, up)?, or_new(sums.down, down)?);
+        let mut up_bias = self.memory.zeroed(NAME, widths.hidden)?;
+        let layer =
+            Backward { widths, x: f32s(NAME, &x_wide)?, z, grad: f32s(NAME, grad)?, up: first, down: second, adds };
+        if let (Some(dx), Some(d_up), Some(d_down)) = (f32s_mut(&mut dx), f32s_mut(&mut d_up), f32s_mut(&mut d_down)) {
+            for first in (0..rows).step_by(ROWS) {
+                layer.rows(first, ROWS.min(rows - first), Gradients { dx, d_up, d_down, up_bias: &mut up_bias });
+            }
+        }
+        let up_bias = self.memory.array(up_bias, widths.hidden);
+        Ok(FeedForwardGradient { x: dx, up: d_up, up_bias, down: d_down })
+    }
+}
+
+/// The layer's operands, the weights packed.
+struct Layer<'a> {
+    widths: Widths,
+    x: &'a [f32],
+    up: (Strips<'a>, &'a [f32]),
+    down: (Strips<'a>, &'a [f32]),
+    base: Option<&'a [f32]>,
+}
+
+impl Layer<'_> {
+    /// `count` rows from `first` on.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may use these rows of z and y.
+    unsafe fn forward(&self, first: usize, count: usize, z: &Disjoint<'_, f32>, y: &Disjoint<'_, f32>) {
+        let Widths { input, hidden, output } = self.widths;
+        let x = Matrix::new(&self.x[first * input..(first + count) * input], input);
+        let bias = self.down.1;
+        let base = self.base.map(|base| base[first * output..(first + count) * output].as_ptr());
+        let begin = base.map_or(Start::Bias(bias), |base| Start::Base { bias: Some(bias), base });
+        let end = first + count;
+        assert!(z.len() >= end * hidden && y.len() >= end * output, "{end} rows of {:?}", self.widths);
+        scratch([count * HIDDEN], |[value]| {
+            for (from, width) in self.widths.pieces() {
+                let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: HIDDEN });
+                let start = Start::Bias(&self.up.1[from..from + width]);
+                let of_z = Place { out: z.place(first * hidden + from), stride: hidden, start, finish };
+                let start = if from == 0 { begin } else { Start::Add };
+                let of_y = Place { out: y.place(first * output), stride: output, start, finish: Finish::Nothing };
+                // SAFETY: the rows lie in the slices, which was asserted; nobody else uses them,
+                // which the caller vouches for, and the scratch is this thread's. Our own kernel packed the weights.
+                unsafe {
+                    let right = Right::Packed(self.up.0.from(0, from));
+                    multiply_at(true, Extent { m: count, n: width, k: input }, x, right, of_z);
+                    let right = Right::Packed(self.down.0.from(from, 0));
+                    let value = Matrix::new(value, HIDDEN);
+                    multiply_at(true, Extent { m: count, n: output, k: width }, value, right, of_y);
+                }
+            }
+        });
+    }
+}
+
+/// What the way back reads, the weights packed for it; and whether the gradients of x, U and D are added to.
+struct Backward<'a> {
+    widths: Widths,
+    x: &'a [f32],
+    z: &'a [f32],
+    grad: &'a [f32],
+    up: Strips<'a>,
+    down: Strips<'a>,
+    adds: [bool; 3],
+}
+
+/// What the way back writes.
+struct Gradients<'a> {
+    dx: &'a mut [f32],
+    d_up: &'a mut [f32],
+    d_down: &'a mut [f32],
+    up_bias: &'a mut [f32],
+}
+
+impl Backward<'_> {
+    /// The part of `count` rows from `first` on, added to that of the rows before.
+    fn rows(&self, first: usize, count: usize, gradients: Gradients<'_>) {
+        let Widths { input, hidden, output } = self.widths;
+        let Gradients { dx, d_up, d_down, up_bias } = gradients;
+        let x = Matrix::new(&self.x[first * input..(first + count) * input], input);
+        let z = &self.z[first * hidden..(first + count) * hidden];
+        let grad = Matrix::new(&self.grad[first * output..(first + count) * output], output);
+        let dx = &mut dx[first * input..(first + count) * input];
+        assert!(d_up.len() >= hidden * input && d_down.len() >= output * hidden, "gradients of the weights' extents");
+        let start = |adds: bool| if adds { Start::Add } else { Start::Zero };
+        let place = |out, stride, start| Place { out, stride, start, finish: Finish::Nothing };
+        let packed = count * input.next_multiple_of(STRIP);
+        scratch([count * HIDDEN, count * HIDDEN, packed], |[value, dz, x_packed]| {
+            pack_strips(x, count, input, x_packed);
+            let x = Right::Packed(Strips::new(x_packed, count));
+            for (from, width) in self.widths.pieces() {
+                let argument = Rows { at: z[from..].as_ptr(), stride: hidden };
+                let finish = Finish::GeluBack { argument, value: Rows { at: value.as_mut_ptr(), stride: HIDDEN } };
+                let of_dz = Place { finish, ..place(dz.as_mut_ptr(), HIDDEN, Start::Zero) };
+                let of_down = place(d_down[from..].as_mut_ptr(), hidden, start(first > 0 || self.adds[2]));
+                let of_up = place(d_up[from * input..].as_mut_ptr(), input, start(first > 0 || self.adds[1]));
+                let of_x = place(dx.as_mut_ptr(), input, start(from > 0 || self.adds[0]));
+                // SAFETY: all rows lie in the slices: those of x, z and the gradients were cut to them, the weights' gradients
+                // have their extents, and the scratch was made as large. Our own kernel packed the weights.
+                unsafe {
+                    let right = Right::Packed(self.down.from(0, from));
+                    multiply_at(true, Extent { m: count, n: width, k: output }, grad, right, of_dz);
+                    let (value, dz) = (Matrix::new(value, HIDDEN), Matrix::new(dz, HIDDEN));
+                    let extent = Extent { m: output, n: width, k: count };
+                    multiply_at(true, extent, grad.transposed(), Right::Matrix(value), of_down);
+                    multiply_at(true, Extent { m: width, n: input, k: count }, dz.transposed(), x, of_up);
+                    let right = Right::Packed(self.up.from(from, 0));
+                    multiply_at(true, Extent { m: count, n: input, k: width }, dz, right, of_x);
+                }
+                add_columns(dz, count, HIDDEN, &mut up_bias[from..from + width]);
+            }
+        });
+    }
+}
