@@ -16,8 +16,6 @@ const WALLS: &[(&str, &[&str])] = &[
     ("sea-orm", &["assay-schema", "assay-store"]),
     ("sea-orm-migration", &["assay-schema", "assay-store"]),
     ("polars", &["assay-metrics"]),
-    // Only the CPU backend knows candle.
-    ("candle-core", &["assay-cpu"]),
     // Only the CUDA backend knows CUDA.
     ("cudarc", &["assay-cuda"]),
     ("tract-onnx", &["assay-steps"]),

@@ -100,7 +100,8 @@ impl Cpu {
         let [param, m, v] = arrays;
         for array in [&mut *param, &mut *m, &mut *v] {
             if f32s_mut(array).is_none() {
-                let copy = f32s(name, array)?.to_vec();
+                let mut copy = self.take(name, &array.shape)?;
+                copy.copy_from_slice(f32s(name, array)?);
                 *array = self.array(copy, &array.shape);
             }
         }

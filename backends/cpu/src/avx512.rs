@@ -11,8 +11,8 @@
 //! own row and column, wherever the result is cut between threads.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _MM_HINT_ET0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    __m512, __mmask16, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
     _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
     _mm512_unpacklo_ps,
 };
@@ -34,6 +34,9 @@ const GROUP: usize = 4;
 const DEPTH: usize = 512;
 /// Columns of B that are packed together: with [`DEPTH`], half of a second cache of 2 MiB.
 const WIDTH: usize = 512;
+
+/// Steps of k that a strip is fetched ahead.
+const AHEAD: usize = 16;
 
 /// Elements after which places fall into the same sets of the first cache.
 const PAGE: usize = 1024;
@@ -369,6 +372,10 @@ unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: Start<'_>) {
         macro_rules! step {
             ($step:literal) => {
                 let (a, b) = (a.add($step * across), b.add($step * COLUMNS));
+                // What comes later is fetched to the first cache: a hint, which may lead beyond the strip.
+                let later = b.wrapping_add(AHEAD * COLUMNS);
+                _mm_prefetch::<_MM_HINT_T0>(later.cast());
+                _mm_prefetch::<_MM_HINT_T0>(later.wrapping_add(16).cast());
                 let (b0, b1) = (_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(16)));
                 for r in 0..R {
                     let x = _mm512_set1_ps(*a.add(r * down));

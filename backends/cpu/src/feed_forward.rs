@@ -247,3 +247,59 @@ impl Backward<'_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use assay_tensor::{HostData, Kernels, Shape};
+
+    use super::*;
+    use crate::parallel::Threads;
+    use crate::storage::Allocator;
+
+    fn numbers(cpu: &Cpu, shape: &[usize], seed: usize) -> Array {
+        let shape = Shape::from(shape);
+        let number = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0;
+        cpu.upload(HostData::F32((0..shape.numel()).map(number).collect()), &shape).unwrap()
+    }
+
+    fn bits(x: &Array) -> Vec<u32> {
+        f32s("test", x).unwrap().iter().map(|x| x.to_bits()).collect()
+    }
+
+    #[test]
+    fn pieces_give_the_bits_of_whole_operations() {
+        for threads in [1, 2] {
+            let cpu = Cpu { threads: Threads::new(threads).unwrap(), memory: Allocator::default() };
+            // Rows and hidden columns that are no whole number of pieces.
+            for [rows, input, hidden, output] in [[ROWS + 70, 96, 2 * HIDDEN + 30, 80], [7, 90, HIDDEN, 100]] {
+                let [x, grad, base] =
+                    [(input, 1), (output, 2), (output, 3)].map(|(width, seed)| numbers(&cpu, &[1, rows, width], seed));
+                let (up, down) = (numbers(&cpu, &[hidden, input], 4), numbers(&cpu, &[output, hidden], 5));
+                let (u, d) = (numbers(&cpu, &[hidden], 6), numbers(&cpu, &[output], 7));
+                let mut z = None;
+                for base in [None, Some(&base)] {
+                    let found = cpu.feed_forward(base, &x, (&up, &u), (&down, &d)).unwrap();
+                    let expected = composed::feed_forward(&cpu, base, &x, (&up, &u), (&down, &d)).unwrap();
+                    assert!(bits(&found.0) == bits(&expected.0) && bits(&found.1) == bits(&expected.1));
+                    z = Some(found.0);
+                }
+                let argument = z.as_ref().unwrap();
+                let call = FeedForward { x: &x, up: &up, argument, down: &down, grad: &grad };
+                for adds in [false, true] {
+                    let sums = || match adds {
+                        false => FeedForwardSums::default(),
+                        true => FeedForwardSums {
+                            x: Some(numbers(&cpu, x.dims(), 8)),
+                            up: Some(numbers(&cpu, up.dims(), 9)),
+                            down: Some(numbers(&cpu, down.dims(), 10)),
+                        },
+                    };
+                    let found = cpu.feed_forward_backward(call, sums()).unwrap();
+                    let expected = composed::feed_forward_backward(&cpu, call, sums()).unwrap();
+                    let all = |d: FeedForwardGradient| [d.x, d.up, d.up_bias, d.down].map(|x| bits(&x));
+                    assert!(all(found) == all(expected), "{rows} rows, added: {adds}, {threads} threads");
+                }
+            }
+        }
+    }
+}

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use assay_tensor::{LEAST_PEAK, Result, TensorError};
 
 use crate::math::{ROUND, gelu};
+use crate::memory::Block;
 use crate::norm;
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
@@ -183,7 +184,7 @@ pub(crate) fn chain<'a>(
     inputs: Inputs<'a>,
     rows: usize,
     layers: impl AsRef<[Layer<'a>]>,
-) -> Result<(Vec<f32>, usize)> {
+) -> Result<(Block, usize)> {
     let name = "int8_linear";
     let Some((last, before)) = layers.as_ref().split_last() else {
         return Err(TensorError::new(name, "there is no layer"));

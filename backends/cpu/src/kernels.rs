@@ -6,16 +6,16 @@ use assay_tensor::{
     FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient, Reduce, Result,
     Scan, ScanGradient, Shape, TensorError, Unary, bf16, clip_factor,
 };
-use candle_core::CpuStorage;
 
 use crate::epilogue::Start;
 use crate::flush::Flushed;
 use crate::matmul::{self, Extent, Matrix, products};
+use crate::memory::Block;
 use crate::movement::{Rows, copy_rows, moved, strided};
 use crate::operands::{self, call, offsets, recurrence};
 use crate::packed::{Right, Way};
 use crate::parallel::Threads;
-use crate::storage::{Allocator, f32s, f32s_mut, storage, u32s, zeros};
+use crate::storage::{Allocator, Elements, elements, f32s, f32s_mut, u32s, zeros};
 use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, selection, simd, softmax};
 
 /// The CPU's kernels: threads, and memory that is used again.
@@ -27,11 +27,11 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// A block for a result of this shape, with arbitrary contents.
-    pub(crate) fn take(&self, operation: &'static str, shape: &Shape) -> Result<Vec<f32>> {
+    pub(crate) fn take(&self, operation: &'static str, shape: &Shape) -> Result<Block> {
         self.memory.take(operation, shape.check_size(operation)?)
     }
 
-    pub(crate) fn array(&self, elements: Vec<f32>, shape: &Shape) -> Array {
+    pub(crate) fn array(&self, elements: impl Into<Block>, shape: &Shape) -> Array {
         self.memory.array(elements, shape)
     }
 
@@ -39,28 +39,27 @@ impl Cpu {
     fn moved(&self, operation: &'static str, x: &Array, shape: &Shape, strides: &[usize]) -> Result<Array> {
         let length = shape.check_size(operation)?;
         let (threads, dims) = (&self.threads, shape.dims());
-        let moved = match storage(operation, x)? {
-            CpuStorage::F32(x) => {
+        let moved = match elements(operation, x)? {
+            Elements::F32(x) => {
                 let mut y = self.memory.take(operation, length)?;
                 strided(threads, x, dims, strides, &mut y);
-                CpuStorage::F32(y)
+                Elements::F32(y)
             }
-            CpuStorage::BF16(x) => CpuStorage::BF16(moved(threads, operation, x, dims, strides)?),
-            CpuStorage::U32(x) => CpuStorage::U32(moved(threads, operation, x, dims, strides)?),
-            CpuStorage::U8(x) => CpuStorage::U8(moved(threads, operation, x, dims, strides)?),
-            _ => return Err(no_type(operation, x.dtype)),
+            Elements::Bf16(x) => Elements::Bf16(moved(threads, operation, x, dims, strides)?),
+            Elements::U32(x) => Elements::U32(moved(threads, operation, x, dims, strides)?),
+            Elements::I8(x) => Elements::I8(moved(threads, operation, x, dims, strides)?),
         };
         Ok(self.memory.wrap(moved, shape, x.dtype))
     }
 
     /// Storage for elements of this type, with arbitrary contents.
-    fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<CpuStorage> {
+    fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Elements> {
         let length = shape.check_size(operation)?;
         match dtype {
-            DType::F32 => Ok(CpuStorage::F32(self.memory.take(operation, length)?)),
-            DType::Bf16 => Ok(CpuStorage::BF16(zeros(operation, length)?)),
-            DType::U32 => Ok(CpuStorage::U32(zeros(operation, length)?)),
-            DType::I8 => Ok(CpuStorage::U8(zeros(operation, length)?)),
+            DType::F32 => Ok(Elements::F32(self.memory.take(operation, length)?)),
+            DType::Bf16 => Ok(Elements::Bf16(zeros(operation, length)?)),
+            DType::U32 => Ok(Elements::U32(zeros(operation, length)?)),
+            DType::I8 => Ok(Elements::I8(zeros(operation, length)?)),
             DType::F64 => Err(no_type(operation, dtype)),
         }
     }
@@ -119,33 +118,31 @@ impl Kernels for Cpu {
         }
         let dtype = data.dtype();
         let held = match data {
-            HostData::F32(v) => CpuStorage::F32(v),
-            HostData::Bf16(v) => CpuStorage::BF16(v),
-            HostData::U32(v) => CpuStorage::U32(v),
-            HostData::I8(v) => CpuStorage::U8(v.into_iter().map(|x| x as u8).collect()),
+            HostData::F32(v) => Elements::F32(self.memory.hold("upload", v)?),
+            HostData::Bf16(v) => Elements::Bf16(v),
+            HostData::U32(v) => Elements::U32(v),
+            HostData::I8(v) => Elements::I8(v.into_iter().map(|x| x as u8).collect()),
             HostData::F64(_) => return Err(no_type("upload", DType::F64)),
         };
         Ok(self.memory.wrap(held, shape, dtype))
     }
 
     fn download(&self, x: &Array) -> Result<HostData> {
-        match storage("download", x)? {
-            CpuStorage::F32(v) => Ok(HostData::F32(v.clone())),
-            CpuStorage::BF16(v) => Ok(HostData::Bf16(v.clone())),
-            CpuStorage::U32(v) => Ok(HostData::U32(v.clone())),
-            CpuStorage::U8(v) => Ok(HostData::I8(v.iter().map(|&x| x as i8).collect())),
-            _ => Err(no_type("download", x.dtype)),
+        match elements("download", x)? {
+            Elements::F32(v) => Ok(HostData::F32(v.to_vec())),
+            Elements::Bf16(v) => Ok(HostData::Bf16(v.clone())),
+            Elements::U32(v) => Ok(HostData::U32(v.clone())),
+            Elements::I8(v) => Ok(HostData::I8(v.iter().map(|&x| x as i8).collect())),
         }
     }
 
     fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
         let mut held = self.empty("full", shape, dtype)?;
         match &mut held {
-            CpuStorage::F32(v) => v.fill(value as f32),
-            CpuStorage::BF16(v) => v.fill(bf16::from_f32(value as f32)),
-            CpuStorage::U32(v) => v.fill(value as u32),
-            CpuStorage::U8(v) => v.fill(value as i8 as u8),
-            _ => return Err(no_type("full", dtype)),
+            Elements::F32(v) => v.fill(value as f32),
+            Elements::Bf16(v) => v.fill(bf16::from_f32(value as f32)),
+            Elements::U32(v) => v.fill(value as u32),
+            Elements::I8(v) => v.fill(value as i8 as u8),
         }
         Ok(self.memory.wrap(held, shape, dtype))
     }
@@ -155,7 +152,7 @@ impl Kernels for Cpu {
             return Ok(x.clone());
         }
         let mut held = self.empty("cast", &x.shape, dtype)?;
-        convert::convert(&self.threads, storage("cast", x)?, &mut held).ok_or_else(|| no_type("cast", dtype))?;
+        convert::convert(&self.threads, elements("cast", x)?, &mut held);
         Ok(self.memory.wrap(held, &x.shape, dtype))
     }
 
@@ -245,7 +242,8 @@ impl Kernels for Cpu {
         let outer: usize = x.dims()[..axis].iter().product();
         let source = Rows { start: start * inner, stride: x.dims()[axis] * inner };
         let target = Rows { start: 0, stride: length * inner };
-        copy_rows("slice", (storage("slice", x)?, source), (&mut held, target), outer, length * inner)?;
+        copy_rows((elements("slice", x)?, source), (&mut held, target), outer, length * inner)
+            .ok_or_else(|| no_type("slice", x.dtype))?;
         Ok(self.memory.wrap(held, shape, x.dtype))
     }
 
@@ -262,7 +260,8 @@ impl Kernels for Cpu {
         for x in xs {
             let width = x.dims()[axis] * inner;
             let source = Rows { start: 0, stride: width };
-            copy_rows("concat", (storage("concat", x)?, source), (&mut held, Rows { start, stride }), outer, width)?;
+            copy_rows((elements("concat", x)?, source), (&mut held, Rows { start, stride }), outer, width)
+                .ok_or_else(|| no_type("concat", x.dtype))?;
             start += width;
         }
         Ok(self.memory.wrap(held, shape, first.dtype))
@@ -275,11 +274,11 @@ impl Kernels for Cpu {
         rows::check(name, list, table.shape.rows(), &table.shape)?;
         let shape = Shape::from([ids.dims(), &[width]].concat());
         let mut held = self.empty(name, &shape, table.dtype)?;
-        match (storage(name, table)?, &mut held) {
-            (CpuStorage::F32(table), CpuStorage::F32(y)) => rows::gather_f32(&self.threads, table, list, width, y),
-            (CpuStorage::BF16(table), CpuStorage::BF16(y)) => rows::gather(table, list, width, y),
-            (CpuStorage::U32(table), CpuStorage::U32(y)) => rows::gather(table, list, width, y),
-            (CpuStorage::U8(table), CpuStorage::U8(y)) => rows::gather(table, list, width, y),
+        match (elements(name, table)?, &mut held) {
+            (Elements::F32(table), Elements::F32(y)) => rows::gather_f32(&self.threads, table, list, width, y),
+            (Elements::Bf16(table), Elements::Bf16(y)) => rows::gather(table, list, width, y),
+            (Elements::U32(table), Elements::U32(y)) => rows::gather(table, list, width, y),
+            (Elements::I8(table), Elements::I8(y)) => rows::gather(table, list, width, y),
             _ => return Err(no_type(name, table.dtype)),
         }
         Ok(self.memory.wrap(held, shape, table.dtype))
@@ -569,8 +568,8 @@ impl Kernels for Cpu {
         };
         let out = scan::Gradients {
             input: (&mut re, &mut im),
-            decay: over_time.as_mut().map(|(re, im)| (re.as_mut_slice(), im.as_mut_slice())),
-            sums: sums.each_mut().map(Vec::as_mut_slice),
+            decay: over_time.as_mut().map(|(re, im)| (&mut **re, &mut **im)),
+            sums: sums.each_mut().map(|sum| &mut **sum),
         };
         scan::backward(&self.threads, recurrence, args.segment, states, (grad_re, grad_im), out);
         let [decay_re, decay_im, carry_re, carry_im] = sums;

@@ -1,8 +1,8 @@
-//! The CPU backend: candle-core for storage, our own kernels where the time goes.
+//! The CPU backend: our own kernels where the time goes, and memory that is used again.
 //!
-//! [`device`] gives a [`Device`] of f32, u32, i8, and bf16 as storage (f64 is the reference backend's). Elements live in candle-core's
-//! `CpuStorage`, whose strided copies slice and join. Products are our own where the machine has AVX-512 (`avx512.rs`);
-//! elsewhere, and for a few rows, they are those of `gemm`, the crate that candle multiplies with (`matmul.rs`).
+//! [`device`] gives a [`Device`] of f32, u32, i8, and bf16 as storage (f64 is the reference backend's). Large arrays live in huge
+//! pages, and their memory is kept for the next of their size (`memory.rs`, `pages.rs`). Products are our own where the machine
+//! has AVX-512 (`avx512.rs`); elsewhere, and for a few rows, they are those of the crate `gemm` (`matmul.rs`).
 //! Everything else is loops of our own, written once and compiled for AVX-512, for AVX2 with FMA, and for the baseline
 //! (`simd.rs`); the scan alone has a second form, in vectors of AVX-512 (`scan512.rs`), and so have products of bytes
 //! (`vnni.rs`).
@@ -21,7 +21,7 @@
 //!
 //! # In reading order
 //!
-//! `kernels.rs` is the surface; `operands.rs`, `storage.rs`, `memory.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and
+//! `kernels.rs` is the surface; `operands.rs`, `storage.rs`, `memory.rs`, `pages.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and
 //! `strides.rs` are what all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no
 //! kernel can exceed.
 
@@ -33,6 +33,7 @@ mod flush;
 mod math;
 mod memory;
 mod operands;
+mod pages;
 mod parallel;
 mod pool;
 mod simd;

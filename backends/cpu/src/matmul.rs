@@ -1,7 +1,5 @@
-//! Matrix products: by our own kernel where the machine has AVX-512, else by `gemm`, the crate that candle-core itself
-//! multiplies with.
+//! Matrix products: by our own kernel where the machine has AVX-512, else by the crate `gemm`.
 //!
-//! Neither goes through candle, which allocates each result anew and takes its number of threads from the environment.
 //! Our kernel gives each element the same bits wherever the result is cut, so that threads share it as is convenient. For
 //! `gemm` a large product is cut into blocks of its result by its shape alone, and each block is one call on one thread.
 //! No cut goes through the inner dimension: so the bits do not depend on the number of threads.

@@ -3,7 +3,7 @@
 //! A training step asks for the same sizes again and again, and the operating system hands out fresh pages for each
 //! large block: their page faults cost more than the arithmetic. So large blocks of f32 are kept when their last array
 //! is dropped, and handed out again to whoever asks for as many elements, or where there are none, for half as many at
-//! least.
+//! least. They lie in huge pages where the system has them, see [`crate::pages`].
 //!
 //! Where sizes change all the time, as keys and values do that grow with the sequence, what is kept may never be asked for
 //! again. So no more is held, in use and kept together, than twice what was in use at once, and [`SLACK`]: what goes
@@ -11,14 +11,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use assay_tensor::Result;
 
-use crate::storage::{LARGE, zeros};
+use crate::pages::Piece;
 
 /// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
 const SMALLEST: usize = 8 * 1024;
+/// Blocks of this many elements (256 MiB) are mapped one by one, and unmapped when they are given back.
+const LARGE: usize = 64 * 1024 * 1024;
 /// Elements that may be held beyond twice the most that was in use at once (64 MiB).
 const SLACK: usize = 16 * 1024 * 1024;
 
@@ -33,13 +36,67 @@ fn room(length: usize) -> usize {
     length.next_multiple_of(step)
 }
 
-/// The largest [`room`] in a block for `capacity` elements.
-fn fitting(capacity: usize) -> usize {
-    if capacity >= LARGE {
-        return capacity;
+/// Elements that are somebody's own: a large block returns to the memory that it came from.
+pub(crate) enum Block {
+    /// A few, or such as came from elsewhere.
+    Heap(Vec<f32>),
+    /// The first `length` of a piece, which is there until the block is dropped.
+    Kept { piece: Option<Piece>, length: usize, memory: Arc<Memory> },
+}
+
+// SAFETY: a block owns its elements as a vector does: nothing else refers to them.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block is only read.
+unsafe impl Sync for Block {}
+
+impl Deref for Block {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Block::Heap(elements) => elements,
+            // SAFETY: the piece has room for so many elements, is this block's, and any bits are an f32.
+            Block::Kept { piece: Some(piece), length, .. } => unsafe {
+                std::slice::from_raw_parts(piece.start(), *length)
+            },
+            Block::Kept { piece: None, .. } => &[],
+        }
     }
-    let step = (capacity.next_power_of_two() / 8).max(1);
-    capacity / step * step
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match self {
+            Block::Heap(elements) => elements,
+            // SAFETY: as above, and the block is borrowed mutably.
+            Block::Kept { piece: Some(piece), length, .. } => unsafe {
+                std::slice::from_raw_parts_mut(piece.start(), *length)
+            },
+            Block::Kept { piece: None, .. } => &mut [],
+        }
+    }
+}
+
+impl From<Vec<f32>> for Block {
+    fn from(elements: Vec<f32>) -> Self {
+        Block::Heap(elements)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Block::Kept { piece, length, memory } = self
+            && let Some(piece) = piece.take()
+        {
+            memory.keep(piece, *length);
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// Dropped blocks by their [`room`].
@@ -50,7 +107,9 @@ pub(crate) struct Memory(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     /// Of each room those that were dropped, and when: the latest last.
-    blocks: BTreeMap<usize, VecDeque<(u64, Vec<f32>)>>,
+    blocks: BTreeMap<usize, VecDeque<(u64, Piece)>>,
+    /// Of each room those that have no memory now.
+    empty: BTreeMap<usize, Vec<Piece>>,
     /// When each was dropped, and its room.
     ages: BTreeMap<u64, usize>,
     /// How many were dropped so far.
@@ -64,48 +123,79 @@ struct Kept {
 }
 
 impl Memory {
-    /// A block of `length` elements with arbitrary contents. It counts as in use once [`Memory::begin`] says so.
-    pub(crate) fn take(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
-        if length >= SMALLEST {
+    /// A block of `length` elements with arbitrary contents. Errors where there is no memory for it.
+    pub(crate) fn take(self: &Arc<Self>, operation: &'static str, length: usize) -> Result<Block> {
+        if length < SMALLEST {
+            // `vec!` would ask for zeroed memory, which the system's allocator has no quick way to for small blocks.
+            let mut elements = Vec::with_capacity(length);
+            elements.resize(length, std::hint::black_box(0.0));
+            return Ok(Block::Heap(elements));
+        }
+        let room = room(length);
+        let known = self.lock().pop(room);
+        let piece = match known {
+            Some(piece) => piece,
+            None => self.another(operation, room)?,
+        };
+        let mut kept = self.lock();
+        kept.used += room;
+        kept.peak = kept.peak.max(kept.used);
+        Ok(Block::Kept { piece: Some(piece), length, memory: self.clone() })
+    }
+
+    /// These elements as a block.
+    pub(crate) fn hold(self: &Arc<Self>, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
+        if elements.len() < SMALLEST {
+            return Ok(Block::Heap(elements));
+        }
+        let mut block = self.take(operation, elements.len())?;
+        block.copy_from_slice(&elements);
+        Ok(block)
+    }
+
+    /// A piece with room for so many elements that is not among the kept ones.
+    fn another(&self, operation: &'static str, room: usize) -> Result<Piece> {
+        let (dropped, empty) = {
             let mut kept = self.lock();
-            if let Some(mut block) = kept.pop(room(length)) {
-                block.resize(length, 0.0);
-                return Ok(block);
+            (kept.make_room(room), kept.empty.get_mut(&room).and_then(Vec::pop))
+        };
+        // The system takes them back, and gives new ones, without the lock.
+        let emptied: Vec<Piece> = dropped
+            .into_iter()
+            .filter(|piece| piece.len() < LARGE)
+            .map(|mut piece| {
+                piece.empty();
+                piece
+            })
+            .collect();
+        let (piece, others) = match empty {
+            Some(piece) => (piece, Vec::new()),
+            None if room >= LARGE => (Piece::alone(operation, room)?, Vec::new()),
+            None => {
+                let mut pieces = Piece::several(operation, room)?;
+                let first = pieces.swap_remove(0);
+                // The last one is taken first.
+                pieces.reverse();
+                (first, pieces)
             }
-            let dropped = kept.make_room(room(length));
-            // The system takes them back without the lock.
-            drop(kept);
-            drop(dropped);
-            let mut block = zeros(operation, room(length))?;
-            block.truncate(length);
-            return Ok(block);
+        };
+        let mut kept = self.lock();
+        for piece in emptied.into_iter().chain(others) {
+            kept.empty.entry(piece.len()).or_default().push(piece);
         }
-        zeros(operation, length)
+        Ok(piece)
     }
 
-    /// An array of `length` elements begins to be in use.
-    pub(crate) fn begin(&self, length: usize) {
-        if length >= SMALLEST {
-            let mut kept = self.lock();
-            kept.used += room(length);
-            kept.peak = kept.peak.max(kept.used);
-        }
-    }
-
-    /// An array ends to be in use, and its block is kept.
-    pub(crate) fn end(&self, block: Vec<f32>) {
-        let length = block.len();
-        if length >= SMALLEST {
-            let mut kept = self.lock();
-            kept.used -= room(length).min(kept.used);
-            // What was not made here may have no more room than it needs.
-            let length = fitting(block.capacity());
-            kept.clock += 1;
-            kept.total += length;
-            let when = kept.clock;
-            kept.ages.insert(when, length);
-            kept.blocks.entry(length).or_default().push_back((when, block));
-        }
+    /// Keeps what a block of so many elements had.
+    fn keep(&self, piece: Piece, length: usize) {
+        let mut kept = self.lock();
+        kept.used -= room(length).min(kept.used);
+        let room = piece.len();
+        kept.clock += 1;
+        kept.total += room;
+        let when = kept.clock;
+        kept.ages.insert(when, room);
+        kept.blocks.entry(room).or_default().push_back((when, piece));
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -114,31 +204,31 @@ impl Memory {
 }
 
 impl Kept {
-    /// A block with room for `length`, and for twice that at most: of the smallest such, the one that was dropped last, which
+    /// A piece with this room, and with twice that at most: of the smallest such, the one that was dropped last, which
     /// is the likeliest to be in a cache.
-    fn pop(&mut self, length: usize) -> Option<Vec<f32>> {
-        let (&length, blocks) = self.blocks.range_mut(length..=2 * length).next()?;
-        let (when, block) = blocks.pop_back()?;
+    fn pop(&mut self, room: usize) -> Option<Piece> {
+        let (&room, blocks) = self.blocks.range_mut(room..=2 * room).next()?;
+        let (when, piece) = blocks.pop_back()?;
         if blocks.is_empty() {
-            self.blocks.remove(&length);
+            self.blocks.remove(&room);
         }
         self.ages.remove(&when);
-        self.total -= length;
-        Some(block)
+        self.total -= room;
+        Some(piece)
     }
 
-    /// Takes out what has to go before a new block of `length` elements is made.
-    fn make_room(&mut self, length: usize) -> Vec<Vec<f32>> {
-        let wanted = self.used + length;
+    /// Takes out what has to go before a new block of this room is made.
+    fn make_room(&mut self, room: usize) -> Vec<Piece> {
+        let wanted = self.used + room;
         let limit = (2 * self.peak.max(wanted)).saturating_add(SLACK);
         let mut dropped = Vec::new();
         while wanted + self.total > limit {
-            let Some((_, length)) = self.ages.pop_first() else { break };
-            self.total -= length;
-            if let Some(blocks) = self.blocks.get_mut(&length) {
-                dropped.extend(blocks.pop_front().map(|(_, block)| block));
+            let Some((_, room)) = self.ages.pop_first() else { break };
+            self.total -= room;
+            if let Some(blocks) = self.blocks.get_mut(&room) {
+                dropped.extend(blocks.pop_front().map(|(_, piece)| piece));
                 if blocks.is_empty() {
-                    self.blocks.remove(&length);
+                    self.blocks.remove(&room);
                 }
             }
         }
@@ -156,33 +246,30 @@ impl fmt::Debug for Memory {
 mod tests {
     use super::*;
 
-    /// Asks for a block, and says that it is in use.
-    fn used(memory: &Memory, length: usize) -> Vec<f32> {
-        let block = memory.take("test", length).unwrap();
-        memory.begin(length);
-        block
+    fn block(memory: &Arc<Memory>, length: usize) -> Block {
+        memory.take("test", length).unwrap()
     }
 
     #[test]
     fn large_blocks_are_used_again_and_small_ones_are_not() {
-        let memory = Memory::default();
-        let first = used(&memory, SMALLEST);
+        let memory = Arc::default();
+        let first = block(&memory, SMALLEST);
         let place = first.as_ptr();
-        memory.end(first);
-        let (other, again) = (used(&memory, SMALLEST + 1), used(&memory, SMALLEST));
+        drop(first);
+        let (other, again) = (block(&memory, SMALLEST + 1), block(&memory, SMALLEST));
         assert!(other.as_ptr() != place && again.as_ptr() == place);
-        memory.end(vec![1.0]);
+        drop(block(&memory, 1));
         assert_eq!(memory.lock().total, 0);
     }
 
     #[test]
     fn sizes_that_never_come_again_are_not_kept_for_ever() {
-        let memory = Memory::default();
+        let memory = Arc::default();
         // A block that grows: each is copied from the last.
-        let mut last = used(&memory, SLACK / 4);
+        let mut last = block(&memory, SLACK / 4);
         for step in 1..40 {
-            let next = used(&memory, SLACK / 4 + step * 1000);
-            memory.end(std::mem::replace(&mut last, next));
+            let next = block(&memory, SLACK / 4 + step * 1000);
+            drop(std::mem::replace(&mut last, next));
             let kept = memory.lock();
             assert!(kept.used + kept.total <= 2 * kept.peak + SLACK, "step {step}");
             let (mut listed, mut count) = (0, 0);
@@ -194,35 +281,54 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_back_is_used_again() {
+        let memory = Arc::default();
+        let places = |blocks: &[Block]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
+        let first: Vec<_> = (0..4).map(|_| block(&memory, SLACK / 4)).collect();
+        let mut at = places(&first);
+        drop(first);
+        // They have to make room for what is larger than twice as large.
+        let larger: Vec<_> = (0..8).map(|_| block(&memory, SLACK)).collect();
+        let smaller: Vec<_> = (0..8).map(|_| block(&memory, SLACK / 16)).collect();
+        memory.lock().peak = 0;
+        drop(block(&memory, LARGE));
+        assert!(memory.lock().total <= SLACK + 2 * (LARGE + 9 * SLACK));
+        drop((larger, smaller));
+        let mut again = places(&(0..4).map(|_| block(&memory, SLACK / 4)).collect::<Vec<_>>());
+        at.sort_unstable();
+        again.sort_unstable();
+        assert_eq!(again, at);
+    }
+
+    #[test]
     fn sizes_that_come_again_are_kept_whatever_their_order() {
-        let memory = Memory::default();
+        let memory = Arc::default();
         let sizes: Vec<usize> = (1..20).map(|index| SMALLEST * index).collect();
-        let round = || sizes.iter().map(|size| used(&memory, *size)).collect::<Vec<_>>();
-        let places = |blocks: &[Vec<f32>]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
+        let round = || sizes.iter().map(|size| block(&memory, *size)).collect::<Vec<_>>();
+        let places = |blocks: &[Block]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
         let first = round();
         let at = places(&first);
-        first.into_iter().rev().for_each(|block| memory.end(block));
+        first.into_iter().rev().for_each(drop);
         assert_eq!(places(&round()), at);
     }
 
     #[test]
     fn blocks_serve_what_is_somewhat_smaller() {
-        let memory = Memory::default();
+        let memory = Arc::default();
         let length = 5 * SMALLEST;
-        let first = used(&memory, length);
+        let first = block(&memory, length);
         let place = first.as_ptr();
-        memory.end(first);
+        drop(first);
         // Half as much, and then as much again.
         for wanted in [length - 1, length / 2, length] {
-            let block = used(&memory, wanted);
+            let block = block(&memory, wanted);
             assert_eq!((block.as_ptr(), block.len()), (place, wanted));
-            memory.end(block);
         }
-        let (less, more) = (used(&memory, length / 2 - SMALLEST), used(&memory, 2 * length));
+        let (less, more) = (block(&memory, length / 2 - SMALLEST), block(&memory, 2 * length));
         assert!(less.as_ptr() != place && more.as_ptr() != place);
         for length in (1..1 << 20).step_by(997) {
             let room = room(length);
-            assert!(room >= length && room <= length + length / 4 + 1 && fitting(room) == room, "{length}: {room}");
+            assert!(room >= length && room <= length + length / 4 + 1 && super::room(room) == room, "{length}: {room}");
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Movement of elements of any type: permuting, repeating, slicing and joining.
 
-use assay_tensor::{Result, TensorError};
-use candle_core::CpuStorage;
-use candle_core::backend::BackendStorage;
+use assay_tensor::Result;
 
 use crate::parallel::{Disjoint, Threads};
-use crate::storage::zeros;
+use crate::storage::{Elements, zeros};
 use crate::strides::Walk;
 
 /// Writes to `y`, of extents `dims`, the elements of `x` that `strides` reach: a permutation or a repetition.
@@ -57,17 +55,29 @@ pub(crate) struct Rows {
     pub(crate) stride: usize,
 }
 
-/// Copies `count` rows of `width` elements with candle's strided copy, for any type.
+/// Copies `count` rows of `width` elements; none where the types differ.
 pub(crate) fn copy_rows(
-    operation: &'static str,
-    (from, source): (&CpuStorage, Rows),
-    (to, target): (&mut CpuStorage, Rows),
+    (from, source): (&Elements, Rows),
+    (to, target): (&mut Elements, Rows),
     count: usize,
     width: usize,
-) -> Result<()> {
-    if count == 0 || width == 0 {
-        return Ok(());
+) -> Option<()> {
+    match (from, to) {
+        (Elements::F32(x), Elements::F32(y)) => copy((x, source), (y, target), count, width),
+        (Elements::Bf16(x), Elements::Bf16(y)) => copy((x, source), (y, target), count, width),
+        (Elements::U32(x), Elements::U32(y)) => copy((x, source), (y, target), count, width),
+        (Elements::I8(x), Elements::I8(y)) => copy((x, source), (y, target), count, width),
+        _ => return None,
     }
-    from.copy2d(to, count, width, source.stride, target.stride, source.start, target.start)
-        .map_err(|error| TensorError::new(operation, format!("candle refused the copy: {error}")))
+    Some(())
+}
+
+fn copy<T: Copy>((x, source): (&[T], Rows), (y, target): (&mut [T], Rows), count: usize, width: usize) {
+    // Where the rows lie one behind the other on both sides, they are one.
+    let (count, width) =
+        if source.stride == width && target.stride == width { (1, count * width) } else { (count, width) };
+    for row in 0..if width == 0 { 0 } else { count } {
+        let (from, to) = (source.start + row * source.stride, target.start + row * target.stride);
+        y[to..to + width].copy_from_slice(&x[from..from + width]);
+    }
 }

@@ -10,7 +10,8 @@ use assay_tensor::{Array, Result};
 
 use crate::kernels::Cpu;
 use crate::matmul::{Matrix, STRIP, own_kernel};
-use crate::storage::{Allocator, f32s, pair};
+use crate::memory::Block;
+use crate::storage::{f32s, pair};
 
 /// Elements below which a weight is packed on the way, in no time.
 const SMALLEST: usize = 8 * 1024;
@@ -108,16 +109,9 @@ pub(crate) struct Pair {
 }
 
 struct Packed {
-    strips: Vec<f32>,
+    strips: Block,
     /// N and K.
     dims: [usize; 2],
-    memory: Allocator,
-}
-
-impl Drop for Packed {
-    fn drop(&mut self) {
-        self.memory.end(std::mem::take(&mut self.strips));
-    }
 }
 
 impl Cpu {
@@ -145,7 +139,6 @@ impl Cpu {
         };
         let mut strips = self.memory.take("linear", length(rows, columns))?;
         pack_strips(matrix, rows, columns, &mut strips);
-        self.memory.begin(strips.len());
-        Ok(Packed { strips, dims: [n, k], memory: self.memory.clone() })
+        Ok(Packed { strips, dims: [n, k] })
     }
 }

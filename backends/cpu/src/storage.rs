@@ -1,67 +1,57 @@
-//! What an [`Array`] of this backend points to: candle-core's CPU storage, whose memory is used again.
+//! What an [`Array`] of this backend points to: its elements, in memory that is used again.
 //!
-//! | type | candle's storage |
-//! |---|---|
-//! | f32 | `CpuStorage::F32` |
-//! | bf16 | `CpuStorage::BF16` |
-//! | u32 | `CpuStorage::U32` |
-//! | i8 | `CpuStorage::U8`, the same bits: candle has no signed bytes |
-//!
-//! Large blocks of f32 are used again, see [`crate::memory`].
+//! f32 lies in blocks of a [`Memory`], the other types in vectors. Of i8 it is the bits, as bytes.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-use assay_tensor::{Array, Class, DType, Result, Shape, TensorError};
-use candle_core::CpuStorage;
+use assay_tensor::{Array, Class, DType, Result, Shape, TensorError, bf16};
 
-use crate::memory::Memory;
+use crate::memory::{Block, Memory};
 use crate::packed::Pair;
 use crate::vnni::Packed;
 
-/// Blocks of this many elements (256 MiB) are asked for in a way that can fail.
-pub(crate) const LARGE: usize = 64 * 1024 * 1024;
+/// The elements of an array.
+#[derive(Debug)]
+pub(crate) enum Elements {
+    F32(Block),
+    Bf16(Vec<bf16>),
+    U32(Vec<u32>),
+    I8(Vec<u8>),
+}
 
-/// Blocks of this many elements come as pages that are zero already.
-const PAGES: usize = 16 * 1024;
+impl Elements {
+    fn len(&self) -> usize {
+        match self {
+            Elements::F32(v) => v.len(),
+            Elements::Bf16(v) => v.len(),
+            Elements::U32(v) => v.len(),
+            Elements::I8(v) => v.len(),
+        }
+    }
+}
 
-/// Zeroed elements. Pages are not touched before they are used.
+/// Elements that are 0. Errors where there is no memory for them.
 pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) -> Result<Vec<T>> {
-    if length >= LARGE {
-        // `vec!` ends the process when there is no memory, so that is asked for first.
-        let mut probe: Vec<T> = Vec::new();
-        probe.try_reserve_exact(length).map_err(|_| {
-            let bytes = length.saturating_mul(size_of::<T>()) as f64 / (1u64 << 30) as f64;
-            TensorError::new(operation, format!("there is no memory for {length} elements, {bytes:.1} GiB"))
-                .of_class(Class::OutOfMemory)
-                .hint("use a smaller batch, model or sequence")
-        })?;
-    }
-    if length >= PAGES {
-        return Ok(vec![T::default(); length]);
-    }
-    // `vec!` would ask for zeroed memory, which the system's allocator has no quick way to for small blocks.
-    let mut elements = Vec::with_capacity(length);
-    elements.resize(length, std::hint::black_box(T::default()));
+    let mut elements = Vec::new();
+    // `vec!` would end the process.
+    elements.try_reserve_exact(length).map_err(|_| {
+        let bytes = length.saturating_mul(size_of::<T>()) as f64 / (1u64 << 30) as f64;
+        TensorError::new(operation, format!("there is no memory for {length} elements, {bytes:.1} GiB"))
+            .of_class(Class::OutOfMemory)
+            .hint("use a smaller batch, model or sequence")
+    })?;
+    elements.resize(length, T::default());
     Ok(elements)
 }
 
-/// The elements of an array, which return to the memory when the last array that shares them is dropped.
+/// The elements of an array, and what else is known of them.
 struct Buffer {
-    storage: CpuStorage,
-    memory: Arc<Memory>,
+    elements: Elements,
     /// The elements as products read them, where they are a weight's.
     packed: Pair,
     /// Of int8 weights what products take, made when the first one asks for it.
     bytes: OnceLock<Box<Packed>>,
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if let CpuStorage::F32(block) = std::mem::replace(&mut self.storage, CpuStorage::U8(Vec::new())) {
-            self.memory.end(block);
-        }
-    }
 }
 
 /// Makes arrays of a device's memory.
@@ -70,85 +60,68 @@ pub(crate) struct Allocator(Arc<Memory>);
 
 impl Allocator {
     /// Elements with arbitrary contents: every one of them must be written.
-    pub(crate) fn take(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
+    pub(crate) fn take(&self, operation: &'static str, length: usize) -> Result<Block> {
         self.0.take(operation, length)
     }
 
     /// Elements that are 0.
-    pub(crate) fn zeroed(&self, operation: &'static str, length: usize) -> Result<Vec<f32>> {
+    pub(crate) fn zeroed(&self, operation: &'static str, length: usize) -> Result<Block> {
         let mut block = self.0.take(operation, length)?;
         block.fill(0.0);
         Ok(block)
     }
 
-    /// A block of so many elements is in use that is no array's.
-    pub(crate) fn begin(&self, length: usize) {
-        self.0.begin(length);
-    }
-
-    /// Such a block is not in use any more.
-    pub(crate) fn end(&self, block: Vec<f32>) {
-        self.0.end(block);
+    /// These elements.
+    pub(crate) fn hold(&self, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
+        self.0.hold(operation, elements)
     }
 
     /// An array of these f32 elements.
-    pub(crate) fn array(&self, elements: Vec<f32>, shape: impl Into<Shape>) -> Array {
-        self.wrap(CpuStorage::F32(elements), shape, DType::F32)
+    pub(crate) fn array(&self, elements: impl Into<Block>, shape: impl Into<Shape>) -> Array {
+        self.wrap(Elements::F32(elements.into()), shape, DType::F32)
     }
 
-    /// An array around candle's storage.
-    pub(crate) fn wrap(&self, storage: CpuStorage, shape: impl Into<Shape>, dtype: DType) -> Array {
-        if let CpuStorage::F32(block) = &storage {
-            self.0.begin(block.len());
-        }
-        Array::new(
-            Buffer { storage, memory: self.0.clone(), packed: Pair::default(), bytes: OnceLock::new() },
-            shape,
-            dtype,
-        )
+    /// An array of these elements.
+    pub(crate) fn wrap(&self, elements: Elements, shape: impl Into<Shape>, dtype: DType) -> Array {
+        Array::new(Buffer { elements, packed: Pair::default(), bytes: OnceLock::new() }, shape, dtype)
     }
 }
 
-/// Candle's storage of an array, as long as the array's shape says.
-pub(crate) fn storage<'a>(operation: &'static str, x: &'a Array) -> Result<&'a CpuStorage> {
-    let Some(Buffer { storage, .. }) = x.buffer.downcast_ref::<Buffer>() else {
+/// The elements of an array, as many as its shape says.
+pub(crate) fn elements<'a>(operation: &'static str, x: &'a Array) -> Result<&'a Elements> {
+    let Some(Buffer { elements, .. }) = x.buffer.downcast_ref::<Buffer>() else {
         return Err(TensorError::new(operation, "the array belongs to another backend")
             .shapes([&x.shape])
             .hint("move it with to_device()"));
     };
-    let length = match storage {
-        CpuStorage::F32(v) => v.len(),
-        CpuStorage::BF16(v) => v.len(),
-        CpuStorage::U32(v) => v.len(),
-        CpuStorage::U8(v) => v.len(),
-        _ => 0,
-    };
-    match length == x.numel() {
-        true => Ok(storage),
-        false => Err(TensorError::new(operation, format!("the array holds {length} elements")).shapes([&x.shape])),
+    match elements.len() == x.numel() {
+        true => Ok(elements),
+        false => {
+            Err(TensorError::new(operation, format!("the array holds {} elements", elements.len())).shapes([&x.shape]))
+        }
     }
 }
 
 /// The elements of an f32 array.
 pub(crate) fn f32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [f32]> {
-    match storage(operation, x)? {
-        CpuStorage::F32(v) => Ok(v),
+    match elements(operation, x)? {
+        Elements::F32(v) => Ok(v),
         _ => Err(wrong_type(operation, x, DType::F32)),
     }
 }
 
 /// The elements of a u32 array.
 pub(crate) fn u32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u32]> {
-    match storage(operation, x)? {
-        CpuStorage::U32(v) => Ok(v),
+    match elements(operation, x)? {
+        Elements::U32(v) => Ok(v),
         _ => Err(wrong_type(operation, x, DType::U32)),
     }
 }
 
 /// The elements of an i8 array, each in the bits of a u8.
 pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]> {
-    match storage(operation, x)? {
-        CpuStorage::U8(v) => Ok(v),
+    match elements(operation, x)? {
+        Elements::I8(v) => Ok(v),
         _ => Err(wrong_type(operation, x, DType::I8)),
     }
 }
@@ -168,10 +141,10 @@ pub(crate) fn packed_bytes<'a>(operation: &'static str, x: &'a Array) -> Result<
 pub(crate) fn f32s_mut(x: &mut Array) -> Option<&mut [f32]> {
     let length = x.numel();
     let buffer: &mut (dyn Any + Send + Sync) = Arc::get_mut(&mut x.buffer)?;
-    let Buffer { storage, packed, .. } = buffer.downcast_mut::<Buffer>()?;
+    let Buffer { elements, packed, .. } = buffer.downcast_mut::<Buffer>()?;
     *packed = Pair::default();
-    match storage {
-        CpuStorage::F32(v) if v.len() == length => Some(v),
+    match elements {
+        Elements::F32(v) if v.len() == length => Some(v),
         _ => None,
     }
 }
@@ -203,7 +176,7 @@ mod tests {
     fn foreign_arrays_and_wrong_types_are_refused() {
         let memory = Allocator::default();
         assert!(f32s("add", &Array::new(vec![0f32], 1, DType::F32)).is_err());
-        let ids = memory.wrap(CpuStorage::U32(vec![1]), 1, DType::U32);
+        let ids = memory.wrap(Elements::U32(vec![1]), 1, DType::U32);
         assert!(f32s("add", &ids).is_err() && i8s("add", &ids).is_err() && u32s("add", &ids).is_ok());
         assert!(u32s("add", &Array { shape: Shape::from(2), ..ids }).is_err());
     }

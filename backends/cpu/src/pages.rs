@@ -1,0 +1,127 @@
+//! Memory from the system, in huge pages where it has them: [`Piece`].
+//!
+//! What a training step touches is far more than the processor's tables of pages cover, and on a virtual machine each miss
+//! walks two tables. A page of 2 MiB instead of 4 KiB needs a 512th of the entries. Systems give them to aligned stretches of
+//! memory that were marked for it (`madvise`, see Linux's `admin-guide/mm/transhuge`); where they do not, nothing is lost.
+//!
+//! Blocks that are smaller than such a page lie side by side in a mapping of several: [`Piece::several`].
+
+use std::sync::Arc;
+
+use assay_tensor::{Class, Result, TensorError};
+use memmap2::{MmapMut, MmapRaw};
+
+/// The size of a huge page on x86-64, and on most other machines.
+const HUGE: usize = 2 << 20;
+/// Bytes of a piece below which mappings stay in small pages, of which fewer lie idle.
+const WORTH: usize = 256 << 10;
+
+/// A stretch of a mapping, which lasts as long as its pieces do.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    mapping: Arc<MmapRaw>,
+    /// Bytes from the mapping's start on.
+    offset: usize,
+    elements: usize,
+}
+
+impl Piece {
+    /// One piece of so many f32 elements, zeros, alone in its mapping.
+    pub(crate) fn alone(operation: &'static str, elements: usize) -> Result<Piece> {
+        let mapping = Arc::new(map(operation, elements, 1)?);
+        Ok(Piece { mapping, offset: 0, elements })
+    }
+
+    /// Pieces of so many f32 elements, zeros, as many as come out even in huge pages. Each takes whole small pages: their
+    /// size is a multiple of 4 KiB.
+    pub(crate) fn several(operation: &'static str, elements: usize) -> Result<Vec<Piece>> {
+        let size = elements * size_of::<f32>();
+        let count = HUGE / (1 << size.trailing_zeros()).min(HUGE);
+        let mapping = Arc::new(map(operation, elements, count)?);
+        Ok((0..count).map(|i| Piece { mapping: mapping.clone(), offset: i * size, elements }).collect())
+    }
+
+    /// How many elements there is room for.
+    pub(crate) fn len(&self) -> usize {
+        self.elements
+    }
+
+    /// Where the elements are: aligned to a page. Nothing else refers to them.
+    pub(crate) fn start(&self) -> *mut f32 {
+        self.mapping.as_mut_ptr().wrapping_add(self.offset).cast()
+    }
+
+    /// Gives the memory back to the system. What stays is the place, of arbitrary elements.
+    pub(crate) fn empty(&mut self) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: nobody but this piece refers to its elements, all of which are f32 whatever their bits.
+        let emptied = unsafe {
+            let length = self.elements * size_of::<f32>();
+            self.mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.offset, length)
+        };
+        // Where the system refuses, it keeps what it has.
+        #[cfg(target_os = "linux")]
+        drop(emptied);
+    }
+}
+
+/// A mapping for `count` pieces.
+fn map(operation: &'static str, elements: usize, count: usize) -> Result<MmapRaw> {
+    let size = elements.checked_mul(size_of::<f32>());
+    let length = size.and_then(|size| size.checked_mul(count)).and_then(|all| match all >= HUGE {
+        // Mappings of whole huge pages are aligned to them.
+        true => all.checked_next_multiple_of(HUGE),
+        false => Some(all),
+    });
+    let mapped =
+        length.filter(|length| isize::try_from(*length).is_ok()).and_then(|length| MmapMut::map_anon(length).ok());
+    let mapping = mapped.map(MmapRaw::from).ok_or_else(|| {
+        let bytes = elements as f64 * size_of::<f32>() as f64 / f64::from(1 << 30);
+        TensorError::new(operation, format!("there is no memory for {elements} elements, {bytes:.1} GiB"))
+            .of_class(Class::OutOfMemory)
+            .hint("use a smaller batch, model or sequence")
+    })?;
+    #[cfg(target_os = "linux")]
+    if elements * size_of::<f32>() >= WORTH {
+        // A system without huge pages refuses, and works with small ones.
+        drop(mapping.advise(memmap2::Advice::HugePage));
+    }
+    Ok(mapping)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_apart_and_come_out_even() {
+        for size in [32 << 10, 40 << 10, 448 << 10, 2 << 20, 5 << 20, 7 << 22] {
+            let pieces = Piece::several("test", size / 4).unwrap();
+            assert!((pieces.len() * size).is_multiple_of(HUGE) && pieces.len() <= 512, "{size}: {}", pieces.len());
+            for (i, piece) in pieces.iter().enumerate() {
+                assert!(piece.start() as usize % 4096 == 0 && piece.len() * 4 == size);
+                // SAFETY: the elements are this piece's.
+                let elements = unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) };
+                assert!(elements[0] == 0.0 && elements[piece.len() - 1] == 0.0);
+                elements.fill(i as f32 + 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_used_again() {
+        let mut piece = Piece::alone("test", 1 << 20).unwrap();
+        for _ in 0..2 {
+            // SAFETY: the elements are this piece's.
+            unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
+            piece.empty();
+        }
+    }
+
+    #[test]
+    fn memory_that_does_not_exist_is_an_error() {
+        for elements in [isize::MAX as usize / 8, usize::MAX] {
+            assert_eq!(Piece::alone("full", elements).unwrap_err().class(), Class::OutOfMemory);
+        }
+    }
+}
