@@ -20,7 +20,7 @@ import sysconfig
 import tempfile
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "backends" / "gpu" / "kernels"
-HEADERS = ["vendor.h", "common.h"]
+HEADERS = ["vendor.h", "common.h", "attention.h", "fragments.h"]
 
 
 def toolkit():

@@ -225,9 +225,9 @@ def attentions(options, sizes):
     size = sizes["attention"]
     for precision in ("f32", "bf16"):
         for backward in (False, True):
-            ours = ours_of(options.program, {"work": "attention", "backward": backward} | size)
+            ours = ours_of(options.program, {"work": "attention", "precision": precision, "backward": backward} | size)
             make = lambda _, how: attention(size, precision, backward, options.device, how)  # noqa: E731
-            what = "attention, causal, forward{} [{batch}, {heads}, {length}, {width}], PyTorch in {precision}"
+            what = "attention, causal, forward{} [{batch}, {heads}, {length}, {width}], {precision}"
             what = what.format(" and backward" if backward else "", precision=precision, **size)
             forms = candidates(["sdpa"], make, options.device)
             yield compare(what, ours, forms, options.pairs, options.device, TOLERANCES[precision])

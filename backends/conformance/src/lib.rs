@@ -3,7 +3,7 @@
 //! A [`Case`](cases::Case) is an operation on operands of given shapes. [`check`] runs each of them on a device and on
 //! the reference backend in f64, and compares values and gradients; the same cases serve [`check_gradients`] (central
 //! differences), [`check_same_bits`] (two devices that must agree exactly), [`check_storage`] (operands held as bf16
-//! against the same values in f32) and [`check_sums`] (gradients added to gradients). [`check_refusals`] sees that bad
+//! against the same values in f32; attention by itself in [`check_attention_bf16`]) and [`check_sums`] (gradients added to gradients). [`check_refusals`] sees that bad
 //! arguments are errors, and [`check_recurrences`] what holds of models' states: chunks do not change them, a segment cuts
 //! their gradient and nothing else, and the future does not change the past.
 //!
@@ -15,6 +15,7 @@
 //! - Every case also checks that its operands are unchanged afterwards.
 //! - Operands are the same on every device and in every run.
 
+mod attention_bf16;
 pub mod cases;
 mod compare;
 mod composed;
@@ -27,6 +28,7 @@ mod storage;
 mod suite;
 mod sums;
 
+pub use attention_bf16::check_attention_bf16;
 pub use composed::composed_device;
 pub use gradients::check_gradients;
 pub use recurrences::check_recurrences;

@@ -6,37 +6,13 @@
 // No sum is shared between blocks, so the order of each is decided by the shape; scores are computed again where they are needed.
 //
 // Everything here is f32 arithmetic on the plain cores, which bounds it at their rate (on an H200 67 of the 989 TFLOP/s that
-// its data sheet gives for bf16 on tensor cores). What bf16 on tensor cores would need:
-// - Operands that arrive in bf16. `Tensor::attention` widens them before a backend sees them.
-// - A fragment type in vendor.h: 16 x 16 products of bf16 added in f32 by the lanes of a warp (mma.sync m16n8k16 from sm_80 on,
-//   v_mfma_f32_16x16x16 on gfx90a and gfx942), whose layouts of rows over lanes differ between the vendors; and the same in the
-//   emulator, as a meeting of the warp's lanes like its shuffles.
-// - Tiles of bf16 in shared memory, swizzled instead of padded, two of each so that the next one is fetched (cp.async) while
-//   this one is multiplied. The weights of a tile stay in registers, as the left side of the second product.
-// - Row sums and peaks by shuffles among the lanes that share a row, in the place of `parts` and `factors`.
-// The order of sums stays fixed by the shape: the gradient keeps its two kernels, one by keys and one by queries, and no atomics.
-#include "common.h"
+// its data sheet gives for bf16 on tensor cores). attention_bf16.cu does the same on tensor cores, for operands that are bf16.
+#include "attention.h"
 
 #define TILE 64
 // The distance between rows in shared memory, of 32 and of 64 columns: rows of one warp start on different banks.
 #define NARROW 36
 #define WIDE 68
-
-struct Call {
-    u32 tq, tk, d, causal;
-    float scale;
-
-    DEVICE bool sees(u32 query, u32 key) const {
-        return query < tq && key < tk && (!causal || key + tq <= query + tk);
-    }
-    // How many keys the tile of this first query sees.
-    DEVICE u32 keys(u32 first_query) const {
-        u32 last = first_query + TILE < tq ? first_query + TILE : tq;
-        return causal ? last + tk - tq : tk;
-    }
-    // The tile of queries with the first that sees this key.
-    DEVICE u32 queries(u32 key) const { return causal && key + tq > tk ? (key + tq - tk) / TILE * TILE : 0; }
-};
 
 // What a block keeps in shared memory: scores or weights, and the operands of a product.
 struct Shared {
@@ -223,7 +199,7 @@ DEVICE void forward(float* out, float* lse, const float* q, const float* k, cons
     float o[CHUNKS][4][4], s[4][4];
     clear(o);
     Running running = {MINUS_INFINITY, 0.0f};
-    for (u32 key = 0; key < call.keys(first); key += TILE) {
+    for (u32 key = 0; key < call.keys(first, TILE); key += TILE) {
         scores(s, shared, q, first, call.tq, k, key, call.tk, call.d);
         for (u32 i = 0; i < 4; i++) {
             for (u32 j = 0; j < 4; j++) {
@@ -299,7 +275,7 @@ DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
     float to_k[CHUNKS][4][4], to_v[CHUNKS][4][4], p[4][4], ds[4][4];
     clear(to_k);
     clear(to_v);
-    for (u32 query = call.queries(first); query < call.tq; query += TILE) {
+    for (u32 query = call.queries(first, TILE); query < call.tq; query += TILE) {
         weigh(p, ds, shared, saved, query, first, call);
         keep(shared, p);
         add_columns(to_v, shared, saved.grad, query, call.tq, call.d);
@@ -320,7 +296,7 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
     Saved saved = all.at(head, call);
     float to_q[CHUNKS][4][4], p[4][4], ds[4][4];
     clear(to_q);
-    for (u32 key = 0; key < call.keys(first); key += TILE) {
+    for (u32 key = 0; key < call.keys(first, TILE); key += TILE) {
         weigh(p, ds, shared, saved, first, key, call);
         keep(shared, ds);
         add_rows(to_q, shared, saved.k, key, call.tk, call.d);

@@ -1,4 +1,4 @@
-// What all kernels share: loads and stores of four elements, and sums over the lanes of a block.
+// What all kernels share: loads and stores of four elements, sums over the lanes of a block, and bf16.
 #pragma once
 #include "vendor.h"
 
@@ -64,3 +64,13 @@ DEVICE float over_lanes(float value, float* shared) {
 
 #define MINUS_INFINITY from_bits(0xff800000u)
 #define NOT_A_NUMBER from_bits(0x7fc00000u)
+
+// bfloat16, the upper half of a float: rounded to nearest, ties to even.
+DEVICE u16 as_bf16(float x) {
+    u32 word = to_bits(x);
+    // A NaN whose payload lies in the lower half alone would become an infinity.
+    if (x != x) return (u16)((word >> 16) | 0x40u);
+    return (u16)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+DEVICE float of_bf16(u16 x) { return from_bits((u32)x << 16); }

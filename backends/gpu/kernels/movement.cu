@@ -66,16 +66,6 @@ FILL(1, u8)
 FILL(2, u16)
 FILL(4, u32)
 
-// bfloat16, the upper half of a float: rounded to nearest, ties to even.
-DEVICE u16 as_bf16(float x) {
-    u32 word = to_bits(x);
-    // A NaN whose payload lies in the lower half alone would become an infinity.
-    if (x != x) return (u16)((word >> 16) | 0x40u);
-    return (u16)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
-}
-
-DEVICE float of_bf16(u16 x) { return from_bits((u32)x << 16); }
-
 // Conversions as Rust's `as` has them: truncated towards zero, saturated at the limits, 0 for NaN.
 DEVICE u32 as_u32(float x) {
     if (!(x > 0.0f)) return 0;

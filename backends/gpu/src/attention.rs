@@ -11,22 +11,22 @@ use crate::library::Topic;
 use crate::product::{Side, Sizes};
 use crate::storage::Buffer;
 
-const NAME: &str = "attention";
+pub(crate) const NAME: &str = "attention";
 /// Queries, and keys, of a tile.
 const TILE: usize = 64;
 
 /// The extents of a call: heads of all sequences together, queries, keys, and width.
 #[derive(Debug, Clone, Copy)]
-struct Call {
-    heads: usize,
-    tq: usize,
-    tk: usize,
-    d: usize,
-    options: AttentionOptions,
+pub(crate) struct Call {
+    pub(crate) heads: usize,
+    pub(crate) tq: usize,
+    pub(crate) tk: usize,
+    pub(crate) d: usize,
+    pub(crate) options: AttentionOptions,
 }
 
 impl Call {
-    fn of(q: &Array, k: &Array, options: AttentionOptions) -> Result<Call> {
+    pub(crate) fn of(q: &Array, k: &Array, options: AttentionOptions) -> Result<Call> {
         let ([b, h, tq, d], [_, _, tk, _]) = (q.dims(), k.dims()) else {
             return Err(TensorError::new(NAME, "operands should be [B, H, T, Dh]").shapes([&q.shape, &k.shape]));
         };
@@ -53,7 +53,7 @@ impl Call {
     }
 
     /// The last arguments of the tiled kernels.
-    fn sizes(&self) -> Result<[Argument; 5]> {
+    pub(crate) fn sizes(&self) -> Result<[Argument; 5]> {
         let [tq, tk, d] = [extent(NAME, self.tq)?, extent(NAME, self.tk)?, extent(NAME, self.d)?].map(Argument::U32);
         Ok([tq, tk, d, self.causal(), self.scale()])
     }
@@ -139,27 +139,31 @@ impl Gpu {
     }
 
     pub(crate) fn attend_backward(&self, saved: Saved<'_>, options: AttentionOptions) -> Result<AttentionGradient> {
-        let Saved { q, k, v, out, grad, .. } = saved;
+        let Saved { q, k, v, .. } = saved;
         let call = Call::of(q, k, options)?;
         let [dq, dk, dv] = [q, k, v].map(|x| self.take(NAME, &x.shape));
         let (dq, dk, dv) = (dq?, dk?, dv?);
-        let rows = call.heads * call.tq;
-        if rows == 0 {
+        if call.heads * call.tq == 0 {
             self.clear(NAME, &dk)?;
             self.clear(NAME, &dv)?;
         } else {
-            // What a row's weights have in common: sum g o.
-            let inner = self.scratch(NAME, rows)?;
-            let operands = [self.f32s(NAME, grad)?, self.f32s(NAME, out)?, count(rows), count(call.d)];
-            let launch = self.rows(NAME, rows, call.d)?;
-            let arguments = [&[inner.pointer()], &operands[..]].concat();
-            self.launch(NAME, (Topic::Attention, "row_products"), launch, &arguments)?;
+            let inner = self.inner(&call, saved)?;
             match call.tiled() {
                 Some(width) => self.backward_tiled(call, width, saved, &inner, [&dq, &dk, &dv])?,
                 None => self.backward_whole(call, saved, &inner, [&dq, &dk, &dv])?,
             }
         }
         Ok(AttentionGradient { q: dq.shaped(&q.shape), k: dk.shaped(&k.shape), v: dv.shaped(&v.shape) })
+    }
+
+    /// What the weights of a row have in common: sum g o.
+    pub(crate) fn inner(&self, call: &Call, Saved { out, grad, .. }: Saved<'_>) -> Result<Buffer> {
+        let rows = call.heads * call.tq;
+        let inner = self.scratch(NAME, rows)?;
+        let operands = [self.f32s(NAME, grad)?, self.f32s(NAME, out)?, count(rows), count(call.d)];
+        let arguments = [&[inner.pointer()], &operands[..]].concat();
+        self.launch(NAME, (Topic::Attention, "row_products"), self.rows(NAME, rows, call.d)?, &arguments)?;
+        Ok(inner)
     }
 
     fn backward_tiled(

@@ -216,6 +216,23 @@ impl Kernels for Gpu {
         self.attend_backward(Saved { q, k, v, out, lse, grad }, options)
     }
 
+    fn attention_bf16(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+        self.attend_bf16(q, k, v, options)
+    }
+
+    fn attention_bf16_backward(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        out: &Array,
+        lse: &Array,
+        grad: &Array,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        self.attend_bf16_backward(Saved { q, k, v, out, lse, grad }, options)
+    }
+
     fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
         self.scanned(scan)
     }

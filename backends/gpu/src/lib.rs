@@ -32,6 +32,7 @@ mod storage;
 mod strides;
 
 mod attention;
+mod attention_bf16;
 mod elementwise;
 mod movement;
 mod optimizer;

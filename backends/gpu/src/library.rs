@@ -9,14 +9,19 @@ use crate::driver::{Driver, Function};
 use crate::error::failed;
 
 /// What every source may include.
-const HEADERS: [(&str, &str); 2] =
-    [("vendor.h", include_str!("../kernels/vendor.h")), ("common.h", include_str!("../kernels/common.h"))];
+const HEADERS: [(&str, &str); 4] = [
+    ("vendor.h", include_str!("../kernels/vendor.h")),
+    ("common.h", include_str!("../kernels/common.h")),
+    ("attention.h", include_str!("../kernels/attention.h")),
+    ("fragments.h", include_str!("../kernels/fragments.h")),
+];
 
 /// The sources, which are compiled one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
     AdamW,
     Attention,
+    AttentionBf16,
     Elementwise,
     Int8,
     Movement,
@@ -28,9 +33,10 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
-    const ALL: [Topic; 10] = [
+    const ALL: [Topic; 11] = [
         Topic::AdamW,
         Topic::Attention,
+        Topic::AttentionBf16,
         Topic::Elementwise,
         Topic::Int8,
         Topic::Movement,
@@ -46,6 +52,7 @@ impl Topic {
         match self {
             Topic::AdamW => ("adamw.cu", include_str!("../kernels/adamw.cu")),
             Topic::Attention => ("attention.cu", include_str!("../kernels/attention.cu")),
+            Topic::AttentionBf16 => ("attention_bf16.cu", include_str!("../kernels/attention_bf16.cu")),
             Topic::Elementwise => ("elementwise.cu", include_str!("../kernels/elementwise.cu")),
             Topic::Int8 => ("int8.cu", include_str!("../kernels/int8.cu")),
             Topic::Movement => ("movement.cu", include_str!("../kernels/movement.cu")),
@@ -63,11 +70,12 @@ impl Topic {
         match self {
             Topic::AdamW => list(&["adamw", "adamw_all", "squares", "clip"]),
             Topic::Attention => {
-                let kinds = ["attention", "attention_keys", "attention_queries"];
-                let mut names: Vec<String> =
-                    kinds.iter().flat_map(|kind| [64, 128, 256].map(|width| format!("{kind}_{width}"))).collect();
+                let mut names = by_width(["attention", "attention_keys", "attention_queries"], [64, 128, 256]);
                 names.extend(["row_products", "weights_of_scores", "gradient_of_scores"].map(str::to_owned));
                 names
+            }
+            Topic::AttentionBf16 => {
+                by_width(["attention_bf16", "attention_bf16_keys", "attention_bf16_queries"], [32, 64, 128])
             }
             Topic::Elementwise => elementwise(),
             Topic::Int8 => list(&["quantize", "multiply_int8"]),
@@ -87,6 +95,11 @@ impl Topic {
             ]),
         }
     }
+}
+
+/// Kernels that are compiled for several widths.
+fn by_width(kinds: [&str; 3], widths: [usize; 3]) -> Vec<String> {
+    kinds.iter().flat_map(|kind| widths.map(|width| format!("{kind}_{width}"))).collect()
 }
 
 fn elementwise() -> Vec<String> {

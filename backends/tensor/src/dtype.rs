@@ -13,7 +13,9 @@ pub enum DType {
     F32,
     /// 64-bit floating point: what the oracle computes in.
     F64,
-    /// The upper half of an f32, 8 bits of precision: storage. Whatever is computed from it is computed in f32.
+    /// The upper half of an f32, 8 bits of precision: storage. Whatever is computed from it is computed in f32, but that a
+    /// device may multiply it as it is, where products are added in f32: see [`crate::Tensor::linear`] and
+    /// [`crate::Tensor::attention`].
     Bf16,
     /// 32-bit unsigned integers: token ids and class labels.
     U32,

@@ -191,8 +191,9 @@ impl Tensor {
         Ok(Tensor::untracked(self.device(), y))
     }
 
-    /// Attention of these queries [B, H, Tq, Dh] to `k` and `v` [B, H, Tk, Dh]: softmax(scale Q K^T) V. Errors where
-    /// a query would see no key: Tk is 0, or it is causal and Tq > Tk.
+    /// Attention of these queries [B, H, Tq, Dh] to `k` and `v` [B, H, Tk, Dh]: softmax(scale Q K^T) V, in f32. Where all three
+    /// are bf16, a device that multiplies bf16 may round the weights of the softmax to it, and on the way back the gradients
+    /// of result and scores; all sums are f32. Errors where a query would see no key: Tk is 0, or it is causal and Tq > Tk.
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<Tensor> {
         let name = "attention";
         check::float(name, &[self, k, v])?;
@@ -205,7 +206,10 @@ impl Tensor {
             return Err(TensorError::new(name, problem).shapes([self.shape(), k.shape()]));
         }
         let (qa, ka, va) = (self.array().clone(), k.array().clone(), v.array().clone());
-        let (out, lse) = self.kernels().attention(&self.wide()?, &k.wide()?, &v.wide()?, options)?;
+        let (out, lse) = match [&qa, &ka, &va].iter().all(|x| x.dtype == DType::Bf16) {
+            true => self.kernels().attention_bf16(&qa, &ka, &va, options)?,
+            false => self.kernels().attention(&self.wide()?, &k.wide()?, &v.wide()?, options)?,
+        };
         let op = || Op::Attention { q: qa, k: ka, v: va, out: out.clone(), lse, options };
         Ok(Tensor::recorded(out.clone(), &[self, k, v], op))
     }

@@ -6,6 +6,7 @@
 
 use crate::args::{Binary, Unary};
 use crate::array::Array;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::fused::scan_of;
 use crate::kernels::{FeedForward, FeedForwardSums, Kernels};
@@ -176,7 +177,10 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         // P = softmax(s Q K^T), O = P V:
         //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q
         Op::Attention { q, k: keys, v, out, lse, options } => {
-            let d = k.attention_backward(&w(q)?, &w(keys)?, &w(v)?, out, lse, g, *options)?;
+            let d = match [q, keys, v].iter().all(|x| x.dtype == DType::Bf16) {
+                true => k.attention_bf16_backward(q, keys, v, out, lse, g, *options)?,
+                false => k.attention_backward(&w(q)?, &w(keys)?, &w(v)?, out, lse, g, *options)?,
+            };
             Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
         }
         // All others are in the first table.

@@ -11,6 +11,7 @@ use crate::dtype::{DType, HostData};
 use crate::error::Result;
 use crate::gradient;
 use crate::int8::{self, Columns, Int8Linear};
+use crate::math::Math;
 use crate::repeat::Repeater;
 use crate::shape::Shape;
 
@@ -367,6 +368,27 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
         composed::attention_backward(self, q, k, v, out, lse, grad, options)
+    }
+    /// [`Kernels::attention`] of bf16 operands, whose value and log-sum-exp are f32. A backend that multiplies bf16 rounds the
+    /// softmax's weights too; by default it is the attention of the same values in f32.
+    fn attention_bf16(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+        let m = Math(self);
+        self.attention(&m.wide(q)?, &m.wide(k)?, &m.wide(v)?, options)
+    }
+    /// The gradient of [`Kernels::attention_bf16`], in f32. `out`, `lse` and `grad` are f32.
+    #[allow(clippy::too_many_arguments)]
+    fn attention_bf16_backward(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        out: &Array,
+        lse: &Array,
+        grad: &Array,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        let m = Math(self);
+        self.attention_backward(&m.wide(q)?, &m.wide(k)?, &m.wide(v)?, out, lse, grad, options)
     }
     /// All states of a diagonal recurrence: real and imaginary parts, [B, T, K] each.
     fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {

@@ -21,6 +21,9 @@ struct Thread {
     int kind;
     uint64_t mask, value, answer;
     uint32_t source;
+    // Of a meeting of the whole wave: what it brought, and what is done with what all brought.
+    void *operands;
+    void (*work)(void *const *lanes);
 };
 
 // Who last wrote and read a byte of shared memory. Epochs count barriers, over all blocks; steps count the meetings of

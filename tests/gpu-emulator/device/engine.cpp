@@ -48,8 +48,29 @@ static void order(uint32_t *turns, uint32_t count) {
     }
 }
 
+// Whether all lanes of the wave are there; then what they came for is done. Unlike a shuffle, this orders no accesses to memory.
+static bool meet_all(Thread *waiting) {
+    Engine *e = the();
+    const uint32_t wave = e->launch->wave;
+    Thread *warp = e->threads + waiting->warp * wave;
+    void *lanes[64];
+    for (uint32_t i = 0; i < wave; i++) {
+        if (waiting->warp * wave + i >= e->count || warp[i].state == State::Ended) {
+            e->current = waiting;
+            note(Problem::Barrier, 0, 0, false, "a product of matrices needs all lanes of the wave");
+            return true;
+        }
+        if (warp[i].state != State::AtExchange || warp[i].work != waiting->work) return false;
+        lanes[i] = warp[i].operands;
+    }
+    waiting->work(lanes);
+    for (uint32_t i = 0; i < wave; i++) warp[i].state = State::Ready;
+    return true;
+}
+
 // Whether the lanes that a waiting lane names are all there; then they are let go with their answers.
 static bool meet(Thread *waiting) {
+    if (waiting->work) return meet_all(waiting);
     Engine *e = the();
     const uint32_t wave = e->launch->wave;
     Thread *warp = e->threads + waiting->warp * wave;
@@ -59,7 +80,8 @@ static bool meet(Thread *waiting) {
     for (uint32_t i = 0; i < lanes; i++) {
         if (!(mask >> i & 1)) continue;
         if (warp[i].state == State::Ended) continue;
-        const bool here = warp[i].state == State::AtExchange && warp[i].kind == waiting->kind && warp[i].mask == mask;
+        const bool shuffles = warp[i].state == State::AtExchange && !warp[i].work;
+        const bool here = shuffles && warp[i].kind == waiting->kind && warp[i].mask == mask;
         if (!here) return false;
         present |= uint64_t{1} << i;
         if (warp[i].value) ballot |= uint64_t{1} << i;
@@ -266,6 +288,7 @@ static uint64_t exchange(int kind, uint64_t mask, uint64_t value, unsigned sourc
     assay_emulator::Thread *self = the()->current;
     const uint64_t everybody = the()->launch->wave == 64 ? ~uint64_t{0} : 0xffffffffu;
     self->kind = kind;
+    self->work = nullptr;
     self->mask = mask & everybody;
     self->value = value;
     self->source = source;
@@ -282,6 +305,19 @@ uint64_t assay_exchange(int kind, uint64_t mask, uint64_t value, unsigned source
 }
 
 uint64_t assay_ballot(uint64_t mask, int predicate) { return exchange(-1, mask, predicate != 0, 0); }
+
+void assay_together(void *operands, void (*work)(void *const *lanes)) {
+    assay_emulator::Thread *self = the()->current;
+    self->operands = operands;
+    self->work = work;
+    assay_emulator::wait(assay_emulator::State::AtExchange);
+}
+
+bool assay_is_shared(const void *address) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    const uintptr_t dynamic = reinterpret_cast<uintptr_t>(the()->dynamic);
+    return at - the()->declared < the()->declared_bytes || at - dynamic < the()->launch->dynamic_shared;
+}
 
 uint64_t assay_active(void) {
     const assay_emulator::Thread *self = the()->current;

@@ -77,6 +77,10 @@ unsigned assay_barrier_count(int predicate);
 uint64_t assay_exchange(int kind, uint64_t mask, uint64_t value, unsigned source);
 // Meets the lanes of `mask`; bit i of the answer is lane i's predicate.
 uint64_t assay_ballot(uint64_t mask, int predicate);
+// Meets all lanes of the wave. `work` is called once, with what each lane brought, and writes into it what it gets.
+void assay_together(void *operands, void (*work)(void *const *lanes));
+// Whether this is the block's shared memory.
+bool assay_is_shared(const void *address);
 uint64_t assay_active(void);
 unsigned assay_lane(void);
 void *assay_dynamic_shared(void);

@@ -8,6 +8,8 @@
 
 #include "engine.hpp"
 
+// Kernels that name an instruction of a device ask for this, and call the function that does the same.
+#define ASSAY_GPU_EMULATOR 1
 #define __device__
 #define __host__
 #define __constant__
@@ -54,3 +56,4 @@ constexpr Kernel describe(void (*)(P...), uint32_t threads) {
 
 #include "numbers.hpp"
 #include "warps.hpp"
+#include "matrices.hpp"

@@ -1,19 +1,21 @@
 //! The suite that every backend is held to, on this device.
 
 use assay_conformance::{
-    Report, Tolerance, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage, check_sums,
+    Report, Tolerance, check_adamw, check_attention_bf16, check_recurrences, check_refusals, check_same_bits,
+    check_storage, check_sums,
 };
 use assay_tensor::{DType, Device};
 
 /// What is wrong, one part of the suite after the other.
 pub fn check(device: &Device) -> Vec<String> {
     type Part = (&'static str, fn(&Device) -> Report);
-    let parts: [Part; 7] = [
+    let parts: [Part; 8] = [
         ("values and gradients", |device| assay_conformance::check(device, DType::F32, Tolerance::F32)),
         ("AdamW", |device| check_adamw(device, DType::F32, Tolerance::F32)),
         ("recurrences", |device| check_recurrences(device, DType::F32)),
         ("refusals", |device| check_refusals(device, DType::F32)),
         ("bf16 storage", check_storage),
+        ("bf16 attention", check_attention_bf16),
         ("sums of gradients", |device| check_sums(device, DType::F32, 1e-5)),
         ("the same bits twice", |device| check_same_bits(device, device, DType::F32)),
     ];

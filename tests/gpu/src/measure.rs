@@ -1,7 +1,7 @@
 //! Kernels beside what bounds them: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
-use assay_tensor::{Array, AttentionKind, AttentionOptions, Device, Scan, Tensor, Unary};
+use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary};
 
 use crate::Failure;
 use crate::report::Report;
@@ -255,14 +255,22 @@ fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut R
     let ([b, h, t, d], kernels) = (sizes.attention, device.kernels());
     let [q, k, v] = [0.5, 0.6, 0.7].map(|scale| numbers(device, &[b, h, t, d], scale));
     let (q, k, v) = (q?, k?, v?);
+    let narrow = |x: &Array| kernels.cast(x, DType::Bf16);
+    let (q16, k16, v16) = (narrow(&q)?, narrow(&k)?, narrow(&v)?);
     let options = AttentionOptions { causal: true, scale: (d as f64).sqrt().recip(), kind: AttentionKind::Flash };
-    let multiply = Multiply::new(driver, sizes.side, Element::F32)?;
     // Two products over the half of all pairs that a causal query sees.
     let tera = 2e-12 * (b * h * t * t * d) as f64;
     let mut failed = None;
-    let forward = (tera, || work(&mut failed, kernels.attention(&q, &k, &v, options)));
-    let (rate, bound) = in_turns(driver, sizes.pairs, forward, (multiply.operations() * 1e-12, || multiply.run()))?;
-    let what = format!("flash attention forward, causal [{b}, {h}, {t}, {d}]");
-    report.bounded(&what, "TFLOP/s", &rate, ("matmul f32", &bound))?;
+    for (name, element) in [("f32", Element::F32), ("bf16", Element::Bf16)] {
+        let multiply = Multiply::new(driver, sizes.side, element)?;
+        let forward = || match element {
+            Element::F32 => work(&mut failed, kernels.attention(&q, &k, &v, options)),
+            Element::Bf16 => work(&mut failed, kernels.attention_bf16(&q16, &k16, &v16, options)),
+        };
+        let product = (multiply.operations() * 1e-12, || multiply.run());
+        let (rate, bound) = in_turns(driver, sizes.pairs, (tera, forward), product)?;
+        let what = format!("flash attention forward, {name}, causal [{b}, {h}, {t}, {d}]");
+        report.bounded(&what, "TFLOP/s", &rate, (&format!("matmul {name}"), &bound))?;
+    }
     failed.map_or(Ok(()), |error| Err(error.into()))
 }

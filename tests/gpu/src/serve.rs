@@ -11,7 +11,7 @@ use std::time::Instant;
 use assay_gpu::Driver;
 use assay_models::checkpoint;
 use assay_steps::Training;
-use assay_tensor::{AttentionKind, AttentionOptions, Device, Scan, Tensor, diagonal_scan};
+use assay_tensor::{AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, diagonal_scan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -24,8 +24,8 @@ use crate::measure::tensor;
 enum Setup {
     /// TEN's recurrence, forward and backward, beta in R^{B x T x K}.
     Recurrence { batch: usize, length: usize, states: usize, chunk: usize },
-    /// Causal attention over H heads of width d; forward alone, or with its gradient.
-    Attention { batch: usize, heads: usize, length: usize, width: usize, backward: bool },
+    /// Causal attention over H heads of width d, of operands of a type (`f32` or `bf16`); forward alone, or with its gradient.
+    Attention { batch: usize, heads: usize, length: usize, width: usize, precision: DType, backward: bool },
     /// Training steps.
     Training { setup: assay_steps::Setup },
 }
@@ -84,8 +84,8 @@ impl Work {
     fn new(device: &Device, setup: Setup) -> Result<Work, Failure> {
         Ok(match setup {
             Setup::Recurrence { batch, length, states, chunk } => recurrence(device, [batch, length, states], chunk)?,
-            Setup::Attention { batch, heads, length, width, backward } => {
-                attention(device, [batch, heads, length, width], backward)?
+            Setup::Attention { batch, heads, length, width, precision, backward } => {
+                attention(device, [batch, heads, length, width], precision, backward)?
             }
             Setup::Training { setup } => Work::Training(Box::new(Training::new(device, &setup)?)),
         })
@@ -154,10 +154,10 @@ fn recurrence(device: &Device, dims: [usize; 3], chunk: usize) -> Result<Work, F
     Ok(Work::Loss { leaves, loss: Box::new(loss), backward: true })
 }
 
-/// sum(y * w) over sqrt(B H T d), of queries, keys and values.
-fn attention(device: &Device, dims: [usize; 4], backward: bool) -> Result<Work, Failure> {
+/// sum(y * w) over sqrt(B H T d), of queries, keys and values of this type.
+fn attention(device: &Device, dims: [usize; 4], precision: DType, backward: bool) -> Result<Work, Failure> {
     let weight = tensor(device, &dims, (dims.iter().product::<usize>() as f32).sqrt().recip())?;
-    let leaf = |scale| tensor(device, &dims, scale).map(|tensor| tensor.variable());
+    let leaf = |scale| Ok::<_, Failure>(tensor(device, &dims, scale)?.cast(precision)?.variable());
     let leaves = vec![leaf(0.5)?, leaf(0.6)?, leaf(0.7)?];
     let options = AttentionOptions { causal: true, scale: (dims[3] as f64).sqrt().recip(), kind: AttentionKind::Flash };
     let loss = move |leaves: &[Tensor]| {

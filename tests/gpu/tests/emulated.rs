@@ -22,6 +22,7 @@ fn the_script_checks_measures_and_keeps_its_table() {
         "linear with GELU [16, 8] [32, 8]",
         "copy on the device",
         "scan backward [2, 8, 16]",
+        "flash attention forward, bf16, causal [1, 1, 8, 8]",
         "TEN's layer as published, forward and backward [2, 8, 8], K 4",
         "of the published form",
         "training TEN tiny, bf16",
@@ -42,7 +43,10 @@ fn work_is_done_on_request() {
         "optimizer": {"name": "adamw", "lr": 1e-3}, "vocabulary": 5, "batch": 2, "length": 8, "seed": 1, "threads": 1}"#;
     let works = [
         r#"{"work": "recurrence", "batch": 2, "length": 8, "states": 3, "chunk": 4}"#.to_owned(),
-        r#"{"work": "attention", "batch": 1, "heads": 2, "length": 8, "width": 4, "backward": false}"#.to_owned(),
+        r#"{"work": "attention", "batch": 1, "heads": 2, "length": 8, "width": 4, "precision": "f32", "backward": false}"#
+            .to_owned(),
+        r#"{"work": "attention", "batch": 1, "heads": 2, "length": 8, "width": 4, "precision": "bf16", "backward": true}"#
+            .to_owned(),
         format!(r#"{{"work": "training", "setup": {}}}"#, training.replace('\n', " ")),
     ];
     for work in works {

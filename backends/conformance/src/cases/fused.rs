@@ -104,7 +104,8 @@ fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
     })
 }
 
-fn attention([b, h, tq, tk, width]: [usize; 5], causal: bool, kind: AttentionKind) -> Case {
+/// Attention over q [B, H, Tq, D] and k, v [B, H, Tk, D], of extents B, H, Tq, Tk, D.
+pub(crate) fn attention([b, h, tq, tk, width]: [usize; 5], causal: bool, kind: AttentionKind) -> Case {
     let options = AttentionOptions { causal, scale: 0.6, kind };
     let operands = [floats([b, h, tq, width]), floats([b, h, tk, width]), floats([b, h, tk, width])];
     let name = format!("{kind:?} attention, causal {causal}");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use assay_conformance::{
-    Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage,
-    check_sums,
+    Report, Tolerance, check, check_adamw, check_attention_bf16, check_recurrences, check_refusals, check_same_bits,
+    check_storage, check_sums,
 };
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
@@ -97,4 +97,19 @@ fn bf16_is_storage() {
         passes(&check_storage(&cuda()));
         passes(&check_storage(&rocm()));
     });
+}
+
+#[test]
+fn attention_multiplies_bf16_on_cuda() {
+    for seed in ["0", "7"] {
+        holds("attention_multiplies_bf16_on_cuda", seed, "32", || passes(&check_attention_bf16(&cuda())));
+    }
+}
+
+/// Waves of 64 are those of a gfx942, whose matrix cores are used; those of 32 are another device's, which widens.
+#[test]
+fn attention_multiplies_bf16_on_rocm() {
+    for (seed, wave) in [("0", "64"), ("7", "64"), ("0", "32")] {
+        holds("attention_multiplies_bf16_on_rocm", seed, wave, || passes(&check_attention_bf16(&rocm())));
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
-use assay_tensor::{AdamW, Class, DType, Device, Result, Tensor, TensorError, adamw};
+use assay_tensor::{AdamW, AttentionKind, AttentionOptions, Class, DType, Device, Result, Tensor, TensorError, adamw};
 
 use crate::counting::{Counting, Counts};
 
@@ -70,6 +70,25 @@ fn a_step_that_is_repeated_allocates_nothing_and_waits_for_nothing() {
         assert!(last.is_finite() && last != first, "{first} to {last}");
     };
     emulated("memory::a_step_that_is_repeated_allocates_nothing_and_waits_for_nothing", &[], body, clean);
+}
+
+/// Forward is one kernel; backward sums over rows, rounds the gradient of the result, and is one kernel by keys and one by queries.
+#[test]
+fn attention_of_bf16_widens_nothing() {
+    let body = || {
+        let counts = Arc::new(Counts::default());
+        let device = assay_gpu::device(Arc::new(Counting(Cuda::open(0, None).unwrap(), counts.clone())));
+        let make = |dtype| Tensor::full(&device, [1, 2, 20, 8], dtype, 0.5).unwrap().array().clone();
+        let ([q, k, v], grad) = ([0; 3].map(|_| make(DType::Bf16)), make(DType::F32));
+        let options = AttentionOptions { causal: true, scale: 0.3, kind: AttentionKind::Flash };
+        let [_, before, _] = counts.now();
+        let (out, lse) = device.kernels().attention_bf16(&q, &k, &v, options).unwrap();
+        let [_, forward, _] = counts.now();
+        device.kernels().attention_bf16_backward(&q, &k, &v, &out, &lse, &grad, options).unwrap();
+        let [_, backward, _] = counts.now();
+        assert_eq!([forward - before, backward - forward], [1, 4]);
+    };
+    emulated("memory::attention_of_bf16_widens_nothing", &[], body, clean);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod checks;
 mod driver;
 mod injected;
+mod matrices;
 mod products;
 mod rocm;
 mod support;

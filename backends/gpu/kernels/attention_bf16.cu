@@ -1,0 +1,371 @@
+// Attention and its gradient for bf16 queries, keys and values, on tensor cores (fragments.h), with an online softmax
+// (Dao et al., 2022). The kernels of attention.cu do the same in f32.
+//
+// A block has four waves, each with 16 rows of its own (twice 16, for narrow heads on the way forward), and they walk the tiles
+// of the other side together, which lie in shared memory as bf16. Whatever is multiplied is bf16: queries, keys, values and the
+// gradient of the result as they arrive; the softmax's weights and the gradient of the scores rounded in registers, where they
+// become the left side of the next product. Scores, peaks, sums, and all that is added are f32, and so are the results.
+//
+// No sum is shared between waves, so the order of each is decided by the shape; scores are computed again where they are needed,
+// and the gradient has two kernels, one by keys and one by queries, instead of atomics.
+//
+// Not done: the next tile is not fetched while this one is multiplied (cp.async), so that only other blocks on the same
+// multiprocessor hide the way to memory; on AMD, columns of a tile are read element by element (`right_columns`).
+#include "attention.h"
+#include "fragments.h"
+
+#define WAVES 4
+#define LOG2_E 1.4426950408889634f
+#define LN_2 0.6931471805599453f
+// Elements behind each row in shared memory: rows of one access start on different banks.
+#define SPARE 8
+
+// 16 bytes, as they are moved.
+struct alignas(16) Words {
+    u32 x, y, z, w;
+};
+
+// Rows of bf16 in shared memory.
+template <int ROWS, int WIDTH>
+struct Tile {
+    Words words[ROWS * (WIDTH + SPARE) / 8];
+
+    DEVICE static u32 stride() { return WIDTH + SPARE; }
+    DEVICE u16* row(u32 i) { return (u16*)words + i * stride(); }
+    DEVICE const u16* row(u32 i) const { return (const u16*)words + i * stride(); }
+
+    // Rows `first` and on of x [rows, d]; zeros beyond either end. x starts at a multiple of 16 bytes.
+    DEVICE void fetch(const u16* __restrict__ x, u32 first, u32 rows, u32 d) {
+        if (d % 8 == 0) {
+            for (u32 i = threadIdx.x; i < ROWS * WIDTH / 8; i += WAVES * WAVE) {
+                u32 r = i / (WIDTH / 8), column = i % (WIDTH / 8) * 8;
+                u32 a = 0, b = 0, c = 0, e = 0;
+                if (first + r < rows && column < d) {
+                    Words from = *(const Words*)(x + (u64)(first + r) * d + column);
+                    a = from.x, b = from.y, c = from.z, e = from.w;
+                }
+                Words words = {a, b, c, e};
+                *(Words*)(row(r) + column) = words;
+            }
+        } else {
+            for (u32 i = threadIdx.x; i < ROWS * WIDTH; i += WAVES * WAVE) {
+                u32 r = i / WIDTH, column = i % WIDTH;
+                row(r)[column] = first + r < rows && column < d ? x[(u64)(first + r) * d + column] : 0;
+            }
+        }
+    }
+};
+
+template <int COUNT>
+DEVICE void clear(Sum (&sums)[COUNT]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) sums[n].at[i] = 0.0f;
+    }
+}
+
+// sum += left x^T over all columns, for the 16 rows of x from row `at` of its tile on.
+template <int STEPS, class Rows>
+DEVICE void add_scores(Sum& sum, const Left (&left)[STEPS], const Rows& x, u32 at) {
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        add_product(sum, left[step], right_rows(x.row(at) + 16 * step, Rows::stride()));
+    }
+}
+
+// sums += left x for the same rows of x: what they weigh.
+template <int STEPS, class Rows>
+DEVICE void add_weighed(Sum (&sums)[STEPS], const Left& left, const Rows& x, u32 at) {
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        add_product(sums[step], left, right_columns(x.row(at) + 16 * step, Rows::stride()));
+    }
+}
+
+// Writes 16 rows of y [rows, d] from row `first` on, as far as there are such.
+template <int STEPS>
+DEVICE void put(float* __restrict__ y, const Sum (&sums)[STEPS], u32 first, u32 rows, u32 d) {
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            u32 row = first + line_of(i), column = 16 * step + column_of(i);
+            if (row < rows && column < d) y[(u64)row * d + column] = sums[step].at[i];
+        }
+    }
+}
+
+// Whether each of 16 queries from `query` on sees each of `count` keys from `key` on.
+DEVICE bool all_seen(const Call& call, u32 query, u32 key, u32 count) {
+    return query + 16 <= call.tq && key + count <= call.tk && (!call.causal || key + count - 1 + call.tq <= query + call.tk);
+}
+
+// The running softmax of the rows of a lane, in powers of 2: of scale log2(e) s. `sum` is of this lane's columns alone.
+struct Running {
+    float peak[LINES], sum[LINES];
+};
+
+// Turns scores of 16 queries and 16 COUNT keys into e^(score - peak), and scales what was summed below the old peaks.
+template <int COUNT, int STEPS>
+DEVICE void absorb(Sum (&s)[COUNT], Running& running, Sum (&o)[STEPS], const Call& call, u32 query, u32 key) {
+    float scale = call.scale * LOG2_E, best[LINES], factor[LINES];
+    bool all = all_seen(call, query, key, 16 * COUNT);
+#pragma unroll
+    for (int slot = 0; slot < LINES; slot++) best[slot] = running.peak[slot];
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            u32 row = query + line_of(i), column = key + 16 * n + column_of(i);
+            // Rows behind the last query see what it sees, so that their sums are numbers; nothing of them is stored.
+            bool seen = all || call.sees(row < call.tq ? row : call.tq - 1, column);
+            s[n].at[i] = seen ? s[n].at[i] * scale : MINUS_INFINITY;
+            best[slot_of(i)] = Larger::of(best[slot_of(i)], s[n].at[i]);
+        }
+    }
+#pragma unroll
+    for (int slot = 0; slot < LINES; slot++) {
+        best[slot] = over_line<Larger>(best[slot]);
+        // At the first tile, in which all rows see a key, the old peak is minus infinity and the factor 0.
+        factor[slot] = exp2f(running.peak[slot] - best[slot]);
+        running.peak[slot] = best[slot];
+        running.sum[slot] *= factor[slot];
+    }
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            s[n].at[i] = exp2f(s[n].at[i] - best[slot_of(i)]);
+            running.sum[slot_of(i)] += s[n].at[i];
+        }
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) o[step].at[i] *= factor[slot_of(i)];
+    }
+}
+
+// Divides by the sums of the weights, and writes the result and the log-sum-exp of 16 queries.
+template <int STEPS>
+DEVICE void finish(float* out, float* lse, Sum (&o)[STEPS], const Running& running, u32 query, const Call& call) {
+    float factor[LINES];
+#pragma unroll
+    for (int slot = 0; slot < LINES; slot++) {
+        float total = over_line<Plus>(running.sum[slot]);
+        factor[slot] = 1.0f / total;
+        // Element 2 slot is of this slot; the four lanes of a row have the same.
+        u32 row = query + line_of(2 * slot);
+        if (row < call.tq && column_of(0) == 0) lse[row] = (running.peak[slot] + log2f(total)) * LN_2;
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) o[step].at[i] *= factor[slot_of(i)];
+    }
+    put(out, o, query, call.tq, call.d);
+}
+
+// A wave has 16 TALL queries: what it fetches from shared memory serves TALL products.
+template <int WIDTH, int TALL>
+DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u16* v, Call call) {
+    // Keys of a tile, and those of them, 16 COUNT, whose scores are in registers at a time.
+    const u32 KEYS = 64, COUNT = 4 / TALL, STEPS = WIDTH / 16, ROWS = 16 * TALL * WAVES;
+    __shared__ Tile<KEYS, WIDTH> keys, values;
+    u32 tiles = (call.tq + ROWS - 1) / ROWS, head = blockIdx.x / tiles;
+    // The tiles that see the most keys come first, so that the last blocks to start are short.
+    u32 first = (tiles - 1 - blockIdx.x % tiles) * ROWS, own = first + threadIdx.x / WAVE * 16 * TALL;
+    u64 in_queries = (u64)head * call.tq, in_keys = (u64)head * call.tk * call.d;
+    Left queries[TALL][STEPS];
+    Sum o[TALL][STEPS];
+    Running running[TALL];
+#pragma unroll
+    for (int t = 0; t < TALL; t++) {
+        left_rows(queries[t], q + in_queries * call.d, own + 16 * t, call.tq, call.d);
+        clear(o[t]);
+#pragma unroll
+        for (int slot = 0; slot < LINES; slot++) running[t].peak[slot] = MINUS_INFINITY, running[t].sum[slot] = 0.0f;
+    }
+    for (u32 key = 0; key < call.keys(first, ROWS); key += KEYS) {
+        __syncthreads();
+        keys.fetch(k + in_keys, key, call.tk, call.d);
+        values.fetch(v + in_keys, key, call.tk, call.d);
+        __syncthreads();
+#pragma unroll 1
+        for (u32 part = 0; part < KEYS; part += 16 * COUNT) {
+            Sum s[TALL][COUNT];
+#pragma unroll
+            for (int t = 0; t < TALL; t++) clear(s[t]);
+#pragma unroll
+            for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+                for (int step = 0; step < STEPS; step++) {
+                    Right right = right_rows(keys.row(part + 16 * n) + 16 * step, keys.stride());
+#pragma unroll
+                    for (int t = 0; t < TALL; t++) add_product(s[t][n], queries[t][step], right);
+                }
+            }
+#pragma unroll
+            for (int t = 0; t < TALL; t++) absorb(s[t], running[t], o[t], call, own + 16 * t, key + part);
+#pragma unroll
+            for (int n = 0; n < COUNT; n++) {
+                Left weights[TALL];
+#pragma unroll
+                for (int t = 0; t < TALL; t++) weights[t] = rounded(s[t][n]);
+#pragma unroll
+                for (int step = 0; step < STEPS; step++) {
+                    Right right = right_columns(values.row(part + 16 * n) + 16 * step, values.stride());
+#pragma unroll
+                    for (int t = 0; t < TALL; t++) add_product(o[t][step], weights[t], right);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < TALL; t++) {
+        finish(out + in_queries * call.d, lse + in_queries, o[t], running[t], own + 16 * t, call);
+    }
+}
+
+// The operands of the gradient, of one head. The gradient of the result has been rounded.
+struct Saved {
+    const u16 *q, *k, *v, *grad;
+    const float *lse, *inner;
+
+    DEVICE Saved at(u32 head, const Call& call) const {
+        u64 queries = (u64)head * call.tq, keys = (u64)head * call.tk, d = call.d;
+        Saved s = {q + queries * d, k + keys * d, v + keys * d, grad + queries * d, lse + queries, inner + queries};
+        return s;
+    }
+};
+
+// The weight e^(scale s - lse) of a score s.
+DEVICE float weight(float s, float lse, bool seen, float scale) {
+    return seen ? exp2f(fmaf(s, scale * LOG2_E, -lse * LOG2_E)) : 0.0f;
+}
+
+// dV = P^T G and dK = dS^T Q of a tile of keys: a wave has 16 of them, and the transposed scores of these.
+template <int WIDTH>
+DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
+    const u32 QUERIES = WIDTH > 64 ? 32 : 64, STEPS = WIDTH / 16;
+    __shared__ Tile<QUERIES, WIDTH> queries, grads;
+    // In registers, these and the keys together would be too many.
+    __shared__ Tile<16 * WAVES, WIDTH> values;
+    __shared__ float lse[QUERIES], inner[QUERIES];
+    u32 tiles = (call.tk + 16 * WAVES - 1) / (16 * WAVES), head = blockIdx.x / tiles;
+    u32 first = blockIdx.x % tiles * 16 * WAVES, own = first + threadIdx.x / WAVE * 16;
+    Saved saved = all.at(head, call);
+    Left keys[STEPS];
+    Sum to_k[STEPS], to_v[STEPS];
+    left_rows(keys, saved.k, own, call.tk, call.d);
+    values.fetch(saved.v, first, call.tk, call.d);
+    clear(to_k);
+    clear(to_v);
+    for (u32 query = call.queries(first, QUERIES); query < call.tq; query += QUERIES) {
+        __syncthreads();
+        queries.fetch(saved.q, query, call.tq, call.d);
+        grads.fetch(saved.grad, query, call.tq, call.d);
+        if (threadIdx.x < QUERIES) {
+            u32 row = query + threadIdx.x;
+            lse[threadIdx.x] = row < call.tq ? saved.lse[row] : 0.0f;
+            inner[threadIdx.x] = row < call.tq ? saved.inner[row] : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (u32 n = 0; n < QUERIES; n += 16) {
+            Sum p[1], ds[1];
+            clear(p);
+            add_scores(p[0], keys, queries, n);
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) {
+                u32 column = n + column_of(i);
+                p[0].at[i] = weight(p[0].at[i], lse[column], call.sees(query + column, own + line_of(i)), call.scale);
+            }
+            add_weighed(to_v, rounded(p[0]), grads, n);
+            clear(ds);
+#pragma unroll
+            for (int step = 0; step < STEPS; step++) {
+                Left left = left_tile(values.row(own - first) + 16 * step, values.stride());
+                add_product(ds[0], left, right_rows(grads.row(n) + 16 * step, grads.stride()));
+            }
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) {
+                ds[0].at[i] = call.scale * p[0].at[i] * (ds[0].at[i] - inner[n + column_of(i)]);
+            }
+            add_weighed(to_k, rounded(ds[0]), queries, n);
+        }
+    }
+    u64 in_keys = (u64)head * call.tk * call.d;
+    put(dk + in_keys, to_k, own, call.tk, call.d);
+    put(dv + in_keys, to_v, own, call.tk, call.d);
+}
+
+// dQ = dS K of a tile of queries, of which a wave has 16.
+template <int WIDTH>
+DEVICE void backward_queries(float* dq, Saved all, Call call) {
+    const u32 KEYS = 64, STEPS = WIDTH / 16, ROWS = 16 * WAVES;
+    __shared__ Tile<KEYS, WIDTH> keys, values;
+    u32 tiles = (call.tq + ROWS - 1) / ROWS, head = blockIdx.x / tiles;
+    u32 first = (tiles - 1 - blockIdx.x % tiles) * ROWS, own = first + threadIdx.x / WAVE * 16;
+    Saved saved = all.at(head, call);
+    Left queries[STEPS], grads[STEPS];
+    Sum to_q[STEPS];
+    float lse[LINES], inner[LINES];
+    left_rows(queries, saved.q, own, call.tq, call.d);
+    left_rows(grads, saved.grad, own, call.tq, call.d);
+    clear(to_q);
+#pragma unroll
+    for (int slot = 0; slot < LINES; slot++) {
+        u32 row = own + line_of(2 * slot);
+        lse[slot] = row < call.tq ? saved.lse[row] : 0.0f;
+        inner[slot] = row < call.tq ? saved.inner[row] : 0.0f;
+    }
+    for (u32 key = 0; key < call.keys(first, ROWS); key += KEYS) {
+        __syncthreads();
+        keys.fetch(saved.k, key, call.tk, call.d);
+        values.fetch(saved.v, key, call.tk, call.d);
+        __syncthreads();
+#pragma unroll 1
+        for (u32 n = 0; n < KEYS; n += 16) {
+            Sum s[1], ds[1];
+            clear(s);
+            clear(ds);
+            add_scores(s[0], queries, keys, n);
+            add_scores(ds[0], grads, values, n);
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) {
+                bool seen = call.sees(own + line_of(i), key + n + column_of(i));
+                float p = weight(s[0].at[i], lse[slot_of(i)], seen, call.scale);
+                ds[0].at[i] = call.scale * p * (ds[0].at[i] - inner[slot_of(i)]);
+            }
+            add_weighed(to_q, rounded(ds[0]), keys, n);
+        }
+    }
+    put(dq + (u64)head * call.tq * call.d, to_q, own, call.tq, call.d);
+}
+
+#define ATTENTION(WIDTH, TALL)                                                                                        \
+    LARGE_KERNEL attention_bf16_##WIDTH(float* out, float* lse, const u16* q, const u16* k, const u16* v, u32 tq,     \
+                                        u32 tk, u32 d, u32 causal, float scale) {                                     \
+        Call call = {tq, tk, d, causal, scale};                                                                       \
+        forward<WIDTH, TALL>(out, lse, q, k, v, call);                                                                \
+    }                                                                                                                 \
+    LARGE_KERNEL attention_bf16_keys_##WIDTH(float* dk, float* dv, const u16* q, const u16* k, const u16* v,          \
+                                             const u16* grad, const float* lse, const float* inner, u32 tq, u32 tk,   \
+                                             u32 d, u32 causal, float scale) {                                        \
+        Call call = {tq, tk, d, causal, scale};                                                                       \
+        Saved saved = {q, k, v, grad, lse, inner};                                                                    \
+        backward_keys<WIDTH>(dk, dv, saved, call);                                                                    \
+    }                                                                                                                 \
+    LARGE_KERNEL attention_bf16_queries_##WIDTH(float* dq, const u16* q, const u16* k, const u16* v, const u16* grad, \
+                                                const float* lse, const float* inner, u32 tq, u32 tk, u32 d,          \
+                                                u32 causal, float scale) {                                            \
+        Call call = {tq, tk, d, causal, scale};                                                                       \
+        Saved saved = {q, k, v, grad, lse, inner};                                                                    \
+        backward_queries<WIDTH>(dq, saved, call);                                                                     \
+    }
+
+ATTENTION(32, 2)
+ATTENTION(64, 2)
+ATTENTION(128, 1)

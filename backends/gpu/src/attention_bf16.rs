@@ -1,0 +1,140 @@
+//! Attention of bf16 operands and its gradient, on tensor cores: `kernels/attention_bf16.cu`.
+//!
+//! For heads of up to 128 columns, on devices that multiply bf16 by tiles. On others the operands are widened, and the kernels of
+//! [`crate::attention`] take them.
+
+use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, DType, Result, Shape};
+
+use crate::attention::{Call, NAME, Saved};
+use crate::driver::{Architecture, Facts, Launch};
+use crate::gpu::{Gpu, block_count};
+use crate::library::Topic;
+use crate::storage::Buffer;
+
+/// Waves of a block, each of which has 16 rows of a tile, or twice 16.
+const WAVES: usize = 4;
+
+/// Whether the device has the instructions of `kernels/fragments.h`.
+fn multiplies_bf16(facts: &Facts) -> bool {
+    match &facts.architecture {
+        Architecture::Cuda(major, _) => *major >= 8 && facts.wave == 32,
+        // The target may have features behind it: `gfx90a:sramecc+:xnack-`.
+        Architecture::Hip(target) => {
+            let name = target.split(':').next().unwrap_or_default();
+            ["gfx90a", "gfx942"].contains(&name) && facts.wave == 64
+        }
+    }
+}
+
+/// The width that the kernels are compiled for, where there is one.
+fn width(call: &Call) -> Option<usize> {
+    match call.options.kind {
+        AttentionKind::Flash if call.d > 0 => [32, 64, 128].into_iter().find(|&width| call.d <= width),
+        _ => None,
+    }
+}
+
+impl Gpu {
+    /// What [`width`] says, on devices that have the instructions.
+    fn bf16_width(&self, call: &Call) -> Option<usize> {
+        width(call).filter(|_| multiplies_bf16(self.driver.facts()))
+    }
+
+    /// A block for each tile of `rows` of `length` rows of each head.
+    fn waves(&self, call: &Call, length: usize, rows: usize) -> Result<Launch> {
+        let blocks = block_count(NAME, call.heads * length.div_ceil(rows))?;
+        Ok(Launch { grid: [blocks, 1, 1], block: [WAVES as u32 * self.driver.facts().wave, 1, 1], shared: 0 })
+    }
+
+    fn widened(&self, x: &Array) -> Result<Array> {
+        self.converted(x, DType::F32)
+    }
+
+    pub(crate) fn attend_bf16(
+        &self,
+        q: &Array,
+        k: &Array,
+        v: &Array,
+        options: AttentionOptions,
+    ) -> Result<(Array, Array)> {
+        let call = Call::of(q, k, options)?;
+        let Some(width) = self.bf16_width(&call) else {
+            return self.attend(&self.widened(q)?, &self.widened(k)?, &self.widened(v)?, options);
+        };
+        let rows = Shape::from(&q.dims()[..3]);
+        let (out, lse) = (self.take(NAME, &q.shape)?, self.take(NAME, &rows)?);
+        if rows.numel() > 0 {
+            let mut arguments = vec![out.pointer(), lse.pointer()];
+            for x in [q, k, v] {
+                arguments.push(self.typed(NAME, x, DType::Bf16)?.pointer());
+            }
+            arguments.extend(call.sizes()?);
+            // Narrow heads leave registers for a second 16 queries of each wave.
+            let tall = if width <= 64 { 2 } else { 1 };
+            let launch = self.waves(&call, call.tq, 16 * WAVES * tall)?;
+            self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{width}")), launch, &arguments)?;
+        }
+        Ok((out.shaped(&q.shape), lse.shaped(&rows)))
+    }
+
+    /// The gradient of the result is rounded on its way into the products.
+    pub(crate) fn attend_bf16_backward(
+        &self,
+        saved: Saved<'_>,
+        options: AttentionOptions,
+    ) -> Result<AttentionGradient> {
+        let Saved { q, k, v, .. } = saved;
+        let call = Call::of(q, k, options)?;
+        let Some(width) = self.bf16_width(&call) else {
+            let (q, k, v) = (self.widened(q)?, self.widened(k)?, self.widened(v)?);
+            return self.attend_backward(Saved { q: &q, k: &k, v: &v, ..saved }, options);
+        };
+        let [dq, dk, dv] = [q, k, v].map(|x| self.take(NAME, &x.shape));
+        let (dq, dk, dv) = (dq?, dk?, dv?);
+        if call.heads * call.tq == 0 {
+            self.clear(NAME, &dk)?;
+            self.clear(NAME, &dv)?;
+        } else {
+            self.backward_bf16(call, width, saved, [&dq, &dk, &dv])?;
+        }
+        Ok(AttentionGradient { q: dq.shaped(&q.shape), k: dk.shaped(&k.shape), v: dv.shaped(&v.shape) })
+    }
+
+    fn backward_bf16(&self, call: Call, width: usize, saved: Saved<'_>, [dq, dk, dv]: [&Buffer; 3]) -> Result<()> {
+        let inner = self.inner(&call, saved)?;
+        let grad = self.converted(saved.grad, DType::Bf16)?;
+        let mut operands = Vec::with_capacity(11);
+        for x in [saved.q, saved.k, saved.v, &grad] {
+            operands.push(self.typed(NAME, x, DType::Bf16)?.pointer());
+        }
+        operands.extend([self.f32s(NAME, saved.lse)?, inner.pointer()]);
+        operands.extend(call.sizes()?);
+        let start = |kind: &str, results: &[&Buffer], length: usize| {
+            let arguments: Vec<_> = results.iter().map(|to| to.pointer()).chain(operands.iter().copied()).collect();
+            let launch = self.waves(&call, length, 16 * WAVES)?;
+            self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{kind}_{width}")), launch, &arguments)
+        };
+        start("keys", &[dk, dv], call.tk)?;
+        start("queries", &[dq], call.tq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(architecture: Architecture, wave: u32) -> Facts {
+        let text = String::new;
+        let (name, driver, compiler) = (text(), text(), text());
+        Facts { name, architecture, driver, compiler, wave, multiprocessors: 1, shared: 49_152, memory: 0 }
+    }
+
+    #[test]
+    fn only_devices_with_the_instructions_take_bf16() {
+        let cuda = |major, minor| multiplies_bf16(&facts(Architecture::Cuda(major, minor), 32));
+        assert_eq!([cuda(7, 5), cuda(8, 0), cuda(9, 0), cuda(12, 0)], [false, true, true, true]);
+        let hip = |target: &str, wave| multiplies_bf16(&facts(Architecture::Hip(target.into()), wave));
+        assert!(hip("gfx90a:sramecc+:xnack-", 64) && hip("gfx942", 64));
+        assert!(!hip("gfx1100", 32) && !hip("gfx908", 64) && !hip("gfx942", 32));
+    }
+}

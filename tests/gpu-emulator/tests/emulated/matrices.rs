@@ -1,0 +1,109 @@
+//! Products of bf16 matrices by all lanes of a wave, as `kernels/fragments.h` has them.
+
+use assay_cuda::Cuda;
+use assay_gpu::{Driver, DriverError};
+use assay_gpu_emulator::emulated;
+use assay_rocm::Rocm;
+
+use crate::support::{clean, line, pointer, read, says};
+
+const HEADERS: [(&str, &str); 3] = [
+    ("vendor.h", include_str!("../../../../backends/gpu/kernels/vendor.h")),
+    ("common.h", include_str!("../../../../backends/gpu/kernels/common.h")),
+    ("fragments.h", include_str!("../../../../backends/gpu/kernels/fragments.h")),
+];
+
+/// y = a b^T and z = a b, of 16 by 16.
+const SOURCE: &str = r#"
+#include "fragments.h"
+KERNEL k(float* y, float* z, const u16* a, const u16* b) {
+    __shared__ Quad tiles[2][16 * 24 / 8];
+    u16 *left_side = (u16*)tiles[0], *right_side = (u16*)tiles[1];
+    for (u32 i = threadIdx.x; i < 256; i += WAVE) {
+        left_side[i / 16 * 24 + i % 16] = a[i];
+        right_side[i / 16 * 24 + i % 16] = b[i];
+    }
+    BARRIER
+    Left left[1];
+    left_rows(left, a, 0, 16, 16);
+    Sum s, t;
+    for (u32 i = 0; i < ITEMS; i++) s.at[i] = t.at[i] = 0.0f;
+    if (LANES) add_product(s, left[0], right_rows(right_side, 24));
+    add_product(t, left_tile(left_side, 24), right_columns(right_side, 24));
+    for (u32 i = 0; i < ITEMS; i++) {
+        y[line_of(i) * 16 + column_of(i)] = s.at[i];
+        z[line_of(i) * 16 + column_of(i)] = t.at[i];
+    }
+}"#;
+
+/// Small integers, which bf16 holds and whose products f32 adds without rounding.
+fn number(i: usize) -> i32 {
+    (i as i32 * 37 + 5) % 23 - 11
+}
+
+fn bf16(device: &dyn Driver, from: usize) -> Result<assay_gpu::Address, DriverError> {
+    let half = |i| ((number(i) as f32).to_bits() >> 16) as u16;
+    let bytes: Vec<u8> = (from..from + 256).flat_map(|i| half(i).to_le_bytes()).collect();
+    let address = device.allocate(bytes.len())?;
+    device.copy_in(address, &bytes)?;
+    Ok(address)
+}
+
+/// Both products, by one wave.
+fn products(device: &dyn Driver, wave: u32, barrier: &str, lanes: &str) -> Result<[Vec<f32>; 2], DriverError> {
+    let source = SOURCE.replace("BARRIER", barrier).replace("LANES", lanes);
+    let function = device.compile(&source, &HEADERS, &[], &["k"])?[0];
+    let (y, z) = (device.allocate(1024)?, device.allocate(1024)?);
+    let arguments = [pointer(y), pointer(z), pointer(bf16(device, 0)?), pointer(bf16(device, 1000)?)];
+    device.launch(function, line(1, wave, 0), &arguments)?;
+    device.synchronize()?;
+    Ok([read(device, y, 256)?, read(device, z, 256)?])
+}
+
+fn cuda() -> Cuda {
+    Cuda::open(0, None).unwrap()
+}
+
+fn expected() -> [Vec<f32>; 2] {
+    let (a, b) = (number, |i| number(1000 + i));
+    let sum = |of: &dyn Fn(usize) -> i32| (0..16).map(of).sum::<i32>() as f32;
+    let at = |i: usize| (i / 16, i % 16);
+    let along = (0..256).map(|i| sum(&|k| a(at(i).0 * 16 + k) * b(at(i).1 * 16 + k)));
+    let across = (0..256).map(|i| sum(&|k| a(at(i).0 * 16 + k) * b(k * 16 + at(i).1)));
+    [along.collect(), across.collect()]
+}
+
+#[test]
+fn a_warp_multiplies_matrices() {
+    let body = || assert_eq!(products(&cuda(), 32, "__syncthreads();", "true").unwrap(), expected());
+    for seed in ["0", "3"] {
+        emulated("matrices::a_warp_multiplies_matrices", &[("ASSAY_GPU_EMULATOR_SEED", seed)], body, clean);
+    }
+}
+
+#[test]
+fn a_wave_of_64_multiplies_matrices() {
+    let body = || {
+        let device = Rocm::open(0, None).unwrap();
+        assert_eq!(products(&device, 64, "__syncthreads();", "true").unwrap(), expected());
+    };
+    for seed in ["0", "3"] {
+        let variables = [("ASSAY_GPU_EMULATOR_SEED", seed), ("ASSAY_GPU_EMULATOR_WAVE", "64")];
+        emulated("matrices::a_wave_of_64_multiplies_matrices", &variables, body, clean);
+    }
+}
+
+#[test]
+fn a_product_without_some_lanes_is_found() {
+    let body =
+        || assert!(matches!(products(&cuda(), 32, "__syncthreads();", "threadIdx.x < 16"), Err(DriverError::Fault(_))));
+    emulated("matrices::a_product_without_some_lanes_is_found", &[], body, says(&["`k`", "wait for each other"]));
+}
+
+/// Loading matrices orders no memory, and neither does multiplying them.
+#[test]
+fn a_barrier_is_needed_before_matrices_are_loaded() {
+    let body = || assert!(matches!(products(&cuda(), 32, "", "true"), Err(DriverError::Fault(_))));
+    let name = "matrices::a_barrier_is_needed_before_matrices_are_loaded";
+    emulated(name, &[], body, says(&["`k`", "shared memory"]));
+}
