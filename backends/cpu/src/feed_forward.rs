@@ -5,8 +5,8 @@
 //! taken through all products that it has a part in, while it is in the second cache:
 //!
 //! ```text
-//! for each 512 rows                        backward:
-//!   for each 128 hidden columns              the gradient of GELU's value: grad D
+//! for each 256 rows                        backward:
+//!   for each 256 hidden columns              the gradient of GELU's value: grad D
 //!     z = x U^T + u, written to memory       that of its argument, dz, and the value again, from z
 //!     GELU(z), kept in the cache             D's gradient: grad^T GELU(z)        U's: dz^T x
 //!     y = y + GELU(z) D^T                    x's: dx + dz U                      u's: the sum of the rows of dz
@@ -28,9 +28,9 @@ use crate::reduce::add_columns;
 use crate::storage::{f32s, f32s_mut};
 
 /// Rows at a time. Of a sum over rows, the blocks of 64 that it is made of end where these do.
-const ROWS: usize = 512;
+const ROWS: usize = 256;
 /// Hidden columns at a time: with [`ROWS`], 256 KiB of each of the two or three matrices that go from product to product.
-const HIDDEN: usize = 128;
+const HIDDEN: usize = 256;
 
 const NAME: &str = "feed_forward";
 
