@@ -1,8 +1,8 @@
 //! Bad arguments: each is refused with an error that says what is wrong, and nothing panics.
 
 use assay_tensor::{
-    AdamW, AttentionKind, AttentionOptions, Columns, DType, Device, Int8Linear, Norm, Result, ScanArgs, Skip, Tensor,
-    TensorError, adamw, checkpoint, diagonal_scan,
+    AdamW, AttentionKind, AttentionOptions, Columns, DType, Device, Int8Linear, Norm, Result, Rotary, ScanArgs, Skip,
+    Tensor, TensorError, TokenAttention, TokenRouting, adamw, checkpoint, diagonal_scan,
 };
 
 use crate::report::Report;
@@ -147,6 +147,23 @@ fn fused(
     Tensor::int8_linear([Columns { of: &x, from, width: 3 }], [layer]).map(drop)
 }
 
+/// Three places of two heads of two channels, turned by tables of this shape.
+fn heads(o: &Operands<'_>, tables: &[usize], first: usize) -> Result<()> {
+    let tables = o.floats(tables)?;
+    o.floats(&[2, 3, 12])?.heads(2, Some(Rotary { cos: &tables, sin: &tables, first })).map(drop)
+}
+
+fn attend_token(o: &Operands<'_>, qkv: &[usize], past: &[usize]) -> Result<()> {
+    let (qkv, past) = (o.floats(qkv)?, o.floats(past)?);
+    let token = TokenAttention { qkv: &qkv, heads: 2, rotary: None, past: Some((&past, &past)), scale: 1.0 };
+    Tensor::attend_token(token).map(drop)
+}
+
+fn route_token(o: &Operands<'_>, projected: &[usize], sides: &[usize], top_k: Option<usize>) -> Result<()> {
+    let (projected, sides) = (o.floats(projected)?, o.floats(sides)?);
+    Tensor::route_token(TokenRouting { projected: &projected, sides: &sides, written: None, top_k }).map(drop)
+}
+
 fn singles(o: &Operands<'_>, shape: &[usize]) -> Result<Tensor> {
     Tensor::zeros(o.device, shape, DType::F32)
 }
@@ -188,6 +205,25 @@ const FUSED: &[(&str, Call)] = &[
         let x = singles(o, &[2, 3])?;
         x.linear_int8(&singles(o, &[5, 3])?, &singles(o, &[5])?).map(drop)
     }),
+    ("heads that do not divide", |o| o.floats(&[2, 3, 10])?.heads(2, None).map(drop)),
+    ("no heads", |o| o.floats(&[2, 3, 12])?.heads(0, None).map(drop)),
+    ("heads of a matrix", |o| o.floats(&[2, 12])?.heads(2, None).map(drop)),
+    ("heads of ids", |o| o.ids(&[2, 3, 12], 0)?.heads(2, None).map(drop)),
+    ("heads turned beyond the tables", |o| heads(o, &[4, 1], 2)),
+    ("heads turned from what overflows", |o| heads(o, &[4, 1], usize::MAX)),
+    ("heads turned by wide tables", |o| heads(o, &[9, 2], 0)),
+    ("attend_token of two tokens", |o| attend_token(o, &[2, 2, 12], &[2, 2, 5, 2])),
+    ("attend_token after other heads", |o| attend_token(o, &[2, 1, 12], &[2, 3, 5, 2])),
+    ("attend_token after a matrix", |o| attend_token(o, &[2, 1, 12], &[2, 5])),
+    ("attend_token of a variable", |o| {
+        let qkv = o.floats(&[2, 1, 12])?.variable();
+        Tensor::attend_token(TokenAttention { qkv: &qkv, heads: 2, rotary: None, past: None, scale: 1.0 }).map(drop)
+    }),
+    ("route_token to slots of one side", |o| route_token(o, &[2, 1, 5], &[2, 3, 5], None)),
+    ("route_token to no slots", |o| route_token(o, &[2, 1, 4], &[2, 0, 4], None)),
+    ("route_token of another width", |o| route_token(o, &[2, 1, 6], &[2, 3, 4], None)),
+    ("route_token to more than all", |o| route_token(o, &[2, 1, 4], &[2, 3, 4], Some(4))),
+    ("route_token to none", |o| route_token(o, &[2, 1, 4], &[2, 3, 4], Some(0))),
     ("attention of three axes", |o| attend(o, &[2, 3, 4], &[2, 3, 4], &[2, 3, 4], false)),
     ("attention of other heads", |o| attend(o, &[1, 2, 3, 4], &[1, 3, 3, 4], &[1, 3, 3, 4], false)),
     ("attention of other values", |o| attend(o, &[1, 2, 3, 4], &[1, 2, 3, 4], &[1, 2, 5, 4], false)),

@@ -4,7 +4,7 @@
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, FeedForward,
     FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient, Reduce, Result,
-    Scan, ScanGradient, Shape, TensorError, Unary, bf16, clip_factor,
+    Rotary, Routed, Scan, ScanGradient, Shape, TensorError, TokenAttention, TokenRouting, Unary, bf16, clip_factor,
 };
 
 use crate::epilogue::Start;
@@ -498,6 +498,22 @@ impl Kernels for Cpu {
         operands::int8_linear(&self.threads, &self.memory, inputs, layers)
     }
 
+    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
+        self.heads_apart(x, heads, rotary)
+    }
+
+    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
+        self.heads_joined(grads, rotary)
+    }
+
+    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+        self.attend_one(token)
+    }
+
+    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+        self.route_one(token)
+    }
+
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
         let _flushed = Flushed::here();
         let name = "attention";
@@ -552,40 +568,7 @@ impl Kernels for Cpu {
         states: (&Array, &Array),
         grad: (Option<&Array>, Option<&Array>),
     ) -> Result<ScanGradient> {
-        let _flushed = Flushed::here();
-        let name = "diagonal_scan";
-        let (shape, carry, decay) = (&args.input_re.shape, &args.carry_re.shape, &args.decay_re.shape);
-        let (mut re, mut im) = (self.take(name, shape)?, self.take(name, shape)?);
-        let zeroed = || self.memory.zeroed(name, carry.numel());
-        let mut sums = [zeroed()?, zeroed()?, zeroed()?, zeroed()?];
-        let grad_re = grad.0.map(|x| f32s(name, x)).transpose()?;
-        let grad_im = grad.1.map(|x| f32s(name, x)).transpose()?;
-        let states = (f32s(name, states.0)?, f32s(name, states.1)?);
-        let recurrence = recurrence(&args)?;
-        let mut over_time = match recurrence.over_time {
-            true => Some((self.take(name, decay)?, self.take(name, decay)?)),
-            false => None,
-        };
-        let out = scan::Gradients {
-            input: (&mut re, &mut im),
-            decay: over_time.as_mut().map(|(re, im)| (&mut **re, &mut **im)),
-            sums: sums.each_mut().map(|sum| &mut **sum),
-        };
-        scan::backward(&self.threads, recurrence, args.segment, states, (grad_re, grad_im), out);
-        let [decay_re, decay_im, carry_re, carry_im] = sums;
-        let over = |parts: &[f32]| {
-            let mut total = vec![0.0; decay.numel()];
-            scan::over_sequences(parts, &mut total);
-            self.array(total, decay)
-        };
-        Ok(ScanGradient {
-            decay: match over_time {
-                Some((re, im)) => (self.array(re, decay), self.array(im, decay)),
-                None => (over(&decay_re), over(&decay_im)),
-            },
-            input: (self.array(re, shape), self.array(im, shape)),
-            carry: (self.array(carry_re, carry), self.array(carry_im, carry)),
-        })
+        self.scan_backward(args, states, grad)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -37,6 +37,7 @@ mod pages;
 mod parallel;
 mod pool;
 mod simd;
+mod small;
 mod storage;
 mod strides;
 
@@ -46,9 +47,11 @@ mod attention;
 mod avx512;
 mod bf16;
 mod convert;
+mod dots;
 mod elementwise;
 mod epilogue;
 mod feed_forward;
+mod heads;
 mod int8;
 mod linear;
 mod matmul;
@@ -62,6 +65,7 @@ mod scan;
 mod scan512;
 mod selection;
 mod softmax;
+mod token;
 mod vnni;
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use assay_tensor::Result;
 
 use crate::pages::Piece;
+use crate::small;
 
 /// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
 const SMALLEST: usize = 8 * 1024;
@@ -85,10 +86,13 @@ impl From<Vec<f32>> for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Block::Kept { piece, length, memory } = self
-            && let Some(piece) = piece.take()
-        {
-            memory.keep(piece, *length);
+        match self {
+            Block::Heap(elements) => small::keep(std::mem::take(elements)),
+            Block::Kept { piece, length, memory } => {
+                if let Some(piece) = piece.take() {
+                    memory.keep(piece, *length);
+                }
+            }
         }
     }
 }
@@ -126,10 +130,7 @@ impl Memory {
     /// A block of `length` elements with arbitrary contents. Errors where there is no memory for it.
     pub(crate) fn take(self: &Arc<Self>, operation: &'static str, length: usize) -> Result<Block> {
         if length < SMALLEST {
-            // `vec!` would ask for zeroed memory, which the system's allocator has no quick way to for small blocks.
-            let mut elements = Vec::with_capacity(length);
-            elements.resize(length, std::hint::black_box(0.0));
-            return Ok(Block::Heap(elements));
+            return Ok(Block::Heap(small::take(length)));
         }
         let room = room(length);
         let known = self.lock().pop(room);

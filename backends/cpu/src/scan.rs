@@ -7,10 +7,16 @@
 //! cache, so that memory sees each input and each result once. A step's new state waits for the last one's, two fused
 //! multiply-adds long; tiles are wide enough that several vectors take turns.
 
+use assay_tensor::{Array, Result, Scan, ScanGradient};
+
+use crate::flush::Flushed;
+use crate::kernels::Cpu;
+use crate::operands;
 use crate::parallel::{Disjoint, Threads};
 #[cfg(target_arch = "x86_64")]
 use crate::scan512::{self, Lane, LaneMut};
 use crate::simd::simd;
+use crate::storage::f32s;
 
 /// States that a tile of [`forward`] has: four vectors of the widest instruction set.
 const FORWARD: usize = 64;
@@ -392,6 +398,51 @@ pub(crate) fn backward(
             backward_tile(extent, tile, segment, decay, (carry, states), grad, &input, over_time.as_ref(), sums);
         }
     });
+}
+
+impl Cpu {
+    /// The gradient of the scan, see [`assay_tensor::Kernels::diagonal_scan_backward`].
+    pub(crate) fn scan_backward(
+        &self,
+        args: Scan<'_, Array>,
+        states: (&Array, &Array),
+        grad: (Option<&Array>, Option<&Array>),
+    ) -> Result<ScanGradient> {
+        let _flushed = Flushed::here();
+        let name = "diagonal_scan";
+        let (shape, carry, decay) = (&args.input_re.shape, &args.carry_re.shape, &args.decay_re.shape);
+        let (mut re, mut im) = (self.take(name, shape)?, self.take(name, shape)?);
+        let zeroed = || self.memory.zeroed(name, carry.numel());
+        let mut sums = [zeroed()?, zeroed()?, zeroed()?, zeroed()?];
+        let grad_re = grad.0.map(|x| f32s(name, x)).transpose()?;
+        let grad_im = grad.1.map(|x| f32s(name, x)).transpose()?;
+        let states = (f32s(name, states.0)?, f32s(name, states.1)?);
+        let recurrence = operands::recurrence(&args)?;
+        let mut over_time = match recurrence.over_time {
+            true => Some((self.take(name, decay)?, self.take(name, decay)?)),
+            false => None,
+        };
+        let out = Gradients {
+            input: (&mut re, &mut im),
+            decay: over_time.as_mut().map(|(re, im)| (&mut **re, &mut **im)),
+            sums: sums.each_mut().map(|sum| &mut **sum),
+        };
+        backward(&self.threads, recurrence, args.segment, states, (grad_re, grad_im), out);
+        let [decay_re, decay_im, carry_re, carry_im] = sums;
+        let over = |parts: &[f32]| {
+            let mut total = vec![0.0; decay.numel()];
+            over_sequences(parts, &mut total);
+            self.array(total, decay)
+        };
+        Ok(ScanGradient {
+            decay: match over_time {
+                Some((re, im)) => (self.array(re, decay), self.array(im, decay)),
+                None => (over(&decay_re), over(&decay_im)),
+            },
+            input: (self.array(re, shape), self.array(im, shape)),
+            carry: (self.array(carry_re, carry), self.array(carry_im, carry)),
+        })
+    }
 }
 
 simd! {

@@ -13,7 +13,8 @@ simd! {
         }
     }
 
-    fn top_k_rows(x: &[f32], k: usize, d: usize, y: &mut [f32]) {
+    /// 1 at the k largest elements of each row, 0 elsewhere.
+    pub(crate) fn top_k_rows(x: &[f32], k: usize, d: usize, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
             y.fill(0.0);
             for _ in 0..k {

@@ -18,7 +18,8 @@ fn log_sum_exp(x: &[f32]) -> f32 {
 }
 
 simd! {
-    fn softmax_rows(x: &[f32], d: usize, y: &mut [f32]) {
+    /// softmax of rows of d.
+    pub(crate) fn softmax_rows(x: &[f32], d: usize, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
             let peak = peak(x);
             for (y, x) in y.iter_mut().zip(x) {

@@ -2,11 +2,11 @@
 
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, Unary,
+    LayerNormGradient, Reduce, Result, Rotary, Routed, Scan, ScanGradient, Shape, TokenAttention, TokenRouting, Unary,
 };
 
 use crate::store::{data, store, values, wrap};
-use crate::{attention, elementwise, layers, loss, movement, product, scan};
+use crate::{attention, elementwise, heads, layers, loss, movement, product, scan, token};
 
 /// The kernels of [`crate::device`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -127,6 +127,22 @@ impl Kernels for Reference {
 
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
         product::linear_int8(x, q, scale)
+    }
+
+    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
+        heads::heads(x, heads, rotary)
+    }
+
+    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
+        heads::heads_backward(grads, rotary)
+    }
+
+    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+        token::attend(token)
+    }
+
+    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+        token::route(token)
     }
 
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {

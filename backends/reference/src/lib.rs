@@ -11,6 +11,7 @@
 
 mod attention;
 mod elementwise;
+mod heads;
 mod kernels;
 mod layers;
 mod loss;
@@ -18,6 +19,7 @@ mod movement;
 mod product;
 mod scan;
 mod store;
+mod token;
 
 pub use kernels::Reference;
 

@@ -6,25 +6,31 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// Both live on one device and have one type.
+#[inline]
 pub(crate) fn same(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     alike(operation, a, b, a.dtype() == b.dtype())
 }
 
 /// Both live on one device, and their types go together.
+#[inline]
 fn alike(operation: &'static str, a: &Tensor, b: &Tensor, types_fit: bool) -> Result<()> {
+    match types_fit && a.device() == b.device() {
+        true => Ok(()),
+        false => Err(unlike(operation, a, b)),
+    }
+}
+
+/// What is wrong with operands that are not [`alike`].
+#[cold]
+fn unlike(operation: &'static str, a: &Tensor, b: &Tensor) -> TensorError {
     if a.device() != b.device() {
         let problem = format!("the operands live on two devices, {} and {}", a.device().name(), b.device().name());
-        return Err(TensorError::new(operation, problem)
+        return TensorError::new(operation, problem)
             .shapes([a.shape(), b.shape()])
-            .hint("move one with to_device(), and make each device only once"));
+            .hint("move one with to_device(), and make each device only once");
     }
-    if !types_fit {
-        let problem = format!("the operands have two types, {} and {}", a.dtype(), b.dtype());
-        return Err(TensorError::new(operation, problem)
-            .shapes([a.shape(), b.shape()])
-            .hint("convert one with cast()"));
-    }
-    Ok(())
+    let problem = format!("the operands have two types, {} and {}", a.dtype(), b.dtype());
+    TensorError::new(operation, problem).shapes([a.shape(), b.shape()]).hint("convert one with cast()")
 }
 
 /// All are floats on one device that are computed in one type: bf16 goes with f32.
@@ -45,6 +51,7 @@ pub(crate) fn labels(operation: &'static str, of: &Tensor, ids: &Tensor) -> Resu
 }
 
 /// The type of `tensor` is right, where `what` was needed.
+#[inline]
 pub(crate) fn dtype(operation: &'static str, tensor: &Tensor, right: bool, what: &str) -> Result<()> {
     if right {
         return Ok(());
@@ -55,6 +62,7 @@ pub(crate) fn dtype(operation: &'static str, tensor: &Tensor, right: bool, what:
 }
 
 /// The tensor has exactly this shape; `what` names it in the message.
+#[inline]
 pub(crate) fn shape(operation: &'static str, what: &str, tensor: &Tensor, expected: &Shape) -> Result<()> {
     if tensor.shape() == expected {
         return Ok(());

@@ -9,6 +9,7 @@ use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::fused::scan_of;
+use crate::heads;
 use crate::kernels::{FeedForward, FeedForwardSums, Kernels};
 use crate::math::Math;
 use crate::op::{MaskKey, Op};
@@ -25,13 +26,16 @@ type Sum<'a> = &'a mut dyn FnMut(usize) -> Option<Array>;
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
-/// The gradients of the inputs of `node`, given those of its values. The scan and the split have several values.
+/// The gradients of the inputs of `node`, given those of its values. The scan, the split and the heads have several values.
 pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>, sum: Sum<'_>) -> Rules {
     if let Op::Scan { inputs, states, segment } = &node.op {
         return scan(k, inputs, (&states.0, &states.1), *segment, &grads);
     }
     if let Op::Split { axis, shapes } = &node.op {
         return joined(k, *axis, shapes, &node.inputs[0], grads);
+    }
+    if let Op::Heads { heads, rotary } = &node.op {
+        return Ok(vec![heads::gradient(k, &node.inputs[0].shape, (*heads, heads::rotary_of(rotary)), &grads)?]);
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
@@ -52,9 +56,11 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
     };
     let like = |x: Array| -> Rules { Ok(vec![Some(x)]) };
     match op {
-        // A leaf has no inputs; the scan and the split have several values and their own rules below; the walk itself
-        // runs a checkpoint again.
-        Op::Leaf | Op::Scan { .. } | Op::Split { .. } | Op::Checkpoint { .. } => Ok(vec![None; inputs.len()]),
+        // A leaf has no inputs; the scan, the split and the heads have several values and rules of their own; the walk
+        // itself runs a checkpoint again.
+        Op::Leaf | Op::Scan { .. } | Op::Split { .. } | Op::Heads { .. } | Op::Checkpoint { .. } => {
+            Ok(vec![None; inputs.len()])
+        }
         Op::Unary { op, saved } => like(k.unary_backward(*op, &w(saved)?, g)?),
         Op::Affine { op: Unary::Scale(c) } => like(m.scale(g, *c)?),
         Op::Affine { op: Unary::Neg } => like(m.neg(g)?),

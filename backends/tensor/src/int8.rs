@@ -112,21 +112,11 @@ impl<'a, T> Int8Linear<'a, T> {
             residual: self.residual.map(&form),
         }
     }
-
-    /// Each operand but the weights.
-    fn operands(&self) -> impl Iterator<Item = &'a T> {
-        let norms = [self.norm, self.skip.and_then(|skip| skip.norm)].into_iter().flatten();
-        let pairs = norms.map(|norm| [norm.gain, norm.bias]).chain(self.skip.map(|skip| [skip.factor, skip.of]));
-        [Some(self.scale), self.bias, self.residual].into_iter().flatten().chain(pairs.flatten())
-    }
 }
 
 impl Int8Linear<'_, Tensor> {
     /// That it fits an input of `width` columns whose rows are those of `first`; returns how many columns it gives.
     fn check(&self, name: &'static str, first: &Tensor, width: usize) -> Result<usize> {
-        for operand in self.operands() {
-            check_operand(name, first, operand)?;
-        }
         check::dtype(name, self.q, self.q.dtype() == DType::I8, "weights of type i8")?;
         if self.q.device() != first.device() {
             check::same(name, first, self.q)?;
@@ -137,9 +127,12 @@ impl Int8Linear<'_, Tensor> {
                 .shapes([first.shape(), self.q.shape()])
                 .hint("weights are [outputs, inputs]"));
         }
-        let vector = |what: &str, x: &Tensor, length: usize| match x.dims() == [length] {
-            true => Ok(()),
-            false => check::shape(name, what, x, &Shape::from(length)),
+        let vector = |what: &str, x: &Tensor, length: usize| {
+            check_operand(name, first, x)?;
+            match x.dims() == [length] {
+                true => Ok(()),
+                false => check::shape(name, what, x, &Shape::from(length)),
+            }
         };
         vector("scale", self.scale, n)?;
         self.bias.map_or(Ok(()), |bias| vector("bias", bias, n))?;
@@ -156,6 +149,7 @@ impl Int8Linear<'_, Tensor> {
         }
         let rows = split_last(first).map(|(rows, _)| rows);
         for added in self.residual.into_iter().chain(self.skip.map(|skip| skip.of)) {
+            check_operand(name, first, added)?;
             if !split_last(added).is_some_and(|(here, last)| last == n && Some(here) == rows) {
                 check::shape(name, "residual", added, &first.shape().with(first.rank() - 1, n))?;
             }
@@ -205,6 +199,7 @@ fn split_last(x: &Tensor) -> Option<(&[usize], usize)> {
 }
 
 /// An operand beside `first`, a constant.
+#[inline]
 fn check_operand(name: &'static str, first: &Tensor, operand: &Tensor) -> Result<()> {
     check::same(name, first, operand)?;
     match operand.is_tracked() {

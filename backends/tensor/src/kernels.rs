@@ -10,10 +10,12 @@ use crate::composed;
 use crate::dtype::{DType, HostData};
 use crate::error::Result;
 use crate::gradient;
+use crate::heads::{self, Rotary};
 use crate::int8::{self, Columns, Int8Linear};
 use crate::math::Math;
 use crate::repeat::Repeater;
 use crate::shape::Shape;
+use crate::token::{self, Routed, TokenAttention, TokenRouting};
 
 /// What a device is, for people and for the records of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -350,6 +352,23 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// rows, and their columns are as many as the first weights have.
     fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
         int8::composed(self, inputs, layers)
+    }
+    /// Queries, keys and values that lie side by side, x [B, T, 3 H P], as [B, H, T, P] each; queries and keys turned, see
+    /// [`Rotary`].
+    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
+        heads::composed(self, x, heads, rotary)
+    }
+    /// The gradient of [`Kernels::heads`], [B, T, 3 H P], given those of its values.
+    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
+        heads::composed_backward(self, grads, rotary)
+    }
+    /// Attention of one token: what it sees [B, 1, H P], and all keys and values, see [`TokenAttention`].
+    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+        token::attend(self, token)
+    }
+    /// One token and the slots, see [`TokenRouting`].
+    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+        token::route(self, token)
     }
     /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {

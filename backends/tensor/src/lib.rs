@@ -35,6 +35,7 @@ mod error;
 mod extents;
 mod fused;
 mod gradient;
+mod heads;
 mod int8;
 mod kernels;
 mod math;
@@ -44,6 +45,7 @@ mod repeat;
 mod shape;
 mod tape;
 mod tensor;
+mod token;
 mod update;
 
 pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
@@ -56,6 +58,7 @@ pub use error::{Class, Result, TensorError};
 pub use fused::{ScanArgs, diagonal_scan};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
 pub use half::bf16;
+pub use heads::Rotary;
 pub use int8::{Columns, Int8Linear, Norm, Skip};
 pub use kernels::{
     AttentionGradient, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm,
@@ -66,4 +69,5 @@ pub use repeat::{Begun, Feed, Repeated, Repeater, Turn, Work};
 pub use shape::Shape;
 pub use tape::Gradients;
 pub use tensor::Tensor;
+pub use token::{Routed, TokenAttention, TokenRouting};
 pub use update::{adamw, adamw_all, clip};

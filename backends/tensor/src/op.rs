@@ -65,6 +65,8 @@ operations! {
     /// Several values: pieces of these shapes, one after the other along the axis.
     Split { axis: usize, shapes: Vec<Shape> } = "split",
     Concat { axis: usize } = "concat",
+    /// Several values: queries, keys and values. The tables of cosines and sines, and the first row.
+    Heads { heads: usize, rotary: Option<(Array, Array, usize)> } = "heads",
     Rows { ids: Array } = "rows",
     Cast = "cast",
     Dropout { p: f64, key: MaskKey } = "dropout",

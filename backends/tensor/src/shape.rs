@@ -123,9 +123,10 @@ impl Shape {
     }
 }
 
-/// The product of the extents, saturating.
+/// The product of the extents, saturating; 0 if one of them is.
+#[inline]
 fn numel(extents: &[usize]) -> usize {
-    if extents.contains(&0) { 0 } else { extents.iter().fold(1, |n: usize, &d| n.saturating_mul(d)) }
+    extents.iter().fold(1, |n: usize, &d| n.saturating_mul(d))
 }
 
 impl Default for Shape {

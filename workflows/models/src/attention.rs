@@ -5,21 +5,21 @@ use assay_tensor::{AttentionOptions, Tensor};
 use crate::carry::{Carry, State};
 use crate::config::{AttentionKind, SparsityConfig};
 use crate::error::ModelError;
-use crate::heads::{apart, together};
+use crate::heads::{Names, one_token, together};
 use crate::layers::{LayerNorm, Linear};
 use crate::parameters::Scope;
-use crate::positions::Rotation;
+use crate::positions::Rotations;
 use crate::sparse::Sparse;
 
 /// What a layer of attention is.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Clone)]
 pub struct AttentionShape {
     /// D, a multiple of the heads.
     pub dim: usize,
     /// H.
     pub heads: usize,
-    /// Whether queries and keys are turned by their position.
-    pub rope: bool,
+    /// How queries and keys are turned by their position, if they are.
+    pub rotations: Option<Rotations>,
     /// Whether a token sees only what came before it.
     pub causal: bool,
     /// How it is computed.
@@ -35,8 +35,8 @@ pub struct Attention {
     pub path: String,
     /// H.
     pub heads: usize,
-    /// Whether queries and keys are turned by their position.
-    pub rope: bool,
+    /// How queries and keys are turned by their position, if they are.
+    pub rotations: Option<Rotations>,
     /// Whether a token sees only what came before it.
     pub causal: bool,
     /// D to 3D: all queries, then all keys, then all values.
@@ -45,6 +45,7 @@ pub struct Attention {
     pub lookup: Lookup,
     /// D to D.
     pub out: Linear,
+    names: Names,
 }
 
 /// How queries meet keys.
@@ -97,14 +98,19 @@ impl Attention {
     fn mixed(&self, x: &Tensor, qkv: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
         let (length, dim) = (x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
-        let qkv = qkv.split(2, &[dim; 3])?;
-        let [mut q, mut k, v] = [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
-        if self.rope {
-            let rotation = Rotation::new(x.device(), x.dtype(), carry.position, length, width)?;
-            (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
+        let tables = self.rotations.as_ref().map(|r| r.tables(qkv, carry.position, length)).transpose()?;
+        let rotary = tables.as_ref().map(|tables| tables.from(carry.position));
+        if let (Lookup::Dense(_), None) = (&self.lookup, self.qkv.precision.rounded()) {
+            let place = (carry, carry.position, &self.names);
+            if let Some([mixed, keys, values]) = one_token(qkv, self.heads, rotary, place)? {
+                after.insert(self.names.keys.clone(), keys);
+                after.insert(self.names.values.clone(), values);
+                return Ok(mixed);
+            }
         }
-        k = carry.extend(&format!("{}.keys", self.path), k, after)?;
-        let v = carry.extend(&format!("{}.values", self.path), v, after)?;
+        let [q, k, v] = qkv.heads(self.heads, rotary)?;
+        let k = carry.extend(&self.names.keys, k, after)?;
+        let v = carry.extend(&self.names.values, v, after)?;
         let mixed = match &self.lookup {
             Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), carry, after)?,
             Lookup::Dense(kind) => {
@@ -124,7 +130,7 @@ impl Attention {
     /// # Errors
     /// See [`Scope::linear`].
     pub fn build(scope: &mut Scope, path: String, shape: &AttentionShape, gain: f64) -> Result<Self, ModelError> {
-        let AttentionShape { dim, heads, rope, causal, kind, sparsity } = *shape;
+        let &AttentionShape { dim, heads, causal, kind, sparsity, .. } = shape;
         let qkv = Linear::build(&mut scope.child("qkv"), 3 * dim, dim, 1.0)?;
         let lookup = match kind {
             AttentionKind::Full => Lookup::Dense(assay_tensor::AttentionKind::Full),
@@ -132,6 +138,7 @@ impl Attention {
             AttentionKind::Sparse => Lookup::Sparse(Box::new(Sparse::build(scope, path.clone(), sparsity, dim)?)),
         };
         let out = Linear::build(&mut scope.child("out"), dim, dim, gain)?;
-        Ok(Attention { path, heads, rope, causal, qkv, lookup, out })
+        let (names, rotations) = (Names::below(&path), shape.rotations.clone());
+        Ok(Attention { path, heads, rotations, causal, qkv, lookup, out, names })
     }
 }

@@ -1,12 +1,13 @@
 //! [`SequenceModel`]: what a model over sequences is, and the [`Carry`] that it hands from one piece to the next.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use assay_tensor::{DType, Device, Tensor};
 
 use crate::error::ModelError;
 use crate::file::{Array, ArrayFile, FileError};
 use crate::mode::Mode;
+pub use crate::state::State;
 
 /// A causal model over sequences of tokens.
 ///
@@ -66,16 +67,13 @@ pub(crate) fn is_piece(name: &str) -> bool {
     name.contains('+')
 }
 
-/// Parts of a memory by name.
-pub(crate) type State = BTreeMap<String, Tensor>;
-
 /// What a model remembers between two pieces of a sequence. The default is the beginning of a sequence.
 #[derive(Clone, Default)]
 pub struct Carry {
     /// How many tokens were read.
     pub position: usize,
     /// The memory, by name, such as `blocks.0.cells.re`; empty at the beginning.
-    pub state: BTreeMap<String, Tensor>,
+    pub state: State,
 }
 
 impl Carry {
@@ -102,11 +100,12 @@ impl Carry {
     ///
     /// # Errors
     /// As [`Carry::get`].
-    pub(crate) fn extend(&self, name: &str, new: Tensor, after: &mut State) -> Result<Tensor, ModelError> {
+    pub(crate) fn extend(&self, name: &Arc<str>, new: Tensor, after: &mut State) -> Result<Tensor, ModelError> {
         let &[batch, heads, _, width] = new.dims() else {
             return Err(ModelError::Input(format!("`{name}` grows by the shape {:?}, not [B, H, T, P]", new.dims())));
         };
-        let pieces = || self.state.range(piece(name, 0)..=piece(name, usize::MAX)).map(|(_, tensor)| tensor);
+        let (first, last) = (piece(name, 0), piece(name, usize::MAX));
+        let pieces = || self.state.between(&first, &last);
         if pieces().next().is_some() {
             let all = Tensor::concat(&pieces().chain([&new]).collect::<Vec<_>>(), GROWING)?;
             if all.dims()[GROWING] != self.position + new.dims()[GROWING] {
@@ -119,13 +118,13 @@ impl Carry {
             Some(past) => Tensor::concat(&[past, &new], GROWING)?,
             None => new,
         };
-        after.insert(name.to_owned(), all.clone());
+        after.insert(name.clone(), all.clone());
         Ok(all)
     }
 
     /// The parts whose names begin with `prefix`.
     pub(crate) fn below(&self, prefix: &str) -> Carry {
-        let wanted = |(name, _): &(&String, &Tensor)| name.starts_with(prefix);
+        let wanted = |(name, _): &(&Arc<str>, &Tensor)| name.starts_with(prefix);
         let state = self.state.iter().filter(wanted).map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         Carry { position: self.position, state }
     }
@@ -144,11 +143,11 @@ impl Carry {
     pub fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
         let mut file = ArrayFile::default();
         file.metadata.insert("assay.position".into(), self.position.to_string());
-        for (name, tensor) in &self.state {
+        for (name, tensor) in self.state.iter() {
             if tensor.dtype() != DType::F32 {
                 return Err(ModelError::Input(format!("`{name}` in the carry is {:?}, not f32", tensor.dtype())));
             }
-            file.arrays.insert(name.clone(), Array::f32(&tensor.to_f32_vec()?, tensor.dims()));
+            file.arrays.insert(name.to_string(), Array::f32(&tensor.to_f32_vec()?, tensor.dims()));
         }
         Ok(file.to_bytes())
     }
@@ -160,11 +159,11 @@ impl Carry {
     pub fn from_bytes(device: &Device, bytes: &[u8]) -> Result<Self, ModelError> {
         let file = ArrayFile::from_bytes(bytes)?;
         let position = file.json("assay.position")?;
-        let mut state = BTreeMap::new();
+        let mut state = State::default();
         for (name, array) in &file.arrays {
             let wrong = || FileError::Content(format!("the array `{name}` of a carry is not f32"));
             let values = array.to_f32().ok_or_else(wrong)?;
-            state.insert(name.clone(), Tensor::from_f32(device, values, array.shape.as_slice())?);
+            state.insert(name.as_str(), Tensor::from_f32(device, values, array.shape.as_slice())?);
         }
         Ok(Carry { position, state })
     }

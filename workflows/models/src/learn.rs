@@ -17,6 +17,7 @@
 //! one the network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use assay_tensor::{Gradients, Tensor};
@@ -339,16 +340,16 @@ struct Memory {
     position: usize,
     state: State,
     /// The names of the pieces in it.
-    pieces: BTreeSet<String>,
+    pieces: BTreeSet<Arc<str>>,
 }
 
 impl Memory {
     /// Takes what a chunk that ended at `position` left: of what is in pieces already, another one.
     fn take(&mut self, news: State, position: usize) {
-        self.state.retain(|name, _| self.pieces.contains(name));
+        self.state.retain(|name| self.pieces.contains(name));
         for (name, tensor) in news {
             let first = self.position == 0 && tensor.rank() == 4 && tensor.dims()[GROWING] == position;
-            let name = if first { piece(&name, 0) } else { name };
+            let name = if first { piece(&name, 0).into() } else { name };
             if first || is_piece(&name) {
                 self.pieces.insert(name.clone());
             }
@@ -358,7 +359,7 @@ impl Memory {
     }
 
     fn detach(&mut self) {
-        self.state.values_mut().for_each(|tensor| *tensor = tensor.detach());
+        self.state.parts_mut().for_each(|tensor| *tensor = tensor.detach());
     }
 }
 

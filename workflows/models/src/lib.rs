@@ -53,6 +53,7 @@ mod quantized;
 mod shares;
 mod sparse;
 mod stack;
+mod state;
 mod telemetry;
 pub mod ten;
 pub mod transformer;
@@ -61,7 +62,7 @@ mod whole;
 pub use attention::{Attention, AttentionShape, Lookup};
 pub use batch::Batch;
 pub use blueprint::Blueprint;
-pub use carry::{Carry, SequenceModel};
+pub use carry::{Carry, SequenceModel, State};
 pub use config::{
     AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelConfig,
     NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SparsityConfig, SparsityKind, Task,

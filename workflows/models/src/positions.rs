@@ -1,6 +1,8 @@
 //! Positions that more than one family uses: learned tables and rotary embedding.
 
-use assay_tensor::{DType, Device, Tensor};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use assay_tensor::{Rotary, Tensor};
 
 use crate::error::ModelError;
 use crate::layers::Embedding;
@@ -24,38 +26,60 @@ pub fn learned(table: &Embedding, first: usize, length: usize) -> Result<Tensor,
     Ok(table.table.slice(0, first, length)?)
 }
 
-/// The cosines and sines that rotary embedding turns by, each `[length, width / 2]`.
-pub struct Rotation {
+/// The least places that tables are made for.
+const LEAST_ROWS: usize = 64;
+
+/// The tables of rotary embedding for heads of one width: channel pairs `(i, i + width / 2)` are turned by
+/// `t / 10000^(2 i / width)`. They are made as far as they are asked for, and shared by all layers of a network.
+#[derive(Clone)]
+pub struct Rotations {
+    width: usize,
+    made: Arc<Mutex<Option<Tables>>>,
+}
+
+/// Cosines and sines of the places from 0 on, each `[N, width / 2]`.
+#[derive(Clone)]
+pub struct Tables {
     cos: Tensor,
     sin: Tensor,
 }
 
-impl Rotation {
-    /// For `length` positions from `first` and heads of `width` channels, which is even. Channel pairs are
-    /// `(i, i + width / 2)`, turned by `t / 10000^(2 i / width)`.
+impl Rotations {
+    /// For heads of `width` channels, which is even.
+    #[must_use]
+    pub fn new(width: usize) -> Self {
+        Rotations { width, made: Arc::default() }
+    }
+
+    /// Tables for `length` places from `first` on, on the device of `like` and in the type that it is computed in.
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn new(device: &Device, dtype: DType, first: usize, length: usize, width: usize) -> Result<Self, ModelError> {
-        let half = width / 2;
+    pub fn tables(&self, like: &Tensor, first: usize, length: usize) -> Result<Tables, ModelError> {
+        let (device, dtype, rows) = (like.device(), like.dtype().wide(), first + length);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |tables: &&Tables| {
+            tables.cos.dims()[0] >= rows && tables.cos.dtype() == dtype && tables.cos.device() == device
+        };
+        if let Some(tables) = made.as_ref().filter(fits) {
+            return Ok(tables.clone());
+        }
+        let (half, rows) = (self.width / 2, rows.next_power_of_two().max(LEAST_ROWS));
         let frequencies: Vec<f64> = (0..half).map(|i| ROPE_BASE.powf(-(i as f64) / half as f64)).collect();
         let table = |f: fn(f64) -> f64| {
             let of = |t: usize| frequencies.iter().map(move |frequency| f(t as f64 * frequency));
-            constant(device, dtype, (first..first + length).flat_map(of).collect(), &[length, half])
+            constant(device, dtype, (0..rows).flat_map(of).collect(), &[rows, half])
         };
-        Ok(Rotation { cos: table(f64::cos)?, sin: table(f64::sin)? })
+        let tables = Tables { cos: table(f64::cos)?, sin: table(f64::sin)? };
+        *made = Some(tables.clone());
+        Ok(tables)
     }
+}
 
-    /// Turns `[B, H, T, width]`: (x_low cos - x_high sin, x_high cos + x_low sin).
-    ///
-    /// # Errors
-    /// If the shape differs from the one that was prepared for.
-    pub fn apply(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let axis = x.dims().len() - 1;
-        let halves = x.split(axis, &[x.dims()[axis] / 2; 2])?;
-        let (low, high) = (&halves[0], &halves[1]);
-        let (cos, sin) = (&self.cos, &self.sin);
-        let turned = [low.mul(cos)?.sub(&high.mul(sin)?)?, high.mul(cos)?.add(&low.mul(sin)?)?];
-        Ok(Tensor::concat(&[&turned[0], &turned[1]], axis)?)
+impl Tables {
+    /// The rotation of places from `first` on.
+    #[must_use]
+    pub fn from(&self, first: usize) -> Rotary<'_, Tensor> {
+        Rotary { cos: &self.cos, sin: &self.sin, first }
     }
 }

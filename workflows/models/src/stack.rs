@@ -37,7 +37,7 @@ pub(crate) fn stack<L: Layer>(
             (Checkpoint::Block, Mode::Learn { .. }) => {
                 let (carry, owned, mode) = (carry.below(layer.prefix()), layer.clone(), mode.clone());
                 let run = move |inputs: &[Tensor], carry: &Carry| {
-                    let mut after = State::new();
+                    let mut after = State::with_room_of(&carry.state);
                     let y = owned.forward(&inputs[0], carry, &mut after, &mode)?;
                     Ok((vec![y], after))
                 };
@@ -59,16 +59,16 @@ pub(crate) fn recompute(
     run: impl Fn(&[Tensor], &Carry) -> Result<(Vec<Tensor>, State), ModelError> + Send + Sync + 'static,
 ) -> Result<(Vec<Tensor>, State), ModelError> {
     let (position, count) = (carry.position, inputs.len());
-    let names: Vec<String> = carry.state.keys().cloned().collect();
-    let all: Vec<&Tensor> = inputs.iter().copied().chain(carry.state.values()).collect();
+    let names: Vec<Arc<str>> = carry.state.names().cloned().collect();
+    let all: Vec<&Tensor> = inputs.iter().copied().chain(carry.state.parts()).collect();
     // The tensors of the new state travel as a list; their names, the same at each run, go beside it.
-    let made: Arc<OnceLock<Vec<String>>> = Arc::default();
+    let made: Arc<OnceLock<Vec<Arc<str>>>> = Arc::default();
     let found = Arc::clone(&made);
     let outputs = assay_tensor::checkpoint(&all, move |tensors: &[Tensor]| {
         let state = names.iter().cloned().zip(tensors[count..].iter().cloned()).collect();
         let (mut outputs, after) = run(&tensors[..count], &Carry { position, state }).map_err(as_tensor_error)?;
-        found.get_or_init(|| after.keys().cloned().collect());
-        outputs.extend(after.into_values());
+        found.get_or_init(|| after.names().cloned().collect());
+        outputs.extend(after.into_iter().map(|(_, part)| part));
         Ok(outputs)
     })?;
     let names = made.get().cloned().unwrap_or_default();

@@ -26,7 +26,7 @@ use crate::error::ModelError;
 use crate::layers::{Embedding, FeedForward, LayerNorm};
 use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
-use crate::positions::learned;
+use crate::positions::{Rotations, learned};
 use crate::precision::Precision;
 use crate::stack::{Layer, stack};
 
@@ -59,7 +59,7 @@ impl SequenceModel for Transformer {
             x = x.add(&learned(table, carry.position, length)?)?;
         }
         x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::new();
+        let mut after = State::with_room_of(&carry.state);
         x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
         Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
     }
@@ -114,8 +114,10 @@ impl Transformer {
                 Some(Embedding::build(&mut scope, task.max_length, dim, embedding_deviation)?)
             }
         };
+        let rope = config.positions == TransformerPositions::Rope;
+        let rotations = rope.then(|| Rotations::new(dim / config.heads));
         let blocks = (0..config.layers)
-            .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config))
+            .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config, &rotations))
             .collect::<Result<_, _>>()?;
         let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
@@ -125,15 +127,19 @@ impl Transformer {
 }
 
 impl Block {
-    fn build(scope: &mut Scope, layer: usize, config: &TransformerConfig) -> Result<Self, ModelError> {
+    fn build(
+        scope: &mut Scope,
+        layer: usize,
+        config: &TransformerConfig,
+        rotations: &Option<Rotations>,
+    ) -> Result<Self, ModelError> {
         let dim = config.dim;
         // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
         let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
         let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
         let attention = {
             let TransformerConfig { heads, causal, sparsity, attention: kind, .. } = *config;
-            let rope = config.positions == TransformerPositions::Rope;
-            let shape = AttentionShape { dim, heads, rope, causal, kind, sparsity };
+            let shape = AttentionShape { dim, heads, rotations: rotations.clone(), causal, kind, sparsity };
             let path = format!("blocks.{layer}.attention");
             Attention::build(&mut scope.child("attention"), path, &shape, gain)?
         };

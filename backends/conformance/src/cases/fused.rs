@@ -5,7 +5,7 @@ use assay_tensor::{
     diagonal_scan,
 };
 
-use super::{Case, Operand, between, floats};
+use super::{Case, Operand, between, decoding, floats};
 use crate::operands::Numbers;
 
 pub(super) fn small() -> Vec<Case> {
@@ -50,6 +50,7 @@ pub(super) fn small() -> Vec<Case> {
         cases.extend([false, true].map(|norm| int8_layer(sizes, norm)));
         cases.push(int8_layers(sizes));
     }
+    cases.extend(decoding::small());
     cases
 }
 
@@ -71,6 +72,7 @@ pub(super) fn medium() -> Vec<Case> {
     for segment in [None, Some(7), Some(40)] {
         cases.push(selective_scan([1, 100, 3], true, segment));
     }
+    cases.extend(decoding::medium());
     cases
 }
 
@@ -89,6 +91,7 @@ pub(super) fn large() -> Vec<Case> {
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         cases.push(attention([3, 2, 130, 150, 17], true, kind));
     }
+    cases.extend(decoding::large());
     cases
 }
 

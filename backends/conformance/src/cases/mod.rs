@@ -1,5 +1,6 @@
 //! The cases: operations on operands of given shapes.
 
+mod decoding;
 pub(crate) mod fused;
 mod primitives;
 
@@ -19,6 +20,8 @@ pub struct Case {
     pub differentiable: bool,
     /// Whether it is defined in f32 only, on the oracle too.
     pub f32_only: bool,
+    /// Whether its operands are never bf16.
+    pub wide_only: bool,
     /// The step of central differences in f64.
     pub step: f64,
     /// A factor on the tolerances.
@@ -57,6 +60,7 @@ impl Case {
             apply: Box::new(apply),
             differentiable: true,
             f32_only: false,
+            wide_only: false,
             step: 1e-5,
             slack: 1.0,
         }

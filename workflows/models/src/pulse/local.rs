@@ -3,13 +3,13 @@
 use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
 
 use crate::carry::{Carry, State};
-use crate::config::{LocalKind, PulseConfig, PulsePositions};
+use crate::config::{LocalKind, PulseConfig};
 use crate::error::ModelError;
-use crate::heads::{apart, together};
+use crate::heads::{Names, one_token, together};
 use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope, constant};
 use crate::pieces::Pieces;
-use crate::positions::Rotation;
+use crate::positions::Rotations;
 
 /// How many tokens a convolution sees: the token itself and three before it.
 pub const TAPS: usize = 4;
@@ -40,12 +40,13 @@ pub enum Kind {
 pub struct Window {
     /// A divisor of D.
     pub heads: usize,
-    /// Whether queries and keys are turned by their place in the chunk.
-    pub rope: bool,
+    /// How queries and keys are turned by their place in the chunk, if they are.
+    pub rotations: Option<Rotations>,
     /// D to 3D: all queries, then all keys, then all values.
     pub qkv: Linear,
     /// D to D.
     pub out: Linear,
+    names: Names,
 }
 
 /// A part of the tokens: B' rows of as many tokens each, all of them from the same place in a chunk on.
@@ -57,7 +58,8 @@ struct Part {
 }
 
 impl Local {
-    /// `base` plus what is mixed, `[B, T, D]` to the same shape.
+    /// `base` plus what is mixed, `[B, T, D]`: of queries, keys and values `[B, T, 3D]`, or for a convolution of what it
+    /// reads, `[B, T, D]`.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
@@ -71,9 +73,8 @@ impl Local {
     ) -> Result<Tensor, ModelError> {
         match &self.kind {
             Kind::Attention(window) => {
-                let attend =
-                    |part: Part, open: bool| window.attend(&self.path, &part, carry, open.then_some(&mut *after));
-                window.out.onto(Some(base), &by_part(&window.qkv.forward(x)?, pieces, attend)?)
+                let attend = |part: Part, open: bool| window.attend(&part, carry, open.then_some(&mut *after));
+                window.out.onto(Some(base), &by_part(x, pieces, attend)?)
             }
             Kind::Conv { taps } => {
                 let name = format!("{}.inputs", self.path);
@@ -93,12 +94,19 @@ impl Local {
     ///
     /// # Errors
     /// See [`Scope::linear`].
-    pub fn build(scope: &mut Scope, path: String, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
+    pub fn build(
+        scope: &mut Scope,
+        path: String,
+        config: &PulseConfig,
+        gain: f64,
+        rotations: &Option<Rotations>,
+    ) -> Result<Self, ModelError> {
         let dim = config.dim;
         let kind = match config.local {
             LocalKind::Attention => Kind::Attention(Box::new(Window {
                 heads: config.heads,
-                rope: config.positions == PulsePositions::Rope,
+                rotations: rotations.clone(),
+                names: Names::below(&path),
                 qkv: Linear::build(&mut scope.child("qkv"), 3 * dim, dim, 1.0)?,
                 out: Linear::build(&mut scope.child("out"), dim, dim, gain)?,
             })),
@@ -145,31 +153,37 @@ fn by_part(
 impl Window {
     /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`. Keys and values go into `after` if
     /// the chunk goes on.
-    fn attend(&self, path: &str, part: &Part, carry: &Carry, after: Option<&mut State>) -> Result<Tensor, ModelError> {
+    fn attend(&self, part: &Part, carry: &Carry, after: Option<&mut State>) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (part.x.dims()[0], part.x.dims()[1], part.x.dims()[2] / 3);
         let width = dim / self.heads;
-        let qkv = part.x.split(2, &[dim; 3])?;
-        let [mut q, mut k, mut v] =
-            [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
-        if self.rope {
-            let rotation = Rotation::new(q.device(), q.dtype(), part.before, length, width)?;
-            (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
-        }
-        let names = [format!("{path}.keys"), format!("{path}.values")];
-        if part.before > 0 {
-            let shape = [Some(batch), Some(self.heads), Some(part.before), Some(width)];
-            if let (Some(keys), Some(values)) = (carry.get(&names[0], &shape)?, carry.get(&names[1], &shape)?) {
-                k = Tensor::concat(&[keys, &k], 2)?;
-                v = Tensor::concat(&[values, &v], 2)?;
+        let tables = self.rotations.as_ref().map(|r| r.tables(&part.x, part.before, length)).transpose()?;
+        let rotary = tables.as_ref().map(|tables| tables.from(part.before));
+        let place = (carry, part.before, &self.names);
+        let one = match self.qkv.precision.rounded() {
+            None => one_token(&part.x, self.heads, rotary, place)?,
+            Some(_) => None,
+        };
+        let (mixed, k, v) = match one {
+            Some([mixed, k, v]) => (mixed, k, v),
+            None => {
+                let [q, mut k, mut v] = part.x.heads(self.heads, rotary)?;
+                if part.before > 0 {
+                    let shape = [Some(batch), Some(self.heads), Some(part.before), Some(width)];
+                    let past = |name| carry.get(name, &shape);
+                    if let (Some(keys), Some(values)) = (past(&self.names.keys)?, past(&self.names.values)?) {
+                        k = Tensor::concat(&[keys, &k], 2)?;
+                        v = Tensor::concat(&[values, &v], 2)?;
+                    }
+                }
+                let (scale, kind) = (1.0 / (width as f64).sqrt(), AttentionKind::Flash);
+                let options = AttentionOptions { causal: true, scale, kind };
+                let kept = |x: &Tensor| self.qkv.precision.round(x);
+                (together(&kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?)?, k, v)
             }
-        }
-        let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
-        let kept = |x: &Tensor| self.qkv.precision.round(x);
-        let mixed = together(&kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?)?;
+        };
         if let Some(after) = after {
-            let [name_k, name_v] = names;
-            after.insert(name_k, k);
-            after.insert(name_v, v);
+            after.insert(self.names.keys.clone(), k);
+            after.insert(self.names.values.clone(), v);
         }
         Ok(mixed)
     }

@@ -2,7 +2,7 @@
 
 use assay_tensor::Tensor;
 
-use super::local::Local;
+use super::local::{Kind, Local};
 use super::memory::Memory;
 use super::slots::{Observer, Slots};
 use crate::attention::{Attention, AttentionShape};
@@ -13,7 +13,7 @@ use crate::layers::{Embedding, FeedForward, LayerNorm};
 use crate::mode::{Dropout, Mode};
 use crate::parameters::Scope;
 use crate::pieces::Pieces;
-use crate::positions::learned;
+use crate::positions::{Rotations, learned};
 use crate::precision::Precision;
 use crate::stack::{Layer, stack};
 
@@ -77,7 +77,7 @@ impl SequenceModel for Pulse {
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let (x, length) = self.embed(tokens, carry.position)?;
         let x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::new();
+        let mut after = State::with_room_of(&carry.state);
         let x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
         Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
     }
@@ -103,7 +103,7 @@ impl Pulse {
         let carry = Carry::default();
         let (mut x, _) = self.embed(tokens, 0)?;
         for block in &self.blocks {
-            x = block.run(&x, &carry, &mut State::new(), &Mode::Evaluate, observe)?;
+            x = block.run(&x, &carry, &mut State::default(), &Mode::Evaluate, observe)?;
         }
         Ok(())
     }
@@ -127,8 +127,10 @@ impl Pulse {
                 Some(Embedding::build(&mut scope, task.max_length, dim, embedding_deviation)?)
             }
         };
+        let rope = config.positions == PulsePositions::Rope;
+        let rotations = rope.then(|| Rotations::new(dim / config.heads));
         let blocks = (0..config.layers)
-            .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config))
+            .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config, &rotations))
             .collect::<Result<_, _>>()?;
         let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
@@ -157,19 +159,23 @@ impl Block {
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let [mixer, ffn] = &self.dropout;
-        let normal = self.norm1.forward(x)?;
-        let mix = |base: Option<&Tensor>| self.mixer.forward(base, &normal, carry, after, observe);
+        let mix = |base: Option<&Tensor>| self.mixer.after(&self.norm1, base, x, carry, after, observe);
         let x = mixer.onto(x, carry.position, mode, mix)?;
         ffn.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
     }
 
-    fn build(scope: &mut Scope, layer: usize, config: &PulseConfig) -> Result<Self, ModelError> {
+    fn build(
+        scope: &mut Scope,
+        layer: usize,
+        config: &PulseConfig,
+        rotations: &Option<Rotations>,
+    ) -> Result<Self, ModelError> {
         let dim = config.dim;
         // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
         let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
         let prefix = format!("blocks.{layer}.");
         let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
-        let mixer = Mixer::build(scope, layer, config, gain)?;
+        let mixer = Mixer::build(scope, layer, config, gain, rotations)?;
         let norm2 = LayerNorm::build(&mut scope.child("norm2"), dim)?;
         let hidden = dim * config.ffn_multiplier;
         let ffn = FeedForward::build(&mut scope.child("ffn"), config.ffn, dim, hidden, gain)?;
@@ -179,10 +185,45 @@ impl Block {
     }
 }
 
-impl Mixer {
-    /// `base`, if there is one, plus what is mixed.
-    fn forward(
+impl Chunked {
+    /// As [`Mixer::after`].
+    fn after(
         &self,
+        norm: &LayerNorm,
+        base: Option<&Tensor>,
+        x: &Tensor,
+        carry: &Carry,
+        after: &mut State,
+        observe: &mut Observer,
+    ) -> Result<Tensor, ModelError> {
+        let Chunked { slots, local, memory } = self;
+        let pieces = Pieces::new(carry.position, x.dims()[1], slots.chunk);
+        if let (Kind::Attention(window), None) = (&local.kind, memory)
+            && slots.input.int8().is_some()
+            && window.qkv.int8().is_some()
+        {
+            // Layers with int8 weights normalise what they read on the way.
+            let read = slots.forward(base, &norm.then(&slots.input, x)?, &pieces, carry, after, observe)?;
+            return local.forward(&read, &norm.then(&window.qkv, x)?, &pieces, carry, after);
+        }
+        let normal = norm.forward(x)?;
+        let read = slots.forward(base, &slots.input.forward(&normal)?, &pieces, carry, after, observe)?;
+        let mixed = match &local.kind {
+            Kind::Attention(window) => local.forward(&read, &window.qkv.forward(&normal)?, &pieces, carry, after)?,
+            Kind::Conv { .. } => local.forward(&read, &normal, &pieces, carry, after)?,
+        };
+        match memory {
+            None => Ok(mixed),
+            Some(memory) => memory.forward(&mixed, &normal, &pieces, carry, after),
+        }
+    }
+}
+
+impl Mixer {
+    /// `base`, if there is one, plus what is mixed of `norm x`.
+    fn after(
+        &self,
+        norm: &LayerNorm,
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
@@ -190,32 +231,29 @@ impl Mixer {
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         match self {
-            Mixer::Attention(attention) => attention.forward(base, x, carry, after),
-            Mixer::Slots(chunked) => {
-                let Chunked { slots, local, memory } = chunked.as_ref();
-                let pieces = Pieces::new(carry.position, x.dims()[1], slots.chunk);
-                let read = slots.forward(base, x, &pieces, carry, after, observe)?;
-                let mixed = local.forward(&read, x, &pieces, carry, after)?;
-                match memory {
-                    None => Ok(mixed),
-                    Some(memory) => memory.forward(&mixed, x, &pieces, carry, after),
-                }
-            }
+            Mixer::Attention(attention) => attention.after(norm, base, x, carry, after),
+            Mixer::Slots(chunked) => chunked.after(norm, base, x, carry, after, observe),
         }
     }
 
-    fn build(scope: &mut Scope, layer: usize, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
+    fn build(
+        scope: &mut Scope,
+        layer: usize,
+        config: &PulseConfig,
+        gain: f64,
+        rotations: &Option<Rotations>,
+    ) -> Result<Self, ModelError> {
         let path = |name: &str| format!("blocks.{layer}.{name}");
         if config.attends(layer) {
-            let rope = config.positions == PulsePositions::Rope;
+            let rotations = rotations.clone();
             let sparsity = SparsityConfig::default();
             let (dim, heads, kind) = (config.dim, config.heads, AttentionKind::Flash);
-            let shape = AttentionShape { dim, heads, rope, causal: true, kind, sparsity };
+            let shape = AttentionShape { dim, heads, rotations, causal: true, kind, sparsity };
             let attention = Attention::build(&mut scope.child("attention"), path("attention"), &shape, gain)?;
             return Ok(Mixer::Attention(Box::new(attention)));
         }
         let slots = Slots::build(&mut scope.child("slots"), path("slots"), config, gain)?;
-        let local = Local::build(&mut scope.child("local"), path("local"), config, gain)?;
+        let local = Local::build(&mut scope.child("local"), path("local"), config, gain, rotations)?;
         let memory = match &config.memory {
             None => None,
             Some(memory) => Some(Memory::build(&mut scope.child("memory"), path("memory"), memory, config.dim, gain)?),

@@ -1,12 +1,14 @@
 //! The slots of one block: routing, writing, updating, mixing and reading. The equations are at the head of the module.
 
-use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
+use std::sync::Arc;
+
+use assay_tensor::{AttentionKind, AttentionOptions, Routed, Tensor, TokenRouting};
 
 use super::gate::{Gate, SlotState};
 use crate::carry::{Carry, State};
 use crate::config::{GateKind, Mixing, PulseConfig, Routing};
 use crate::error::ModelError;
-use crate::heads::{apart, together};
+use crate::heads::together;
 use crate::layers::{LayerNorm, Linear};
 use crate::parameters::{Init, Role, Scope};
 use crate::pieces::Pieces;
@@ -46,6 +48,24 @@ pub struct Slots {
     pub mix: Option<Mix>,
     /// W_o: P to D.
     pub out: Linear,
+    names: Names,
+}
+
+/// The names of what goes into the carry.
+#[derive(Debug, Clone)]
+struct Names {
+    state: Arc<str>,
+    cell: Arc<str>,
+    sides: Arc<str>,
+    sum: Arc<str>,
+    mass: Arc<str>,
+}
+
+impl Names {
+    fn below(path: &str) -> Names {
+        let name = |last: &str| Arc::from(format!("{path}.{last}"));
+        Names { state: name("state"), cell: name("cell"), sides: name("sides"), sum: name("sum"), mass: name("mass") }
+    }
 }
 
 /// s'' = norm(s' + MHA(s', s', s')).
@@ -71,32 +91,38 @@ struct Running {
 }
 
 impl Slots {
-    /// `base`, if there is one, plus what the tokens read, `[B, T, D]` to the same shape. `observe` sees how they are routed.
+    /// `base` `[B, T, D]`, if there is one, plus what the tokens read, of which queries and values are given, `[B, T, 2P]`.
+    /// `observe` sees how they are routed.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
     pub fn forward(
         &self,
         base: Option<&Tensor>,
-        x: &Tensor,
+        projected: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
         after: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
-        let lengths = pieces.lengths();
-        let projected = self.input.forward(x)?.split(2, &[width, width])?;
+        let batch = projected.dims()[0];
+        if projected.dims()[1] == 1
+            && let Some(read) = self.one_token(projected, pieces, carry, after, observe)?
+        {
+            return self.out.onto(base, &read);
+        }
+        let (lengths, projected) = (pieces.lengths(), projected.split(2, &[width, width])?);
         let queries = projected[0].scale(1.0 / (width as f64).sqrt())?.split(1, &lengths)?;
         let values = projected[1].split(1, &lengths)?;
-        let mut running = self.start(carry, pieces, x.dims()[0])?;
+        let mut running = self.start(carry, pieces, batch)?;
         let mut reads = Vec::with_capacity(lengths.len());
         for (index, (query, value)) in queries.iter().zip(&values).enumerate() {
             let sides = running.sides(&self.sides)?.split(2, &[width, width])?;
             let weights = self.route(&query.matmul_with(&sides[0], false, true)?)?;
             observe(&weights)?;
             reads.push(weights.matmul(&sides[1])?);
-            let mass = weights.sum(&[1], false)?.reshape([x.dims()[0], slots, 1])?;
+            let mass = weights.sum(&[1], false)?.reshape([batch, slots, 1])?;
             running.write(weights.matmul_with(value, true, false)?, mass)?;
             if pieces.closes(index) {
                 running = self.update(running)?;
@@ -105,6 +131,34 @@ impl Slots {
         self.save(running, after);
         let read = Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?;
         self.out.onto(base, &read)
+    }
+
+    /// What one token reads, `[B, 1, P]`, from its query and value `[B, 1, 2P]`; as [`Slots::forward`] otherwise. None where
+    /// there is something to be learned.
+    fn one_token(
+        &self,
+        projected: &Tensor,
+        pieces: &Pieces,
+        carry: &Carry,
+        after: &mut State,
+        observe: &mut Observer,
+    ) -> Result<Option<Tensor>, ModelError> {
+        let mut running = self.start(carry, pieces, projected.dims()[0])?;
+        let sides = running.sides(&self.sides)?;
+        let written = running.written.as_ref().map(|(sum, mass)| (sum, mass));
+        let known = written.map_or([false; 2], |(sum, mass)| [sum.is_tracked(), mass.is_tracked()]);
+        if projected.is_tracked() || sides.is_tracked() || known.contains(&true) {
+            return Ok(None);
+        }
+        let token = TokenRouting { projected, sides: &sides, written, top_k: self.top_k };
+        let Routed { weights, read, sum, mass } = Tensor::route_token(token)?;
+        observe(&weights)?;
+        running.written = Some((sum, mass));
+        if pieces.closes(0) {
+            running = self.update(running)?;
+        }
+        self.save(running, after);
+        Ok(Some(read))
     }
 
     /// Scores `[B, T', S]` to weights of the same shape, which sum to 1 over the kept slots of each token.
@@ -128,37 +182,36 @@ impl Slots {
     /// From the carry, or the learned beginning.
     fn start(&self, carry: &Carry, pieces: &Pieces, batch: usize) -> Result<Running, ModelError> {
         let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
-        let get = |name: &str, last: usize| {
-            carry.get(&format!("{}.{name}", self.path), &[Some(batch), Some(slots), Some(last)])
-        };
+        let (names, get) =
+            (&self.names, |name: &str, last: usize| carry.get(name, &[Some(batch), Some(slots), Some(last)]));
         let begin = |initial: &Tensor| initial.reshape([1, slots, width])?.broadcast_to([batch, slots, width]);
         let from = |name: &str, initial: &Tensor| match get(name, width)? {
             Some(kept) => Ok::<_, ModelError>(kept.clone()),
             None => Ok(begin(initial)?),
         };
         let state = SlotState {
-            slots: from("state", &self.initial)?,
-            cell: self.initial_cell.as_ref().map(|initial| from("cell", initial)).transpose()?,
+            slots: from(&names.state, &self.initial)?,
+            cell: self.initial_cell.as_ref().map(|initial| from(&names.cell, initial)).transpose()?,
         };
         if pieces.before == 0 {
             return Ok(Running { state, sides: None, written: None });
         }
-        let written = get("sum", width)?.cloned().zip(get("mass", 1)?.cloned());
-        Ok(Running { state, sides: get("sides", 2 * width)?.cloned(), written })
+        let written = get(&names.sum, width)?.cloned().zip(get(&names.mass, 1)?.cloned());
+        Ok(Running { state, sides: get(&names.sides, 2 * width)?.cloned(), written })
     }
 
     fn save(&self, running: Running, after: &mut State) {
-        let mut put = |name: &str, tensor: Tensor| after.insert(format!("{}.{name}", self.path), tensor);
-        put("state", running.state.slots);
+        let (names, mut put) = (&self.names, |name: &Arc<str>, tensor: Tensor| after.insert(name.clone(), tensor));
+        put(&names.state, running.state.slots);
         if let Some(cell) = running.state.cell {
-            put("cell", cell);
+            put(&names.cell, cell);
         }
         if let Some(sides) = running.sides {
-            put("sides", sides);
+            put(&names.sides, sides);
         }
         if let Some((sum, mass)) = running.written {
-            put("sum", sum);
-            put("mass", mass);
+            put(&names.sum, sum);
+            put(&names.mass, mass);
         }
     }
 
@@ -183,7 +236,8 @@ impl Slots {
         };
         let out = Linear::without_bias(&mut scope.child("out"), dim, width, gain)?;
         let top_k = (config.routing == Routing::TopK && config.top_k < slots).then_some(config.top_k);
-        Ok(Slots { path, chunk: config.chunk, top_k, initial, initial_cell, input, sides, gate, mix, out })
+        let (names, chunk) = (Names::below(&path), config.chunk);
+        Ok(Slots { path, chunk, top_k, initial, initial_cell, input, sides, gate, mix, out, names })
     }
 }
 
@@ -213,8 +267,7 @@ impl Mix {
     /// If the shapes do not fit.
     pub fn forward(&self, slots: &Tensor) -> Result<Tensor, ModelError> {
         let width = slots.dims()[2];
-        let qkv = self.qkv.forward(slots)?.split(2, &[width; 3])?;
-        let [q, k, v] = [apart(&qkv[0], self.heads)?, apart(&qkv[1], self.heads)?, apart(&qkv[2], self.heads)?];
+        let [q, k, v] = self.qkv.forward(slots)?.heads(self.heads, None)?;
         let scale = 1.0 / ((width / self.heads) as f64).sqrt();
         let options = AttentionOptions { causal: false, scale, kind: AttentionKind::Flash };
         let mixed = self.out.forward(&together(&q.attention(&k, &v, options)?)?)?;

@@ -1,5 +1,7 @@
 //! The cells of a block as one recurrence: [`Mixer`].
 
+use std::sync::Arc;
+
 use assay_tensor::{Skip, Tensor};
 
 use super::cell::Cell;
@@ -31,7 +33,8 @@ pub struct Mixer {
     turn: Option<Tensor>,
     /// R of each cell, `[cells, K, K]`, with which the states are turned where a chunk begins; `chunk_carry` only.
     pub boundary: Option<Tensor>,
-    name: String,
+    /// Of the real and the imaginary parts of the states in the carry.
+    names: [Arc<str>; 2],
     states: usize,
     chunk: usize,
     truncate: bool,
@@ -60,7 +63,7 @@ impl Mixer {
             input_field: config.input,
             turn,
             boundary: stacked(cells, Resonance::ChunkCarry)?,
-            name,
+            names: ["re", "im"].map(|part| format!("{name}.{part}").into()),
             states: cells.len() * config.states,
             chunk: config.chunk,
             truncate: config.truncate,
@@ -131,7 +134,7 @@ impl Mixer {
         let mut beta = beta.into_iter();
         let re = beta.next().ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
         let (batch, length) = (x.dims()[0], x.dims()[1]);
-        let (name_re, name_im) = (format!("{}.re", self.name), format!("{}.im", self.name));
+        let [name_re, name_im] = &self.names;
         let start = |name: &str| match carry.get(name, &[Some(batch), Some(self.states)])? {
             Some(state) => Ok(state.clone()),
             None => constant(x.device(), x.dtype(), vec![0.0; batch * self.states], &[batch, self.states]),
@@ -139,7 +142,7 @@ impl Mixer {
         let states = States {
             x,
             beta: (re, beta.next()),
-            carry: (start(&name_re)?, start(&name_im)?),
+            carry: (start(name_re)?, start(name_im)?),
             position: carry.position,
             chunk: self.chunk,
             truncate: self.truncate,
@@ -149,8 +152,8 @@ impl Mixer {
             1 => c.reshape([batch, self.states]),
             _ => c.slice(1, length - 1, 1)?.reshape([batch, self.states]),
         };
-        after.insert(name_re, last(&re)?);
-        after.insert(name_im, last(&im)?);
+        after.insert(name_re.clone(), last(&re)?);
+        after.insert(name_im.clone(), last(&im)?);
         Ok((re, im))
     }
 

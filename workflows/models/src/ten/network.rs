@@ -75,7 +75,7 @@ impl Ten {
             Positions::Sinusoidal => x.add(&sinusoids(x.device(), x.dtype(), carry.position, length, dim)?)?,
         };
         x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::new();
+        let mut after = State::with_room_of(&carry.state);
         x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;

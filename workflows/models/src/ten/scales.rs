@@ -119,7 +119,7 @@ fn at_scale(
         known = Tensor::concat(&[&known, &made], 1)?;
     } else {
         // The block has read nothing: it remembers what it did.
-        after.extend(inner.state.into_iter().filter(|(name, _)| ![&pending, &held].contains(&name)));
+        after.extend(inner.state.into_iter().filter(|(name, _)| **name != *pending && **name != *held));
     }
     let last = known.dims()[1] - 1;
     after.insert(held, known.slice(1, last, 1)?.reshape([batch, dim])?);

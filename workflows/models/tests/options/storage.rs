@@ -78,7 +78,7 @@ fn an_int8_model_gives_what_its_layers_give_one_by_one() {
         let batch = ragged(model.device());
         let (hidden, carry) = model.network().forward(batch.tokens(), &Carry::default()).unwrap();
         let mut values = hidden.to_f64_vec().unwrap();
-        carry.state.values().for_each(|part| values.extend(part.to_f64_vec().unwrap()));
+        carry.state.parts().for_each(|part| values.extend(part.to_f64_vec().unwrap()));
         values
     };
     let (fused, apart) = (cpu(1), assay_reference::device());

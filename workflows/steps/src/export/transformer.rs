@@ -58,7 +58,7 @@ pub fn places(graph: &mut Graph, tokens: &Value) -> Value {
 /// graph, in f32, the angles would lose digits with the length.
 fn rotation(graph: &mut Graph, model: &Transformer, task: &Task, dim: usize, tokens: &Value) -> Option<(Value, Value)> {
     let attention = &model.blocks.first()?.attention;
-    if !attention.rope {
+    if attention.rotations.is_none() {
         return None;
     }
     let width = dim / attention.heads;

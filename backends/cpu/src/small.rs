@@ -1,0 +1,89 @@
+//! Small blocks of memory, kept by the thread that drops them and handed out again.
+//!
+//! A token that is decoded asks for a hundred of them, and what an allocator takes to find one, and to fill it with zeros, is
+//! longer than most of the work that is done in it.
+
+use std::cell::RefCell;
+
+/// Elements in blocks of about one size that a thread keeps.
+const AT_HAND: usize = 16 * 1024;
+/// Blocks of about one size that a thread keeps at most.
+const MOST: usize = 32;
+
+thread_local! {
+    /// What this thread has dropped, by [`class`], each block as long as its [`room`].
+    static KEPT: RefCell<Vec<Vec<Vec<f32>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How many elements a block for `length` of them has room for: a quarter more at most.
+fn room(length: usize) -> usize {
+    length.next_multiple_of((length.next_power_of_two() / 8).max(1))
+}
+
+/// A number for each [`room`], of which there are eight at most between two powers of two.
+fn class(length: usize) -> usize {
+    let power = length.next_power_of_two();
+    8 * power.trailing_zeros() as usize + room(length) / (power / 8).max(1)
+}
+
+/// `length` elements with arbitrary contents.
+pub(crate) fn take(length: usize) -> Vec<f32> {
+    let kept = |kept: &RefCell<Vec<Vec<Vec<f32>>>>| kept.borrow_mut().get_mut(class(length))?.pop();
+    // A thread that ends has none any more.
+    let mut block = KEPT.try_with(kept).ok().flatten().unwrap_or_else(|| {
+        // `vec!` would ask for zeroed memory, which the system's allocator has no quick way to for small blocks.
+        let mut block = Vec::with_capacity(room(length));
+        block.resize(room(length), std::hint::black_box(0.0));
+        block
+    });
+    block.truncate(length);
+    block
+}
+
+/// Keeps a block, if it has the room that its class wants and there are not too many of it.
+pub(crate) fn keep(mut block: Vec<f32>) {
+    let (room, class) = (room(block.len()), class(block.len()));
+    if block.is_empty() || block.capacity() < room || AT_HAND < room {
+        return;
+    }
+    let keep = |kept: &RefCell<Vec<Vec<Vec<f32>>>>| {
+        let mut kept = kept.borrow_mut();
+        if kept.len() <= class {
+            kept.resize_with(class + 1, Vec::new);
+        }
+        if kept[class].len() < (AT_HAND / room).min(MOST) {
+            block.resize(room, 0.0);
+            kept[class].push(block);
+        }
+    };
+    // A thread that ends keeps nothing: the block goes back to the system.
+    let _ = KEPT.try_with(keep);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_uses_its_blocks_again_and_never_keeps_too_many() {
+        for length in (1..AT_HAND / 2).step_by(61) {
+            let first = take(length);
+            let place = first.as_ptr();
+            keep(first);
+            let (again, other) = (take(length), take(length));
+            assert!(again.as_ptr() == place && other.as_ptr() != place && again.len() == length);
+            (0..2 * MOST).map(|_| take(length)).collect::<Vec<_>>().into_iter().for_each(keep);
+            let count = KEPT.with(|kept| kept.borrow()[class(length)].len());
+            assert!(count <= MOST && count * room(length) <= AT_HAND, "{count} of {length}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_to_spare_or_is_nothing_is_let_go_of() {
+        keep(Vec::new());
+        keep(vec![1.0; 17].into_boxed_slice().into_vec());
+        keep(vec![1.0; 2 * AT_HAND]);
+        assert_eq!(KEPT.with(|kept| kept.borrow().iter().flatten().count()), 0);
+        assert!(take(0).is_empty());
+    }
+}

@@ -1,0 +1,84 @@
+//! The steps of one token that is decoded: attention, and the way to PULSE's slots.
+
+use assay_tensor::{Array, Result, Routed, TokenAttention, TokenRouting};
+
+use crate::heads::heads;
+use crate::store::{store, values};
+
+/// softmax of some numbers.
+fn softmax(scores: &[f64]) -> Vec<f64> {
+    let peak = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let exponentials: Vec<f64> = scores.iter().map(|score| (score - peak).exp()).collect();
+    let total: f64 = exponentials.iter().sum();
+    exponentials.into_iter().map(|e| e / total).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(crate) fn attend(token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+    let [q, k, v] = heads(token.qkv, token.heads, token.rotary)?;
+    let [b, h, _, width] = [0, 1, 2, 3].map(|axis| q.dims()[axis]);
+    let before = token.past.map_or(0, |(keys, _)| keys.dims()[2]);
+    let grown = |past: Option<&Array>, new: &Array| -> Result<Vec<f64>> {
+        let (past, new) = (past.map(values).transpose()?.unwrap_or_default(), values(new)?);
+        let of = |row: usize| [&past[row * before * width..][..before * width], &new[row * width..][..width]].concat();
+        Ok((0..b * h).flat_map(of).collect())
+    };
+    let keys = grown(token.past.map(|(keys, _)| keys), &k)?;
+    let all = grown(token.past.map(|(_, values)| values), &v)?;
+    let (queries, count) = (values(&q)?, before + 1);
+    let mut seen = vec![0.0; b * h * width];
+    for row in 0..b * h {
+        let query = &queries[row * width..][..width];
+        let vector = |of: &[f64], j: usize| of[(row * count + j) * width..][..width].to_vec();
+        let scores: Vec<f64> = (0..count).map(|j| token.scale * dot(query, &vector(&keys, j))).collect();
+        for (j, weight) in softmax(&scores).into_iter().enumerate() {
+            for (y, x) in seen[row * width..][..width].iter_mut().zip(vector(&all, j)) {
+                *y += weight * x;
+            }
+        }
+    }
+    let dtype = token.qkv.dtype;
+    let shape = [b, h, count, width];
+    Ok([store(&seen, [b, 1, h * width], dtype), store(&keys, shape, dtype), store(&all, shape, dtype)])
+}
+
+pub(crate) fn route(token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+    let [b, slots, both] = [0, 1, 2].map(|axis| token.sides.dims()[axis]);
+    let width = both / 2;
+    let (projected, sides) = (values(token.projected)?, values(token.sides)?);
+    let (mut sum, mut mass) = match token.written {
+        Some((sum, mass)) => (values(sum)?, values(mass)?),
+        None => (vec![0.0; b * slots * width], vec![0.0; b * slots]),
+    };
+    let (mut weights, mut read) = (Vec::new(), vec![0.0; b * width]);
+    for sequence in 0..b {
+        let (query, value) = projected[sequence * both..][..both].split_at(width);
+        let side = |slot: usize| sides[(sequence * slots + slot) * both..][..both].split_at(width);
+        let scores: Vec<f64> = (0..slots).map(|slot| dot(query, side(slot).0) / (width as f64).sqrt()).collect();
+        // From the highest down; the sort is stable, so that of equal ones the first is kept.
+        let mut order: Vec<usize> = (0..slots).collect();
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        let kept = &order[..token.top_k.unwrap_or(slots)];
+        let score = |slot: usize| if kept.contains(&slot) { scores[slot] } else { f64::NEG_INFINITY };
+        let routed = softmax(&(0..slots).map(score).collect::<Vec<_>>());
+        for (slot, weight) in routed.iter().enumerate() {
+            let at = sequence * slots + slot;
+            mass[at] += weight;
+            for i in 0..width {
+                read[sequence * width + i] += weight * side(slot).1[i];
+                sum[at * width + i] += weight * value[i];
+            }
+        }
+        weights.extend(routed);
+    }
+    let dtype = token.sides.dtype;
+    Ok(Routed {
+        weights: store(&weights, [b, 1, slots], dtype),
+        read: store(&read, [b, 1, width], dtype),
+        sum: store(&sum, [b, slots, width], dtype),
+        mass: store(&mass, [b, slots, 1], dtype),
+    })
+}

@@ -1,0 +1,177 @@
+//! What models do with one token that they decode, as one operation each: [`TokenAttention`] and [`TokenRouting`]. Between
+//! the products that read the weights there is so little arithmetic that it is gone before an operation has begun. For
+//! inference: neither has a gradient.
+
+use crate::args::{AttentionKind, AttentionOptions, Reduce};
+use crate::array::Array;
+use crate::check;
+use crate::error::{Result, TensorError};
+use crate::heads::{Rotary, head_width};
+use crate::kernels::Kernels;
+use crate::math::Math;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// Attention of one token to itself and to those before it.
+///
+/// `T` is [`Tensor`] for callers and [`Array`] for kernels, here and below.
+#[derive(Debug)]
+pub struct TokenAttention<'a, T> {
+    /// Its query, key and value side by side, [B, 1, 3 H P].
+    pub qkv: &'a T,
+    /// H.
+    pub heads: usize,
+    /// How query and key are turned, if they are.
+    pub rotary: Option<Rotary<'a, T>>,
+    /// Keys, turned already, and values of the tokens before, [B, H, t, P] each.
+    pub past: Option<(&'a T, &'a T)>,
+    /// On scores.
+    pub scale: f64,
+}
+
+/// How one token is routed to S slots, what it reads of them, and what is written to them; see PULSE in `assay-models`.
+#[derive(Debug)]
+pub struct TokenRouting<'a, T> {
+    /// Its query q and value v side by side, [B, 1, 2 P].
+    pub projected: &'a T,
+    /// The slots' keys k_s, and beside them what is read of them, r_s: [B, S, 2 P].
+    pub sides: &'a T,
+    /// sum p v [B, S, P] and sum p [B, S, 1] over the tokens before.
+    pub written: Option<(&'a T, &'a T)>,
+    /// How many slots are kept, those with the highest scores, of equal ones the first; none: all.
+    pub top_k: Option<usize>,
+}
+
+/// What came of a [`TokenRouting`].
+#[derive(Debug, Clone)]
+pub struct Routed<T> {
+    /// p = softmax over the kept slots of q . k_s / sqrt(P), 0 for the others: [B, 1, S].
+    pub weights: T,
+    /// sum_s p_s r_s, [B, 1, P].
+    pub read: T,
+    /// What was written, with p_s v: [B, S, P].
+    pub sum: T,
+    /// The weights' sum, with p: [B, S, 1].
+    pub mass: T,
+}
+
+/// Subtracted from the scores of slots that are not kept, so that their weight is 0.
+const HIDDEN: f64 = 1e30;
+
+/// All are constants in one type on one device, which is computed in.
+fn check_constants<'a>(name: &'static str, first: &Tensor, others: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
+    check::dtype(name, first, first.dtype().is_float() && first.dtype().wide() == first.dtype(), "f32 or f64")?;
+    let mut tracked = first.is_tracked();
+    for other in others {
+        check::same(name, first, other)?;
+        tracked |= other.is_tracked();
+    }
+    match tracked {
+        true => Err(TensorError::new(name, "the step of one token has no gradient").hint("detach() the operands")),
+        false => Ok(()),
+    }
+}
+
+impl Tensor {
+    /// What the token sees, [B, 1, H P], and the keys and values with its own behind them, [B, H, t + 1, P] each.
+    ///
+    /// For inference: it refuses tracked operands. Errors where types or shapes do not fit.
+    pub fn attend_token(token: TokenAttention<'_, Tensor>) -> Result<[Tensor; 3]> {
+        let name = "attend_token";
+        let TokenAttention { qkv, heads, rotary, past, scale } = token;
+        check_constants(name, qkv, past.into_iter().flat_map(|(keys, values)| [keys, values]))?;
+        let [batch, length, _] = check::rank(name, "vectors", qkv, "[B, 1, 3 H P]")?;
+        if length != 1 {
+            return Err(TensorError::new(name, format!("there are {length} tokens")).shapes([qkv.shape()]));
+        }
+        let width = head_width(name, qkv, heads)?;
+        if let Some(rotary) = &rotary {
+            rotary.check(name, qkv, 1, width)?;
+            check_constants(name, qkv, [rotary.cos, rotary.sin])?;
+        }
+        if let Some((keys, values)) = past {
+            let [_, _, before, _] = check::rank(name, "keys", keys, "[B, H, t, P]")?;
+            let expected = Shape::from([batch, heads, before, width]);
+            check::shape(name, "keys", keys, &expected)?;
+            check::shape(name, "values", values, &expected)?;
+        }
+        let parts = qkv.kernels().attend_token(TokenAttention {
+            qkv: qkv.array(),
+            heads,
+            rotary: rotary.map(|rotary| rotary.arrays()),
+            past: past.map(|(keys, values)| (keys.array(), values.array())),
+            scale,
+        })?;
+        Ok(parts.map(|part| Tensor::untracked(qkv.device(), part)))
+    }
+
+    /// See [`TokenRouting`].
+    ///
+    /// For inference: it refuses tracked operands. Errors where types or shapes do not fit, or not 1 <= `top_k` <= S.
+    pub fn route_token(token: TokenRouting<'_, Tensor>) -> Result<Routed<Tensor>> {
+        let name = "route_token";
+        let TokenRouting { projected, sides, written, top_k } = token;
+        check_constants(name, projected, written.into_iter().flat_map(|(sum, mass)| [sum, mass]).chain([sides]))?;
+        let [batch, slots, both] = check::rank(name, "slots", sides, "[B, S, 2 P]")?;
+        if slots == 0 || both == 0 || both % 2 != 0 {
+            return Err(TensorError::new(name, "slots of two sides are needed").shapes([sides.shape()]));
+        }
+        check::shape(name, "query and value", projected, &Shape::from([batch, 1, both]))?;
+        if let Some((sum, mass)) = written {
+            check::shape(name, "sum", sum, &Shape::from([batch, slots, both / 2]))?;
+            check::shape(name, "mass", mass, &Shape::from([batch, slots, 1]))?;
+        }
+        if top_k.is_some_and(|k| k == 0 || k > slots) {
+            let problem = format!("{} of {slots} slots cannot be kept", top_k.unwrap_or_default());
+            return Err(TensorError::new(name, problem).shapes([sides.shape()]));
+        }
+        let routed = projected.kernels().route_token(TokenRouting {
+            projected: projected.array(),
+            sides: sides.array(),
+            written: written.map(|(sum, mass)| (sum.array(), mass.array())),
+            top_k,
+        })?;
+        let tensor = |array| Tensor::untracked(projected.device(), array);
+        Ok(Routed {
+            weights: tensor(routed.weights),
+            read: tensor(routed.read),
+            sum: tensor(routed.sum),
+            mass: tensor(routed.mass),
+        })
+    }
+}
+
+/// [`Kernels::attend_token`] by its parts, which is what it means.
+pub(crate) fn attend<K: Kernels + ?Sized>(k: &K, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+    let TokenAttention { qkv, heads, rotary, past, scale } = token;
+    let [q, mut keys, mut values] = k.heads(qkv, heads, rotary)?;
+    if let Some((before, values_before)) = past {
+        keys = k.concat(&[before, &keys], 2)?;
+        values = k.concat(&[values_before, &values], 2)?;
+    }
+    let options = AttentionOptions { causal: false, scale, kind: AttentionKind::Flash };
+    let (seen, _) = k.attention(&q, &keys, &values, options)?;
+    Ok([seen.viewed([qkv.dims()[0], 1, qkv.shape.last() / 3]), keys, values])
+}
+
+/// [`Kernels::route_token`] by its parts, which is what it means.
+pub(crate) fn route<K: Kernels + ?Sized>(k: &K, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+    let (m, TokenRouting { projected, sides, written, top_k }) = (Math(k), token);
+    let width = projected.shape.last() / 2;
+    let halves = |x: &Array| Ok((k.slice(x, 2, 0, width)?, k.slice(x, 2, width, width)?));
+    let ((query, value), (keys, reads)) = (halves(projected)?, halves(sides)?);
+    let mut scores = m.scale(&k.matmul(&query, &keys, false, true)?, 1.0 / (width as f64).sqrt())?;
+    if let Some(kept) = top_k {
+        let hidden = m.scale(&m.offset(&k.top_k_mask(&scores, kept)?, -1.0)?, HIDDEN)?;
+        scores = m.add(&scores, &hidden)?;
+    }
+    let weights = k.softmax(&scores)?;
+    let read = k.matmul(&weights, &reads, false, false)?;
+    let mut sum = k.matmul(&weights, &value, true, false)?;
+    let mut mass = k.reduce(Reduce::Sum, &weights, &[1])?.viewed([sides.dims()[0], sides.dims()[1], 1]);
+    if let Some((sum_before, mass_before)) = written {
+        sum = m.add(sum_before, &sum)?;
+        mass = m.add(mass_before, &mass)?;
+    }
+    Ok(Routed { weights, read, sum, mass })
+}

@@ -1,0 +1,119 @@
+//! [`State`]: parts of a memory by name.
+
+use std::sync::Arc;
+
+use assay_tensor::Tensor;
+
+/// Parts of a memory by name, in the order of the names. One is made with every token that is decoded, of some dozen
+/// parts: so they lie in a row, and share their names with those that they go on from.
+#[derive(Clone, Default)]
+pub struct State(Vec<(Arc<str>, Tensor)>);
+
+impl State {
+    /// Without parts, and with room for as many as `like` has.
+    pub(crate) fn with_room_of(like: &State) -> State {
+        State(Vec::with_capacity(like.0.len()))
+    }
+
+    /// The place of a name, or where it belongs.
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        // Parts most often come in the order of their names.
+        match self.0.last() {
+            Some((last, _)) if **last < *name => Err(self.0.len()),
+            _ => self.0.binary_search_by(|(known, _)| (**known).cmp(name)),
+        }
+    }
+
+    /// The part of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.place(name).ok().map(|at| &self.0[at].1)
+    }
+
+    /// Puts a part in, in place of one that has its name.
+    pub fn insert(&mut self, name: impl Into<Arc<str>>, part: Tensor) {
+        let name = name.into();
+        match self.place(&name) {
+            Ok(at) => self.0[at].1 = part,
+            Err(at) => self.0.insert(at, (name, part)),
+        }
+    }
+
+    /// All parts, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Tensor)> + Clone {
+        self.0.iter().map(|(name, part)| (name, part))
+    }
+
+    /// The names in order.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().map(|(name, _)| name)
+    }
+
+    /// The parts, in the order of their names.
+    pub fn parts(&self) -> impl Iterator<Item = &Tensor> {
+        self.0.iter().map(|(_, part)| part)
+    }
+
+    /// The same, for change.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        self.0.iter_mut().map(|(_, part)| part)
+    }
+
+    /// The parts whose names lie between two, both included.
+    pub(crate) fn between(&self, first: &str, last: &str) -> impl Iterator<Item = &Tensor> + Clone {
+        let from = self.0.partition_point(|(name, _)| **name < *first);
+        self.0[from..].iter().take_while(move |(name, _)| **name <= *last).map(|(_, part)| part)
+    }
+
+    /// Keeps the parts of these names.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|(name, _)| keep(name));
+    }
+}
+
+impl IntoIterator for State {
+    type Item = (Arc<str>, Tensor);
+    type IntoIter = std::vec::IntoIter<(Arc<str>, Tensor)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Extend<(Arc<str>, Tensor)> for State {
+    fn extend<I: IntoIterator<Item = (Arc<str>, Tensor)>>(&mut self, parts: I) {
+        parts.into_iter().for_each(|(name, part)| self.insert(name, part));
+    }
+}
+
+impl FromIterator<(Arc<str>, Tensor)> for State {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Tensor)>>(parts: I) -> State {
+        let mut state = State::default();
+        state.extend(parts);
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_by_name_and_come_in_the_order_of_names() {
+        let device = assay_reference::device();
+        let part = |x: f64| Tensor::from_f64(&device, vec![x], 1).unwrap();
+        let mut state = State::default();
+        for (name, x) in [("b", 1.0), ("d", 2.0), ("a", 3.0), ("c", 4.0), ("b", 5.0)] {
+            state.insert(name, part(x));
+        }
+        let values: Vec<f64> = state.parts().map(|part| part.item().unwrap()).collect();
+        assert_eq!(
+            (state.names().map(|name| &**name).collect::<String>(), values),
+            ("abcd".into(), vec![3.0, 5.0, 4.0, 2.0])
+        );
+        assert!(state.get("b").is_some() && state.get("aa").is_none() && state.get("e").is_none());
+        assert_eq!(state.between("aa", "c").count(), 2);
+        state.retain(|name| name != "b");
+        assert_eq!(state.clone().into_iter().collect::<State>().names().count(), 3);
+    }
+}
