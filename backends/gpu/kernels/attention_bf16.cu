@@ -9,8 +9,8 @@
 // No sum is shared between waves, so the order of each is decided by the shape; scores are computed again where they are needed,
 // and the gradient has two kernels, one by keys and one by queries, instead of atomics.
 //
-// Not done: the next tile is not fetched while this one is multiplied (cp.async), so that only other blocks on the same
-// multiprocessor hide the way to memory; on AMD, columns of a tile are read element by element (`right_columns`).
+// On NVIDIA the next tile is on its way while this one is multiplied. Not done on AMD: there only other waves hide the way to memory,
+// and columns of a tile are read element by element (`right_columns`).
 #include "attention.h"
 #include "fragments.h"
 
@@ -20,32 +20,23 @@
 // Elements behind each row in shared memory: rows of one access start on different banks.
 #define SPARE 8
 
-// 16 bytes, as they are moved.
-struct alignas(16) Words {
-    u32 x, y, z, w;
-};
-
 // Rows of bf16 in shared memory.
 template <int ROWS, int WIDTH>
 struct Tile {
-    Words words[ROWS * (WIDTH + SPARE) / 8];
+    Quad quads[ROWS * (WIDTH + SPARE) / 8];
 
     DEVICE static u32 stride() { return WIDTH + SPARE; }
-    DEVICE u16* row(u32 i) { return (u16*)words + i * stride(); }
-    DEVICE const u16* row(u32 i) const { return (const u16*)words + i * stride(); }
+    DEVICE u16* row(u32 i) { return (u16*)quads + i * stride(); }
+    DEVICE const u16* row(u32 i) const { return (const u16*)quads + i * stride(); }
 
-    // Rows `first` and on of x [rows, d]; zeros beyond either end. x starts at a multiple of 16 bytes.
+    // Rows `first` and on of x [rows, d]; zeros beyond either end. x starts at a multiple of 16 bytes. See `walk` for when
+    // they are there.
     DEVICE void fetch(const u16* __restrict__ x, u32 first, u32 rows, u32 d) {
         if (d % 8 == 0) {
             for (u32 i = threadIdx.x; i < ROWS * WIDTH / 8; i += WAVES * WAVE) {
                 u32 r = i / (WIDTH / 8), column = i % (WIDTH / 8) * 8;
-                u32 a = 0, b = 0, c = 0, e = 0;
-                if (first + r < rows && column < d) {
-                    Words from = *(const Words*)(x + (u64)(first + r) * d + column);
-                    a = from.x, b = from.y, c = from.z, e = from.w;
-                }
-                Words words = {a, b, c, e};
-                *(Words*)(row(r) + column) = words;
+                bool there = first + r < rows && column < d;
+                copy16(row(r) + column, there ? x + (u64)(first + r) * d + column : x, there);
             }
         } else {
             for (u32 i = threadIdx.x; i < ROWS * WIDTH; i += WAVES * WAVE) {
@@ -55,6 +46,36 @@ struct Tile {
         }
     }
 };
+
+// Tiles in shared memory at a time: where copies go on while the thread does, the next one comes while this one is used.
+#if defined(__HIP_PLATFORM_AMD__)
+#define STAGES 1
+#else
+#define STAGES 2
+#endif
+
+// For each tile of `by` rows from `first` up to `end`: `fetch(row, stage)` has it brought to shared memory, and
+// `use(row, stage)` finds it there.
+template <class Fetch, class Use>
+DEVICE void walk(u32 first, u32 end, u32 by, Fetch fetch, Use use) {
+    u32 stage = 0;
+    if (STAGES > 1 && first < end) fetch(first, stage);
+#pragma unroll 1
+    for (u32 at = first; at < end; at += by) {
+        u32 next = (stage + 1) % STAGES;
+        if (STAGES == 1) {
+            // All have used what was there.
+            __syncthreads();
+            fetch(at, stage);
+        }
+        arrived();
+        // What all have fetched is there; and with two stages, all have used what is overwritten next.
+        __syncthreads();
+        if (STAGES > 1 && at + by < end) fetch(at + by, next);
+        use(at, stage);
+        stage = next;
+    }
+}
 
 template <int COUNT>
 DEVICE void clear(Sum (&sums)[COUNT]) {
@@ -171,8 +192,8 @@ DEVICE void finish(float* out, float* lse, Sum (&o)[STEPS], const Running& runni
 template <int WIDTH, int TALL>
 DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u16* v, Call call) {
     // Keys of a tile, and those of them, 16 COUNT, whose scores are in registers at a time.
-    const u32 KEYS = 64, COUNT = 4 / TALL, STEPS = WIDTH / 16, ROWS = 16 * TALL * WAVES;
-    __shared__ Tile<KEYS, WIDTH> keys, values;
+    const u32 KEYS = WIDTH > 64 ? 32 : 64, COUNT = 2, STEPS = WIDTH / 16, ROWS = 16 * TALL * WAVES;
+    __shared__ Tile<KEYS, WIDTH> keys[STAGES], values[STAGES];
     u32 tiles = (call.tq + ROWS - 1) / ROWS, head = blockIdx.x / tiles;
     // The tiles that see the most keys come first, so that the last blocks to start are short.
     u32 first = (tiles - 1 - blockIdx.x % tiles) * ROWS, own = first + threadIdx.x / WAVE * 16 * TALL;
@@ -187,11 +208,11 @@ DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u1
 #pragma unroll
         for (int slot = 0; slot < LINES; slot++) running[t].peak[slot] = MINUS_INFINITY, running[t].sum[slot] = 0.0f;
     }
-    for (u32 key = 0; key < call.keys(first, ROWS); key += KEYS) {
-        __syncthreads();
-        keys.fetch(k + in_keys, key, call.tk, call.d);
-        values.fetch(v + in_keys, key, call.tk, call.d);
-        __syncthreads();
+    auto fetch = [&](u32 key, u32 stage) {
+        keys[stage].fetch(k + in_keys, key, call.tk, call.d);
+        values[stage].fetch(v + in_keys, key, call.tk, call.d);
+    };
+    auto use = [&](u32 key, u32 stage) {
 #pragma unroll 1
         for (u32 part = 0; part < KEYS; part += 16 * COUNT) {
             Sum s[TALL][COUNT];
@@ -201,7 +222,7 @@ DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u1
             for (int n = 0; n < COUNT; n++) {
 #pragma unroll
                 for (int step = 0; step < STEPS; step++) {
-                    Right right = right_rows(keys.row(part + 16 * n) + 16 * step, keys.stride());
+                    Right right = right_rows(keys[stage].row(part + 16 * n) + 16 * step, keys[stage].stride());
 #pragma unroll
                     for (int t = 0; t < TALL; t++) add_product(s[t][n], queries[t][step], right);
                 }
@@ -215,13 +236,14 @@ DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u1
                 for (int t = 0; t < TALL; t++) weights[t] = rounded(s[t][n]);
 #pragma unroll
                 for (int step = 0; step < STEPS; step++) {
-                    Right right = right_columns(values.row(part + 16 * n) + 16 * step, values.stride());
+                    Right right = right_columns(values[stage].row(part + 16 * n) + 16 * step, values[stage].stride());
 #pragma unroll
                     for (int t = 0; t < TALL; t++) add_product(o[t][step], weights[t], right);
                 }
             }
         }
-    }
+    };
+    walk(0, call.keys(first, ROWS), KEYS, fetch, use);
 #pragma unroll
     for (int t = 0; t < TALL; t++) {
         finish(out + in_queries * call.d, lse + in_queries, o[t], running[t], own + 16 * t, call);
@@ -248,11 +270,11 @@ DEVICE float weight(float s, float lse, bool seen, float scale) {
 // dV = P^T G and dK = dS^T Q of a tile of keys: a wave has 16 of them, and the transposed scores of these.
 template <int WIDTH>
 DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
-    const u32 QUERIES = WIDTH > 64 ? 32 : 64, STEPS = WIDTH / 16;
-    __shared__ Tile<QUERIES, WIDTH> queries, grads;
+    const u32 QUERIES = WIDTH > 64 ? 32 / STAGES : 64, STEPS = WIDTH / 16;
+    __shared__ Tile<QUERIES, WIDTH> queries[STAGES], grads[STAGES];
     // In registers, these and the keys together would be too many.
     __shared__ Tile<16 * WAVES, WIDTH> values;
-    __shared__ float lse[QUERIES], inner[QUERIES];
+    __shared__ float lse[STAGES][QUERIES], inner[STAGES][QUERIES];
     u32 tiles = (call.tk + 16 * WAVES - 1) / (16 * WAVES), head = blockIdx.x / tiles;
     u32 first = blockIdx.x % tiles * 16 * WAVES, own = first + threadIdx.x / WAVE * 16;
     Saved saved = all.at(head, call);
@@ -262,40 +284,41 @@ DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
     values.fetch(saved.v, first, call.tk, call.d);
     clear(to_k);
     clear(to_v);
-    for (u32 query = call.queries(first, QUERIES); query < call.tq; query += QUERIES) {
-        __syncthreads();
-        queries.fetch(saved.q, query, call.tq, call.d);
-        grads.fetch(saved.grad, query, call.tq, call.d);
+    auto fetch = [&](u32 query, u32 stage) {
+        queries[stage].fetch(saved.q, query, call.tq, call.d);
+        grads[stage].fetch(saved.grad, query, call.tq, call.d);
         if (threadIdx.x < QUERIES) {
             u32 row = query + threadIdx.x;
-            lse[threadIdx.x] = row < call.tq ? saved.lse[row] : 0.0f;
-            inner[threadIdx.x] = row < call.tq ? saved.inner[row] : 0.0f;
+            lse[stage][threadIdx.x] = row < call.tq ? saved.lse[row] : 0.0f;
+            inner[stage][threadIdx.x] = row < call.tq ? saved.inner[row] : 0.0f;
         }
-        __syncthreads();
+    };
+    auto use = [&](u32 query, u32 stage) {
 #pragma unroll 1
         for (u32 n = 0; n < QUERIES; n += 16) {
             Sum p[1], ds[1];
             clear(p);
-            add_scores(p[0], keys, queries, n);
+            add_scores(p[0], keys, queries[stage], n);
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
                 u32 column = n + column_of(i);
-                p[0].at[i] = weight(p[0].at[i], lse[column], call.sees(query + column, own + line_of(i)), call.scale);
+                p[0].at[i] = weight(p[0].at[i], lse[stage][column], call.sees(query + column, own + line_of(i)), call.scale);
             }
-            add_weighed(to_v, rounded(p[0]), grads, n);
+            add_weighed(to_v, rounded(p[0]), grads[stage], n);
             clear(ds);
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
                 Left left = left_tile(values.row(own - first) + 16 * step, values.stride());
-                add_product(ds[0], left, right_rows(grads.row(n) + 16 * step, grads.stride()));
+                add_product(ds[0], left, right_rows(grads[stage].row(n) + 16 * step, grads[stage].stride()));
             }
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
-                ds[0].at[i] = call.scale * p[0].at[i] * (ds[0].at[i] - inner[n + column_of(i)]);
+                ds[0].at[i] = call.scale * p[0].at[i] * (ds[0].at[i] - inner[stage][n + column_of(i)]);
             }
-            add_weighed(to_k, rounded(ds[0]), queries, n);
+            add_weighed(to_k, rounded(ds[0]), queries[stage], n);
         }
-    }
+    };
+    walk(call.queries(first, QUERIES), call.tq, QUERIES, fetch, use);
     u64 in_keys = (u64)head * call.tk * call.d;
     put(dk + in_keys, to_k, own, call.tk, call.d);
     put(dv + in_keys, to_v, own, call.tk, call.d);
@@ -304,8 +327,8 @@ DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
 // dQ = dS K of a tile of queries, of which a wave has 16.
 template <int WIDTH>
 DEVICE void backward_queries(float* dq, Saved all, Call call) {
-    const u32 KEYS = 64, STEPS = WIDTH / 16, ROWS = 16 * WAVES;
-    __shared__ Tile<KEYS, WIDTH> keys, values;
+    const u32 KEYS = WIDTH > 64 ? 32 : 64, STEPS = WIDTH / 16, ROWS = 16 * WAVES;
+    __shared__ Tile<KEYS, WIDTH> keys[STAGES], values[STAGES];
     u32 tiles = (call.tq + ROWS - 1) / ROWS, head = blockIdx.x / tiles;
     u32 first = (tiles - 1 - blockIdx.x % tiles) * ROWS, own = first + threadIdx.x / WAVE * 16;
     Saved saved = all.at(head, call);
@@ -321,27 +344,28 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
         lse[slot] = row < call.tq ? saved.lse[row] : 0.0f;
         inner[slot] = row < call.tq ? saved.inner[row] : 0.0f;
     }
-    for (u32 key = 0; key < call.keys(first, ROWS); key += KEYS) {
-        __syncthreads();
-        keys.fetch(saved.k, key, call.tk, call.d);
-        values.fetch(saved.v, key, call.tk, call.d);
-        __syncthreads();
+    auto fetch = [&](u32 key, u32 stage) {
+        keys[stage].fetch(saved.k, key, call.tk, call.d);
+        values[stage].fetch(saved.v, key, call.tk, call.d);
+    };
+    auto use = [&](u32 key, u32 stage) {
 #pragma unroll 1
         for (u32 n = 0; n < KEYS; n += 16) {
             Sum s[1], ds[1];
             clear(s);
             clear(ds);
-            add_scores(s[0], queries, keys, n);
-            add_scores(ds[0], grads, values, n);
+            add_scores(s[0], queries, keys[stage], n);
+            add_scores(ds[0], grads, values[stage], n);
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
                 bool seen = call.sees(own + line_of(i), key + n + column_of(i));
                 float p = weight(s[0].at[i], lse[slot_of(i)], seen, call.scale);
                 ds[0].at[i] = call.scale * p * (ds[0].at[i] - inner[slot_of(i)]);
             }
-            add_weighed(to_q, rounded(ds[0]), keys, n);
+            add_weighed(to_q, rounded(ds[0]), keys[stage], n);
         }
-    }
+    };
+    walk(0, call.keys(first, ROWS), KEYS, fetch, use);
     put(dq + (u64)head * call.tq * call.d, to_q, own, call.tq, call.d);
 }
 

@@ -40,3 +40,28 @@ DEVICE int dot4(int a, int b, int sum) {
     return sum;
 #endif
 }
+
+// 16 bytes from global to shared memory, or 16 zeros where there is nothing. On NVIDIA (sm_80 and later) they are on their way
+// while the thread goes on: after `arrived` it has its own, and after a barrier those of the others.
+DEVICE void copy16(void* to, const void* from, bool there) {
+#if defined(__HIP_PLATFORM_AMD__)
+    u64 low = 0, high = 0;
+    if (there) low = ((const u64*)from)[0], high = ((const u64*)from)[1];
+    ((u64*)to)[0] = low;
+    ((u64*)to)[1] = high;
+#elif defined(ASSAY_GPU_EMULATOR)
+    assay_cp_async_16(to, from, there ? 16 : 0);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+#endif
+}
+
+DEVICE void arrived() {
+#if defined(ASSAY_GPU_EMULATOR) && !defined(__HIP_PLATFORM_AMD__)
+    assay_cp_async_wait_all();
+#elif !defined(__HIP_PLATFORM_AMD__)
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}

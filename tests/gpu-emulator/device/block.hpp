@@ -12,6 +12,13 @@ namespace assay_emulator {
 
 enum class State : uint8_t { Ready, AtBarrier, AtExchange, Ended };
 
+// A copy that has not arrived.
+struct Copy {
+    void *to;
+    const void *from;
+    unsigned bytes;
+};
+
 struct Thread {
     Context context;
     State state;
@@ -24,6 +31,8 @@ struct Thread {
     // Of a meeting of the whole wave: what it brought, and what is done with what all brought.
     void *operands;
     void (*work)(void *const *lanes);
+    // Copies that it has asked for, and how many of them have arrived.
+    uint32_t asked, arrived;
 };
 
 // Who last wrote and read a byte of shared memory. Epochs count barriers, over all blocks; steps count the meetings of
@@ -36,6 +45,8 @@ struct Cell {
 
 constexpr uint16_t MANY = 0xffff;
 constexpr uint32_t THREADS = 1024;
+// Copies that a thread may have on their way.
+constexpr uint32_t COPIES = 256;
 constexpr uint32_t DYNAMIC = 256 * 1024;
 
 struct Random {
@@ -63,6 +74,7 @@ struct Engine {
     Index3 block;
     uint32_t epoch, first_epoch;
     uint32_t *steps;
+    Copy *copies;
     unsigned counted;
     // Shared memory: what the kernel declares, and what the launch adds.
     uintptr_t declared;

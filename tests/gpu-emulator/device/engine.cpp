@@ -21,6 +21,9 @@ __attribute__((section(".data"))) Index3 threadIdx = {}, blockIdx = {}, blockDim
 static void thread_main() {
     Engine *e = the();
     e->launch->call(e->launch->arguments);
+    if (e->current->asked != e->current->arrived) {
+        note(Problem::Barrier, 0, 0, false, "a thread ends before its copies to shared memory have arrived");
+    }
     e->current->state = State::Ended;
     abandon();
 }
@@ -139,6 +142,7 @@ static void begin_block(Index3 block) {
     for (uint32_t i = 0; i < e->count; i++) {
         Thread &thread = e->threads[i];
         thread.state = State::Ready;
+        thread.asked = thread.arrived = 0;
         thread.number = i;
         thread.lane = i % e->launch->wave;
         thread.warp = i / e->launch->wave;
@@ -223,11 +227,12 @@ static bool prepare(const Launch *launch, Fault *fault) {
     if (!e->threads) {
         e->threads = static_cast<Thread *>(calloc(THREADS, sizeof(Thread)));
         e->steps = static_cast<uint32_t *>(calloc(THREADS, sizeof(uint32_t)));
+        e->copies = static_cast<Copy *>(calloc(THREADS * COPIES, sizeof(Copy)));
         e->declared_cells = static_cast<Cell *>(calloc(e->declared_bytes + 1, sizeof(Cell)));
         e->dynamic_cells = static_cast<Cell *>(calloc(DYNAMIC, sizeof(Cell)));
         e->dynamic = static_cast<char *>(aligned_alloc(PAGE, DYNAMIC));
     }
-    const bool room = e->threads && e->steps && e->declared_cells && e->dynamic_cells && e->dynamic;
+    const bool room = e->threads && e->steps && e->copies && e->declared_cells && e->dynamic_cells && e->dynamic;
     return room && e->stacks.reserve(e->count);
 }
 
@@ -311,6 +316,25 @@ void assay_together(void *operands, void (*work)(void *const *lanes)) {
     self->operands = operands;
     self->work = work;
     assay_emulator::wait(assay_emulator::State::AtExchange);
+}
+
+void assay_copy_later(void *to, const void *from, unsigned bytes) {
+    assay_emulator::Thread *self = the()->current;
+    if (self->asked == assay_emulator::COPIES) assay_trap("the emulator has no room for so many copies of a thread");
+    the()->copies[self->number * assay_emulator::COPIES + self->asked++] = {to, from, bytes};
+}
+
+bool assay_copy_due(void **to, const void **from, unsigned *bytes) {
+    assay_emulator::Thread *self = the()->current;
+    if (self->arrived == self->asked) {
+        self->arrived = self->asked = 0;
+        return false;
+    }
+    const assay_emulator::Copy &copy = the()->copies[self->number * assay_emulator::COPIES + self->arrived++];
+    *to = copy.to;
+    *from = copy.from;
+    *bytes = copy.bytes;
+    return true;
 }
 
 bool assay_is_shared(const void *address) {

@@ -81,6 +81,9 @@ uint64_t assay_ballot(uint64_t mask, int predicate);
 void assay_together(void *operands, void (*work)(void *const *lanes));
 // Whether this is the block's shared memory.
 bool assay_is_shared(const void *address);
+// Notes a copy of this thread, and gives back the one that was noted first, until there is none.
+void assay_copy_later(void *to, const void *from, unsigned bytes);
+bool assay_copy_due(void **to, const void **from, unsigned *bytes);
 uint64_t assay_active(void);
 unsigned assay_lane(void);
 void *assay_dynamic_shared(void);

@@ -56,4 +56,5 @@ constexpr Kernel describe(void (*)(P...), uint32_t threads) {
 
 #include "numbers.hpp"
 #include "warps.hpp"
+#include "copies.hpp"
 #include "matrices.hpp"

@@ -13,11 +13,12 @@ use crate::settings::settings;
 use crate::source::translated;
 
 /// The runtime's files: those that kernels are given, and those that are compiled beside them.
-const RUNTIME: [(&str, &str); 9] = [
+const RUNTIME: [(&str, &str); 10] = [
     ("engine.hpp", include_str!("../device/engine.hpp")),
     ("vocabulary.hpp", include_str!("../device/vocabulary.hpp")),
     ("numbers.hpp", include_str!("../device/numbers.hpp")),
     ("warps.hpp", include_str!("../device/warps.hpp")),
+    ("copies.hpp", include_str!("../device/copies.hpp")),
     ("matrices.hpp", include_str!("../device/matrices.hpp")),
     ("block.hpp", include_str!("../device/block.hpp")),
     ("fibers.hpp", include_str!("../device/fibers.hpp")),

@@ -9,7 +9,7 @@ use assay_conformance::{
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
 use assay_rocm::Rocm;
-use assay_tensor::{DType, Device};
+use assay_tensor::{AttentionKind, AttentionOptions, DType, Device, Tensor};
 
 pub fn cuda() -> Device {
     assay_gpu::device(Arc::new(Cuda::open(0, None).unwrap()))
@@ -111,5 +111,49 @@ fn attention_multiplies_bf16_on_cuda() {
 fn attention_multiplies_bf16_on_rocm() {
     for (seed, wave) in [("0", "64"), ("7", "64"), ("0", "32")] {
         holds("attention_multiplies_bf16_on_rocm", seed, wave, || passes(&check_attention_bf16(&rocm())));
+    }
+}
+
+/// Attention of bf16 and its gradient, as one line of their bits.
+fn bits_of_attention(device: &Device) -> String {
+    let make = |rows: usize, seed: usize| {
+        let values = (0..2 * rows * 40).map(|i| ((i * 7919 + seed) % 2003) as f32 / 1001.5 - 1.0).collect();
+        let x = Tensor::from_f32(device, values, [1, 2, rows, 40]).unwrap();
+        x.cast(DType::Bf16).unwrap().variable()
+    };
+    let (q, k, v) = (make(70, 1), make(90, 2), make(90, 3));
+    let options = AttentionOptions { causal: true, scale: 0.4, kind: AttentionKind::Flash };
+    let out = q.attention(&k, &v, options).unwrap();
+    let found = out.square().unwrap().sum_all().unwrap().backward().unwrap();
+    let all = [&q, &k, &v].map(|x| found.get(x).unwrap().clone());
+    let bits = all.iter().chain([&out]).flat_map(|x| x.to_f64_vec().unwrap()).map(f64::to_bits);
+    // FNV, a word at a time.
+    let hash = bits.fold(0xcbf2_9ce4_8422_2325u64, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3));
+    format!("bits {hash:016x}")
+}
+
+#[test]
+fn attention_of_bf16_has_the_same_bits_in_any_order() {
+    let name = "conformance::attention_of_bf16_has_the_same_bits_in_any_order";
+    if std::env::var_os("ASSAY_GPU_EMULATOR_INSIDE").is_some() {
+        let wide = std::env::var("ASSAY_GPU_EMULATOR_WAVE").is_ok_and(|wave| wave == "64");
+        return println!("{}", bits_of_attention(&if wide { rocm() } else { cuda() }));
+    }
+    for wave in ["32", "64"] {
+        let mut lines = std::collections::BTreeSet::new();
+        for seed in ["0", "3", "11"] {
+            let variables = [("ASSAY_GPU_EMULATOR_SEED", seed), ("ASSAY_GPU_EMULATOR_WAVE", wave)];
+            emulated(
+                name,
+                &variables,
+                || (),
+                |ran: &Emulated| {
+                    assert_eq!(ran.problems, [""; 0]);
+                    let said = String::from_utf8_lossy(&ran.output.stdout);
+                    lines.extend(said.lines().filter_map(|line| line.find("bits ").map(|at| line[at..].to_owned())));
+                },
+            );
+        }
+        assert_eq!(lines.len(), 1, "{lines:?}");
     }
 }

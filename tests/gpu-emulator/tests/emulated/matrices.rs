@@ -1,11 +1,12 @@
-//! Products of bf16 matrices by all lanes of a wave, as `kernels/fragments.h` has them.
+//! Products of bf16 matrices by all lanes of a wave, as `kernels/fragments.h` has them, and the copies that bring them to shared
+//! memory.
 
 use assay_cuda::Cuda;
 use assay_gpu::{Driver, DriverError};
 use assay_gpu_emulator::emulated;
 use assay_rocm::Rocm;
 
-use crate::support::{clean, line, pointer, read, says};
+use crate::support::{clean, floats, line, pointer, read, says};
 
 const HEADERS: [(&str, &str); 3] = [
     ("vendor.h", include_str!("../../../../backends/gpu/kernels/vendor.h")),
@@ -106,4 +107,57 @@ fn a_barrier_is_needed_before_matrices_are_loaded() {
     let body = || assert!(matches!(products(&cuda(), 32, "", "true"), Err(DriverError::Fault(_))));
     let name = "matrices::a_barrier_is_needed_before_matrices_are_loaded";
     emulated(name, &[], body, says(&["`k`", "shared memory"]));
+}
+
+/// Turns 64 floats around by way of shared memory, twice: the second half comes while the first is used.
+const COPIED: &str = r#"
+#include "common.h"
+KERNEL k(float* y, const float* x) {
+    __shared__ Quad tile[2][8];
+    if (threadIdx.x < 8) copy16(&tile[0][threadIdx.x], x + 4 * threadIdx.x, true);
+    WAIT
+    __syncthreads();
+    if (threadIdx.x < 8) copy16(&tile[SECOND][threadIdx.x], x + 32 + 4 * threadIdx.x, threadIdx.x < 7);
+    y[threadIdx.x] = ((float*)tile[0])[31 - threadIdx.x];
+    arrived();
+    __syncthreads();
+    y[32 + threadIdx.x] = ((float*)tile[SECOND])[31 - threadIdx.x];
+}"#;
+
+fn copied(wait: &str, second: &str) -> Result<Vec<f32>, DriverError> {
+    let device = cuda();
+    let source = COPIED.replace("WAIT", wait).replace("SECOND", second);
+    let function = device.compile(&source, &HEADERS, &[], &["k"])?[0];
+    let x: Vec<f32> = (1..=64u8).map(f32::from).collect();
+    let (y, x) = (device.allocate(256)?, floats(&device, &x));
+    device.launch(function, line(1, 32, 0), &[pointer(y), pointer(x)])?;
+    device.synchronize()?;
+    read(&device, y, 64)
+}
+
+#[test]
+fn copies_arrive_when_they_are_waited_for() {
+    let body = || {
+        let mut turned: Vec<f32> = (1..=32u8).rev().chain((33..=64u8).rev()).map(f32::from).collect();
+        // Four zeros stand for what is not copied.
+        turned[32..36].fill(0.0);
+        assert_eq!(copied("arrived();", "1").unwrap(), turned);
+    };
+    for seed in ["0", "5"] {
+        let variables = [("ASSAY_GPU_EMULATOR_SEED", seed)];
+        emulated("matrices::copies_arrive_when_they_are_waited_for", &variables, body, clean);
+    }
+}
+
+#[test]
+fn a_copy_that_is_not_waited_for_is_found() {
+    let body = || assert!(matches!(copied("", "1"), Err(DriverError::Fault(_))));
+    emulated("matrices::a_copy_that_is_not_waited_for_is_found", &[], body, says(&["`k`", "since the last barrier"]));
+}
+
+#[test]
+fn a_copy_over_what_is_still_read_is_found() {
+    let body = || assert!(matches!(copied("arrived();", "0"), Err(DriverError::Fault(_))));
+    let expected = says(&["`k`", "since the last barrier"]);
+    emulated("matrices::a_copy_over_what_is_still_read_is_found", &[("ASSAY_GPU_EMULATOR_SEED", "5")], body, expected);
 }
