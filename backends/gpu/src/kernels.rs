@@ -32,6 +32,10 @@ impl Kernels for Gpu {
         Some(Box::new(self.replays()))
     }
 
+    fn multiplies_bf16(&self) -> bool {
+        true
+    }
+
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
         self.copy_in(&data, shape)
     }

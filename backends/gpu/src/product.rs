@@ -103,6 +103,14 @@ impl Gpu {
         Ok(offered)
     }
 
+    /// What the elements of both sides of a product are: both f32, or both bf16.
+    fn element(&self, name: &'static str, a: &Array, b: &Array) -> Result<Element> {
+        let element = if a.dtype == DType::Bf16 { Element::Bf16 } else { Element::F32 };
+        let dtype = if element == Element::Bf16 { DType::Bf16 } else { DType::F32 };
+        [a, b].iter().try_for_each(|side| self.typed(name, side, dtype).map(drop))?;
+        Ok(element)
+    }
+
     /// One batch of f32 products into all of `c`.
     pub(crate) fn multiplied(
         &self,
@@ -115,7 +123,7 @@ impl Gpu {
         self.multiply(name, sizes, (a, 0), (b, 0), (c, 0), Ending::PLAIN)
     }
 
-    /// a b over the last two axes; leading axes broadcast.
+    /// a b over the last two axes, in f32; leading axes broadcast. The sides may both be bf16.
     pub(crate) fn matrix_product(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         let name = "matmul";
         let wrong = || TensorError::new(name, "both sides need two axes at least").shapes([&a.shape, &b.shape]);
@@ -126,7 +134,8 @@ impl Gpu {
         let (batch_a, batch_b) = (Shape::from(batch_a), Shape::from(batch_b));
         let batch = Shape::broadcast(name, &batch_a, &batch_b)?;
         let shape = Shape::from([batch.dims(), &[m, n]].concat());
-        let (left, right) = (self.typed(name, a, DType::F32)?, self.typed(name, b, DType::F32)?);
+        let ending = Ending { element: self.element(name, a, b)?, ..Ending::PLAIN };
+        let (left, right) = (self.buffer(name, a)?, self.buffer(name, b)?);
         let y = self.take(name, &shape)?;
         if shape.numel() == 0 {
             return Ok(y.shaped(&shape));
@@ -136,7 +145,7 @@ impl Gpu {
         // Rows of several products with one right side are the rows of one product.
         if batch_b.numel() == 1 && batch_a == batch && !trans_a {
             let sizes = Sizes { m: m * batch.numel(), n, k, batch: 1 };
-            self.multiplied(name, sizes, left, right, &y)?;
+            self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), ending)?;
             return Ok(y.shaped(&shape));
         }
         let (in_a, in_b) = (batch_a.broadcast_strides(&batch), batch_b.broadcast_strides(&batch));
@@ -148,7 +157,7 @@ impl Gpu {
         let sizes = Sizes { m, n, k, batch: count };
         for (i, [at_a, at_b]) in starts(&walk).into_iter().enumerate() {
             let sides = ((left, at_a * ra * ca), (right, at_b * rb * cb));
-            self.multiply(name, sizes, sides.0, sides.1, (&y, i * count * m * n), Ending::PLAIN)?;
+            self.multiply(name, sizes, sides.0, sides.1, (&y, i * count * m * n), ending)?;
         }
         Ok(y.shaped(&shape))
     }
@@ -161,15 +170,15 @@ impl Gpu {
             return Err(TensorError::new(name, "all three should be matrices").shapes(shapes));
         };
         let k = if trans_a { ra } else { ca };
-        let left = Side { buffer: self.typed(name, a, DType::F32)?, columns: ca, transposed: trans_a, batch_stride: 0 };
-        let right =
-            Side { buffer: self.typed(name, b, DType::F32)?, columns: cb, transposed: trans_b, batch_stride: 0 };
+        let ending = Ending { element: self.element(name, a, b)?, beta: 1.0, ..Ending::PLAIN };
+        let left = Side { buffer: self.buffer(name, a)?, columns: ca, transposed: trans_a, batch_stride: 0 };
+        let right = Side { buffer: self.buffer(name, b)?, columns: cb, transposed: trans_b, batch_stride: 0 };
         let total = self.typed(name, sum, DType::F32)?;
         if m * n * k == 0 {
             return Ok(());
         }
         let sizes = Sizes { m, n, k, batch: 1 };
-        self.multiply(name, sizes, (left, 0), (right, 0), (total, 0), Ending { beta: 1.0, ..Ending::PLAIN })
+        self.multiply(name, sizes, (left, 0), (right, 0), (total, 0), ending)
     }
 
     /// The operands of x W^T. Where both x and the weight are bf16 so is the product's arithmetic, with sums in f32; where one
@@ -250,14 +259,13 @@ impl Gpu {
         let name = "linear_gelu";
         let y = self.map(Unary::Gelu, z)?;
         let (rows, n) = (grad.shape.rows(), grad.shape.last());
-        self.f32s(name, grad)?;
-        self.f32s(name, weight)?;
+        let element = self.element(name, grad, weight)?;
         let sizes = Sizes { m: rows, n: weight.shape.last(), k: n, batch: 1 };
         let (saved, dz) = (self.typed(name, z, DType::F32)?, self.take(name, &z.shape)?);
         if let Some(argument) = saved.address() {
             let (left, right) = self.sides(name, grad, weight, false)?;
             let epilogue = Epilogue::GeluGradient { argument };
-            if self.offered(name, sizes, left, right, &dz, Ending { epilogue, ..Ending::PLAIN })? {
+            if self.offered(name, sizes, left, right, &dz, Ending { element, epilogue, beta: 0.0 })? {
                 return Ok((dz.shaped(&z.shape), y));
             }
         }

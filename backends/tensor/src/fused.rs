@@ -63,7 +63,8 @@ impl Tensor {
     }
 
     /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Where x or the weight is bf16 the product is that of
-    /// their values, accumulated in f32.
+    /// their values, accumulated in f32; on the way back a device that multiplies bf16 may round the gradient to it for its
+    /// products with those.
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         self.affine("linear", weight, bias, None)
     }

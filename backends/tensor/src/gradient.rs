@@ -15,6 +15,7 @@ use crate::math::Math;
 use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tape::{Input, Node};
+use crate::upstream::{Upstream, flat};
 
 /// One gradient for each input.
 type Rules = Result<Vec<Option<Array>>>;
@@ -150,7 +151,8 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
         Op::FeedForward { x, up, argument, down } => {
             let sums = FeedForwardSums { x: sum(0), up: sum(1), down: sum(3) };
-            let call = FeedForward { x, up: &w(up)?, argument, down: &w(down)?, grad: g };
+            let weight = |saved: &Array| if k.multiplies_bf16() { Ok(saved.clone()) } else { w(saved) };
+            let call = FeedForward { x, up: &weight(up)?, argument, down: &weight(down)?, grad: g };
             let d = k.feed_forward_backward(call, sums)?;
             let mut grads = vec![Some(d.x), Some(d.up), Some(d.up_bias), Some(d.down), to(4, &|| Ok(g.clone()))?];
             if inputs.len() > 5 {
@@ -219,36 +221,35 @@ fn linear(
     to: ToInput<'_>,
     sum: Sum<'_>,
 ) -> Rules {
-    let m = Math(k);
-    let of_weight = of_weight(k, x, g, 1, to, sum)?;
+    let upstream = Upstream::new(k, g);
+    let of_weight = match sum(1) {
+        Some(sum) => {
+            let (g, x) = upstream.with(x)?;
+            Some(k.matmul_onto(sum, &g, &x, true, false)?)
+        }
+        None => to(1, &|| {
+            let (g, x) = upstream.with(x)?;
+            k.matmul(&g, &x, true, false)
+        })?,
+    };
     let of_x = match sum(0) {
         Some(sum) => {
             // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
             let onto = flat(&sum);
             drop(sum);
-            Some(k.matmul_onto(onto, &flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape))
+            let (g, weight) = upstream.with(weight)?;
+            Some(k.matmul_onto(onto, &g, &weight, false, false)?.viewed(&x.shape))
         }
-        None => to(0, &|| Ok(k.matmul(&flat(g), &m.wide(weight)?, false, false)?.viewed(&x.shape)))?,
+        None => to(0, &|| {
+            let (g, weight) = upstream.with(weight)?;
+            Ok(k.matmul(&g, &weight, false, false)?.viewed(&x.shape))
+        })?,
     };
     let mut grads = vec![of_x, of_weight];
     if !bias.is_empty() {
         grads.push(to(2, &|| Ok(g.clone()))?);
     }
     Ok(grads)
-}
-
-/// The gradient of a weight that is input i: g^T x, added to its sum.
-fn of_weight(k: &dyn Kernels, x: &Array, g: &Array, i: usize, to: ToInput<'_>, sum: Sum<'_>) -> Result<Option<Array>> {
-    let x = Math(k).wide(x)?;
-    match sum(i) {
-        Some(sum) => k.matmul_onto(sum, &flat(g), &flat(&x), true, false).map(Some),
-        None => to(i, &|| k.matmul(&flat(g), &flat(&x), true, false)),
-    }
-}
-
-/// An array [.., D] as rows of D.
-fn flat(x: &Array) -> Array {
-    x.viewed([x.shape.rows(), x.shape.last()])
 }
 
 /// The rule of concatenation: each tracked input takes back its own part of the gradient.

@@ -127,7 +127,8 @@ pub struct ScanGradient {
 ///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
 /// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast`, `linear`,
-///   `linear_onto`, `linear_gelu` and `feed_forward` are given it, and the way back through the last as `argument`. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
+///   `linear_onto`, `linear_gelu` and `feed_forward` are given it, and the way back through the last as `argument`; and, if
+///   [`Kernels::multiplies_bf16`], what that names. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;
@@ -142,6 +143,14 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// operation fills the device. It does not depend on the number of threads, so that neither do results.
     fn tokens_a_thread(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether products of bf16 are worth a gradient rounded to it: on the way back through linear layers of bf16, `matmul`,
+    /// `matmul_onto` and `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all with
+    /// two axes, in bf16, and `feed_forward_backward` weights as they were saved. Products are added in f32, which their
+    /// results are.
+    fn multiplies_bf16(&self) -> bool {
+        false
     }
 
     /// Calls `job` with each of 0..count, several at a time where the device has threads for it. A job's own operations

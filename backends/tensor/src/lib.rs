@@ -47,6 +47,7 @@ mod tape;
 mod tensor;
 mod token;
 mod update;
+mod upstream;
 
 pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
 pub use array::{Array, Buffer};

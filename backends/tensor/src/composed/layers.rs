@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::kernels::{FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm, LayerNormGradient};
 use crate::math::Math;
 use crate::shape::Shape;
+use crate::upstream::{Upstream, flat};
 
 /// Adding zeros of the wanted shape repeats the array to it.
 pub(crate) fn broadcast<K: Kernels + ?Sized>(k: &K, x: &Array, shape: &Shape) -> Result<Array> {
@@ -119,21 +120,23 @@ pub fn feed_forward_backward<K: Kernels + ?Sized>(
 ) -> Result<FeedForwardGradient> {
     let FeedForward { x, up, argument, down, grad } = call;
     let m = Math(k);
-    let (dz, value) = k.linear_gelu_backward(grad, &m.wide(down)?, &m.wide(argument)?)?;
+    let upstream = Upstream::new(k, grad);
+    let (rows, weight) = upstream.with(down)?;
+    let (dz, value) = k.linear_gelu_backward(&rows, &weight, &m.wide(argument)?)?;
     // What the forward pass multiplied was rounded as the argument is.
-    let value = m.wide(&k.cast(&value, argument.dtype)?)?;
-    let rows = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
+    let value = k.cast(&value, argument.dtype)?;
     // A product, added to a sum if there is one. A view is another handle on the sum's memory: the sum itself has to go
     // before that is changed.
-    let product = |sum: Option<Array>, a: &Array, b: &Array, transposed: bool| match sum.map(|sum| rows(&sum)) {
-        Some(sum) => k.matmul_onto(sum, &rows(a), &rows(b), transposed, false),
-        None => k.matmul(&rows(a), &rows(b), transposed, false),
+    let product = |sum: Option<Array>, (a, b): (Array, Array), transposed: bool| match sum.map(|sum| flat(&sum)) {
+        Some(sum) => k.matmul_onto(sum, &a, &b, transposed, false),
+        None => k.matmul(&a, &b, transposed, false),
     };
+    let through = Upstream::new(k, &dz);
     Ok(FeedForwardGradient {
-        x: product(sums.x, &dz, &m.wide(up)?, false)?.viewed(&x.shape),
-        up: product(sums.up, &dz, &m.wide(x)?, true)?,
+        x: product(sums.x, through.with(up)?, false)?.viewed(&x.shape),
+        up: product(sums.up, through.with(x)?, true)?,
         up_bias: m.sum_to(&dz, &Shape::from(dz.shape.last()))?,
-        down: product(sums.down, grad, &value, true)?,
+        down: product(sums.down, upstream.with(&value)?, true)?,
     })
 }
 

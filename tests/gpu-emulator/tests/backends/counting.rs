@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use assay_gpu::{Address, Argument, Driver, DriverError, Epilogue, Facts, Function, Graph, Launch, Product};
+use assay_gpu::{Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Product};
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
@@ -14,6 +14,8 @@ pub struct Counts {
     pub launches: AtomicUsize,
     /// Products with GELU or its gradient.
     pub gelus: AtomicUsize,
+    /// Products of bf16.
+    pub narrow: AtomicUsize,
     /// Calls that wait for the device.
     pub waits: AtomicUsize,
     /// Graphs that were started.
@@ -93,6 +95,9 @@ impl<D: Driver> Driver for Counting<D> {
         add(&self.1.launches);
         if matches!(product.epilogue, Epilogue::Gelu { .. } | Epilogue::GeluGradient { .. }) {
             add(&self.1.gelus);
+        }
+        if product.a.element == Element::Bf16 {
+            add(&self.1.narrow);
         }
         self.0.product(product)
     }

@@ -1,4 +1,5 @@
-//! GELU in the products' epilogue: where the library has it, where it has not, and where the shape does not allow it.
+//! GELU in the products' epilogue: where the library has it, where it has not, and where the shape does not allow it; and a
+//! layer all of whose products are of bf16.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,9 +21,11 @@ fn counted(driver: impl Driver) -> (Device, Arc<Counts>) {
     (assay_gpu::device(Arc::new(Counting(driver, counts.clone()))), counts)
 }
 
-/// The value of a feed-forward layer on `rows` rows with `hidden` elements between its products, and all gradients.
-fn layer(device: &Device, rows: usize, hidden: usize) -> Vec<Vec<f32>> {
-    let float = if device.info().dtypes.contains(&DType::F64) { DType::F64 } else { DType::F32 };
+/// The value of a feed-forward layer on `rows` rows with `hidden` elements between its products, and all gradients. Matrices
+/// and what they are given are rounded to `kept`, if that is a type.
+fn layer(device: &Device, rows: usize, hidden: usize, kept: Option<DType>) -> Vec<Vec<f32>> {
+    let precise = kept.is_none() && device.info().dtypes.contains(&DType::F64);
+    let float = if precise { DType::F64 } else { DType::F32 };
     let (outer, shapes) = (5, [[rows, 5], [hidden, 5], [1, hidden], [5, hidden], [1, 5]]);
     let operands: Vec<Tensor> = shapes
         .iter()
@@ -31,11 +34,12 @@ fn layer(device: &Device, rows: usize, hidden: usize) -> Vec<Vec<f32>> {
             let value = |i: usize| ((i * 37 + seed * 11) % 29) as f64 / 14.0 - 1.0;
             let values: Vec<f64> = (0..rows * columns).map(value).collect();
             let shape = if *rows == 1 && seed > 1 { vec![*columns] } else { vec![*rows, *columns] };
+            let float = kept.filter(|_| seed != 2 && seed != 4).unwrap_or(float);
             Tensor::from_host(device, HostData::from_f64(&values, float), shape).unwrap().variable()
         })
         .collect();
     let [x, up, u, down, d] = &operands[..] else { panic!("five operands") };
-    let y = x.feed_forward((up, u), (down, d), None, None).unwrap();
+    let y = x.feed_forward((up, u), (down, d), None, kept).unwrap();
     assert_eq!(y.dims(), [rows, outer]);
     let gradients = y.mul(&y).unwrap().sum(&[0, 1], false).unwrap().backward().unwrap();
     let all = std::iter::once(&y).chain(operands.iter().map(|operand| gradients.get(operand).unwrap()));
@@ -45,14 +49,14 @@ fn layer(device: &Device, rows: usize, hidden: usize) -> Vec<Vec<f32>> {
 /// How many products end with GELU or its gradient, and how many launches there are in all; the numbers are the oracle's.
 fn asked(driver: impl Driver, rows: usize, hidden: usize) -> [usize; 2] {
     let (device, counts) = counted(driver);
-    let found = layer(&device, rows, hidden);
+    let found = layer(&device, rows, hidden, None);
     let [_, launches, _] = counts.now();
     for (found, expected) in
-        found.iter().flatten().zip(layer(&assay_reference::device(), rows, hidden).iter().flatten())
+        found.iter().flatten().zip(layer(&assay_reference::device(), rows, hidden, None).iter().flatten())
     {
         assert!((found - expected).abs() <= 2e-5 * expected.abs().max(1.0), "{found}, not {expected}");
     }
-    assert_eq!(layer(&device, rows, hidden), found, "the same bits twice");
+    assert_eq!(layer(&device, rows, hidden, None), found, "the same bits twice");
     [counts.gelus.load(Ordering::Relaxed) / 2, launches]
 }
 
@@ -77,4 +81,26 @@ fn where_no_library_does_it_a_kernel_does() {
         assert_eq!(cuda[0], 0);
     };
     emulated("gelu::where_no_library_does_it_a_kernel_does", &[("ASSAY_GPU_EMULATOR_GELU", "0")], body, clean);
+}
+
+#[test]
+fn every_product_of_a_bf16_layer_is_of_bf16() {
+    fn body(driver: impl Driver) {
+        let (device, counts) = counted(driver);
+        let found = layer(&device, 6, 16, Some(DType::Bf16));
+        // Two on the way there and four on the way back.
+        assert_eq!(counts.narrow.load(Ordering::Relaxed), 6);
+        let expected = layer(&assay_reference::device(), 6, 16, Some(DType::Bf16));
+        for (found, expected) in found.iter().zip(&expected) {
+            let scale = expected.iter().fold(1f32, |largest, x| largest.max(x.abs()));
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((found - expected).abs() <= 1e-2 * scale, "{found}, not {expected}, where {scale} is most");
+            }
+        }
+    }
+    let both = || {
+        body(Cuda::open(0, None).unwrap());
+        body(Rocm::open(0, None).unwrap());
+    };
+    emulated("gelu::every_product_of_a_bf16_layer_is_of_bf16", &[], both, clean);
 }

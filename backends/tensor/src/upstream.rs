@@ -1,0 +1,42 @@
+//! A gradient on its way through products with what may be bf16.
+
+use std::cell::OnceCell;
+
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::kernels::Kernels;
+use crate::math::Math;
+
+/// A gradient [.., N] that is multiplied with what was saved of a layer.
+pub(crate) struct Upstream<'a, K: Kernels + ?Sized> {
+    k: &'a K,
+    g: &'a Array,
+    /// Its rows in bf16, once they were asked for.
+    narrow: OnceCell<Array>,
+}
+
+impl<'a, K: Kernels + ?Sized> Upstream<'a, K> {
+    pub(crate) fn new(k: &'a K, g: &'a Array) -> Upstream<'a, K> {
+        Upstream { k, g, narrow: OnceCell::new() }
+    }
+
+    /// Its rows, and those of `other`: both as bf16 where that is, on a device that multiplies bf16, and else in the type that
+    /// is computed in.
+    pub(crate) fn with(&self, other: &Array) -> Result<(Array, Array)> {
+        let other = flat(other);
+        if !self.k.multiplies_bf16() || other.dtype != DType::Bf16 {
+            return Ok((flat(self.g), Math(self.k).wide(&other)?));
+        }
+        let narrow = match self.narrow.get() {
+            Some(narrow) => narrow.clone(),
+            None => self.k.cast(&flat(self.g), DType::Bf16)?,
+        };
+        Ok((self.narrow.get_or_init(|| narrow).clone(), other))
+    }
+}
+
+/// An array [.., D] as rows of D.
+pub(crate) fn flat(x: &Array) -> Array {
+    x.viewed([x.shape.rows(), x.shape.last()])
+}
