@@ -155,8 +155,11 @@ fn heads(o: &Operands<'_>, tables: &[usize], first: usize) -> Result<()> {
 
 fn attend_token(o: &Operands<'_>, qkv: &[usize], past: &[usize]) -> Result<()> {
     let (qkv, past) = (o.floats(qkv)?, o.floats(past)?);
-    let token = TokenAttention { qkv: &qkv, heads: 2, rotary: None, past: Some((&past, &past)), scale: 1.0 };
-    Tensor::attend_token(token).map(drop)
+    attend_after(&qkv, &[(&past, &past)], 1)
+}
+
+fn attend_after(qkv: &Tensor, past: &[(&Tensor, &Tensor)], joined: usize) -> Result<()> {
+    Tensor::attend_token(TokenAttention { qkv, heads: 2, rotary: None, past, joined, scale: 1.0 }).map(drop)
 }
 
 fn route_token(o: &Operands<'_>, projected: &[usize], sides: &[usize], top_k: Option<usize>) -> Result<()> {
@@ -215,9 +218,10 @@ const FUSED: &[(&str, Call)] = &[
     ("attend_token of two tokens", |o| attend_token(o, &[2, 2, 12], &[2, 2, 5, 2])),
     ("attend_token after other heads", |o| attend_token(o, &[2, 1, 12], &[2, 3, 5, 2])),
     ("attend_token after a matrix", |o| attend_token(o, &[2, 1, 12], &[2, 5])),
+    ("attend_token that joins more than there is", |o| attend_after(&o.floats(&[2, 1, 12])?, &[], 1)),
     ("attend_token of a variable", |o| {
         let qkv = o.floats(&[2, 1, 12])?.variable();
-        Tensor::attend_token(TokenAttention { qkv: &qkv, heads: 2, rotary: None, past: None, scale: 1.0 }).map(drop)
+        attend_after(&qkv, &[], 0)
     }),
     ("route_token to slots of one side", |o| route_token(o, &[2, 1, 5], &[2, 3, 5], None)),
     ("route_token to no slots", |o| route_token(o, &[2, 1, 4], &[2, 0, 4], None)),

@@ -27,17 +27,20 @@ thread_local! {
 }
 
 simd! {
-    /// What a token sees of the values by the scores of their keys, which become the weights on the way.
-    fn weigh(scores: &mut [f32], values: &[f32], seen: &mut [f32]) {
-        let width = seen.len();
+    /// Scores to exponentials of what they are below the largest; returns what makes their sum 1.
+    fn soften(scores: &mut [f32]) -> f32 {
         let peak = reduce([&*scores], f32::NEG_INFINITY, |[s]| s, |a, b| if b > a { b } else { a });
         for score in scores.iter_mut() {
             *score = exp(*score - peak);
         }
-        let factor = 1.0 / sum([&*scores], |[s]| s);
-        seen.fill(0.0);
+        1.0 / sum([&*scores], |[s]| s)
+    }
+
+    /// Adds values by their weights, one after the other.
+    fn add_weighted(weights: &[f32], values: &[f32], seen: &mut [f32]) {
+        let width = seen.len();
         let some = TOGETHER * width;
-        for (weights, values) in scores.chunks(TOGETHER).zip(values.chunks(some)) {
+        for (weights, values) in weights.chunks(TOGETHER).zip(values.chunks(some)) {
             if let (&[a, b, c, d], true) = (weights, values.len() == some) {
                 let (low, high) = values.split_at(2 * width);
                 let ((va, vb), (vc, vd)) = (low.split_at(width), high.split_at(width));
@@ -50,7 +53,6 @@ simd! {
                 }
             }
         }
-        seen.iter_mut().for_each(|y| *y *= factor);
     }
 
     /// A vector, turned if there are tables.
@@ -79,39 +81,95 @@ simd! {
     }
 }
 
+/// Some of the keys and values before a token.
+struct Piece<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+    length: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// Those of one head.
+    fn of(&self, row: usize, width: usize) -> (&'a [f32], &'a [f32]) {
+        let run = self.length * width;
+        (&self.keys[row * run..][..run], &self.values[row * run..][..run])
+    }
+}
+
+/// What a query, whose scores are scaled, sees of the keys and values of one head, those of the last piece behind the
+/// others. The order of every sum is that of the tokens, however they are cut into pieces.
+fn attend<'a>(
+    (query, scale): (&[f32], f32),
+    pieces: impl Iterator<Item = (&'a [f32], &'a [f32])> + Clone,
+    last: (&'a [f32], &'a [f32]),
+    scores: &mut [f32],
+    seen: &mut [f32],
+) {
+    let width = query.len();
+    let mut at = 0;
+    for (keys, _) in pieces.clone().chain([last]) {
+        let count = keys.len() / width;
+        dots(query, keys, width, scale, &mut scores[at..at + count]);
+        at += count;
+    }
+    let factor = soften(scores);
+    seen.fill(0.0);
+    let mut at = 0;
+    for (_, values) in pieces.chain([last]) {
+        let count = values.len() / width;
+        add_weighted(&scores[at..at + count], values, seen);
+        at += count;
+    }
+    seen.iter_mut().for_each(|y| *y *= factor);
+}
+
 impl Cpu {
     /// Attention of one token, see [`TokenAttention`].
     pub(crate) fn attend_one(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
         let _flushed = Flushed::here();
         let (name, heads) = ("attend_token", token.heads);
         let (batch, all) = (token.qkv.dims()[0], token.qkv.shape.last() / 3);
-        let (width, before) = (all / heads, token.past.map_or(0, |(keys, _)| keys.dims()[2]));
-        let count = before + 1;
-        let (shape, grown) = (Shape::from([batch, 1, all]), Shape::from([batch, heads, count, width]));
+        let width = all / heads;
+        let pieces = token.past.iter().map(|(keys, values)| {
+            Ok(Piece { keys: f32s(name, keys)?, values: f32s(name, values)?, length: keys.dims()[2] })
+        });
+        let pieces = pieces.collect::<Result<Vec<_>>>()?;
+        let (kept, joined) = pieces.split_at(pieces.len() - token.joined);
+        let count = |pieces: &[Piece<'_>]| pieces.iter().map(|piece| piece.length).sum::<usize>();
+        let (old, new) = (count(kept), count(joined) + 1);
+        let (shape, grown) = (Shape::from([batch, 1, all]), Shape::from([batch, heads, new, width]));
         let (mut seen, mut keys, mut values) =
             (self.take(name, &shape)?, self.take(name, &grown)?, self.take(name, &grown)?);
-        let past = token.past.map(|(keys, values)| Ok((f32s(name, keys)?, f32s(name, values)?)));
-        let (old_keys, old_values) = past.transpose()?.unwrap_or_default();
         let (qkv, tables) = (f32s(name, token.qkv)?, token.rotary.map(tables).transpose()?);
         if !seen.is_empty() {
-            let (run, old) = (count * width, before * width);
+            let run = new * width;
             let outputs = [(&mut seen[..], width), (&mut keys, run), (&mut values, run)];
-            let cost = 1.5 * run as f64 + 4.0 * count as f64 + 50.0;
+            let cost = 1.0 * (old * width + run) as f64 + 4.0 * (old + new) as f64 + 50.0;
             self.threads.rows(batch * heads, cost, outputs, |range, [seen, keys, values]| {
                 let mut scratch = LAST.take();
-                scratch.resize(width + count, 0.0);
+                scratch.resize(width + old + new, 0.0);
                 let rows =
                     seen.chunks_exact_mut(width).zip(keys.chunks_exact_mut(run).zip(values.chunks_exact_mut(run)));
                 for (row, (seen, (keys, values))) in range.zip(rows) {
                     let part = |part: usize| &qkv[row / heads * 3 * all + part * all + row % heads * width..][..width];
-                    keys[..old].copy_from_slice(&old_keys[row * old..][..old]);
-                    turned(part(1), tables, &mut keys[old..]);
-                    values[..old].copy_from_slice(&old_values[row * old..][..old]);
-                    values[old..].copy_from_slice(part(2));
+                    let mut at = 0;
+                    for piece in joined {
+                        let run = piece.length * width;
+                        keys[at..at + run].copy_from_slice(&piece.keys[row * run..][..run]);
+                        values[at..at + run].copy_from_slice(&piece.values[row * run..][..run]);
+                        at += run;
+                    }
+                    turned(part(1), tables, &mut keys[at..]);
+                    values[at..].copy_from_slice(part(2));
                     let (query, scores) = scratch.split_at_mut(width);
                     turned(part(0), tables, query);
-                    dots(query, keys, width, token.scale as f32, scores);
-                    weigh(scores, values, seen);
+                    attend(
+                        (query, token.scale as f32),
+                        kept.iter().map(|p| p.of(row, width)),
+                        (keys, values),
+                        scores,
+                        seen,
+                    );
                 }
                 LAST.set(scratch);
             });

@@ -20,15 +20,18 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 pub(crate) fn attend(token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
     let [q, k, v] = heads(token.qkv, token.heads, token.rotary)?;
     let [b, h, _, width] = [0, 1, 2, 3].map(|axis| q.dims()[axis]);
-    let before = token.past.map_or(0, |(keys, _)| keys.dims()[2]);
-    let grown = |past: Option<&Array>, new: &Array| -> Result<Vec<f64>> {
-        let (past, new) = (past.map(values).transpose()?.unwrap_or_default(), values(new)?);
-        let of = |row: usize| [&past[row * before * width..][..before * width], &new[row * width..][..width]].concat();
+    // The runs of each head, one after the other, of some pieces and of the token.
+    let grown = |pieces: &[&Array], new: &Array| -> Result<Vec<f64>> {
+        let parts = pieces.iter().copied().chain([new]).map(|x| Ok((values(x)?, x.dims()[2] * width)));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let of = |row: usize| parts.iter().flat_map(move |(x, run)| x[row * run..][..*run].to_vec());
         Ok((0..b * h).flat_map(of).collect())
     };
-    let keys = grown(token.past.map(|(keys, _)| keys), &k)?;
-    let all = grown(token.past.map(|(_, values)| values), &v)?;
-    let (queries, count) = (values(&q)?, before + 1);
+    let [old_keys, old_values] =
+        [token.past.iter().map(|(keys, _)| *keys).collect::<Vec<_>>(), token.past.iter().map(|(_, v)| *v).collect()];
+    let (keys, all) = (grown(&old_keys, &k)?, grown(&old_values, &v)?);
+    let count_of = |pieces: &[&Array]| 1 + pieces.iter().map(|keys| keys.dims()[2]).sum::<usize>();
+    let (queries, count) = (values(&q)?, count_of(&old_keys));
     let mut seen = vec![0.0; b * h * width];
     for row in 0..b * h {
         let query = &queries[row * width..][..width];
@@ -41,7 +44,9 @@ pub(crate) fn attend(token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
         }
     }
     let dtype = token.qkv.dtype;
-    let shape = [b, h, count, width];
+    let from = token.past.len() - token.joined;
+    let shape = [b, h, count_of(&old_keys[from..]), width];
+    let (keys, all) = (grown(&old_keys[from..], &k)?, grown(&old_values[from..], &v)?);
     Ok([store(&seen, [b, 1, h * width], dtype), store(&keys, shape, dtype), store(&all, shape, dtype)])
 }
 

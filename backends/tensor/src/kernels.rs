@@ -371,7 +371,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
         heads::composed_backward(self, grads, rotary)
     }
-    /// Attention of one token: what it sees [B, 1, H P], and all keys and values, see [`TokenAttention`].
+    /// Attention of one token: what it sees [B, 1, H P], and the last piece of keys and values, see [`TokenAttention`].
     fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
         token::attend(self, token)
     }

@@ -23,8 +23,11 @@ pub struct TokenAttention<'a, T> {
     pub heads: usize,
     /// How query and key are turned, if they are.
     pub rotary: Option<Rotary<'a, T>>,
-    /// Keys, turned already, and values of the tokens before, [B, H, t, P] each.
-    pub past: Option<(&'a T, &'a T)>,
+    /// Keys, turned already, and values of the tokens before, in pieces one after the other, [B, H, t, P] each.
+    pub past: &'a [(&'a T, &'a T)],
+    /// How many of the last pieces are joined with the token's own key and value: a piece that grows with every token is
+    /// copied with every token.
+    pub joined: usize,
     /// On scores.
     pub scale: f64,
 }
@@ -73,13 +76,14 @@ fn check_constants<'a>(name: &'static str, first: &Tensor, others: impl IntoIter
 }
 
 impl Tensor {
-    /// What the token sees, [B, 1, H P], and the keys and values with its own behind them, [B, H, t + 1, P] each.
+    /// What the token sees, [B, 1, H P], and the last piece of keys and values: those that were joined, and its own behind
+    /// them, [B, H, t + 1, P] each.
     ///
     /// For inference: it refuses tracked operands. Errors where types or shapes do not fit.
     pub fn attend_token(token: TokenAttention<'_, Tensor>) -> Result<[Tensor; 3]> {
         let name = "attend_token";
-        let TokenAttention { qkv, heads, rotary, past, scale } = token;
-        check_constants(name, qkv, past.into_iter().flat_map(|(keys, values)| [keys, values]))?;
+        let TokenAttention { qkv, heads, rotary, past, joined, scale } = token;
+        check_constants(name, qkv, past.iter().flat_map(|&(keys, values)| [keys, values]))?;
         let [batch, length, _] = check::rank(name, "vectors", qkv, "[B, 1, 3 H P]")?;
         if length != 1 {
             return Err(TensorError::new(name, format!("there are {length} tokens")).shapes([qkv.shape()]));
@@ -89,17 +93,22 @@ impl Tensor {
             rotary.check(name, qkv, 1, width)?;
             check_constants(name, qkv, [rotary.cos, rotary.sin])?;
         }
-        if let Some((keys, values)) = past {
+        for (keys, values) in past {
             let [_, _, before, _] = check::rank(name, "keys", keys, "[B, H, t, P]")?;
             let expected = Shape::from([batch, heads, before, width]);
             check::shape(name, "keys", keys, &expected)?;
             check::shape(name, "values", values, &expected)?;
         }
+        if joined > past.len() {
+            return Err(TensorError::new(name, format!("{joined} of {} pieces cannot be joined", past.len())));
+        }
+        let pieces: Vec<(&Array, &Array)> = past.iter().map(|(keys, values)| (keys.array(), values.array())).collect();
         let parts = qkv.kernels().attend_token(TokenAttention {
             qkv: qkv.array(),
             heads,
             rotary: rotary.map(|rotary| rotary.arrays()),
-            past: past.map(|(keys, values)| (keys.array(), values.array())),
+            past: &pieces,
+            joined,
             scale,
         })?;
         Ok(parts.map(|part| Tensor::untracked(qkv.device(), part)))
@@ -143,15 +152,26 @@ impl Tensor {
 
 /// [`Kernels::attend_token`] by its parts, which is what it means.
 pub(crate) fn attend<K: Kernels + ?Sized>(k: &K, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-    let TokenAttention { qkv, heads, rotary, past, scale } = token;
-    let [q, mut keys, mut values] = k.heads(qkv, heads, rotary)?;
-    if let Some((before, values_before)) = past {
-        keys = k.concat(&[before, &keys], 2)?;
-        values = k.concat(&[values_before, &values], 2)?;
-    }
+    let TokenAttention { qkv, heads, rotary, past, joined, scale } = token;
+    let [q, key, value] = k.heads(qkv, heads, rotary)?;
+    let all = |from: usize| {
+        let (keys, values): (Vec<&Array>, Vec<&Array>) = past[from..].iter().copied().unzip();
+        Ok::<_, TensorError>((behind(k, keys, &key)?, behind(k, values, &value)?))
+    };
+    let (keys, values) = all(0)?;
     let options = AttentionOptions { causal: false, scale, kind: AttentionKind::Flash };
     let (seen, _) = k.attention(&q, &keys, &values, options)?;
+    let (keys, values) = if joined == past.len() { (keys, values) } else { all(past.len() - joined)? };
     Ok([seen.viewed([qkv.dims()[0], 1, qkv.shape.last() / 3]), keys, values])
+}
+
+/// `last` behind some pieces.
+fn behind<'a, K: Kernels + ?Sized>(k: &K, mut pieces: Vec<&'a Array>, last: &'a Array) -> Result<Array> {
+    if pieces.is_empty() {
+        return Ok(last.clone());
+    }
+    pieces.push(last);
+    k.concat(&pieces, 2)
 }
 
 /// [`Kernels::route_token`] by its parts, which is what it means.

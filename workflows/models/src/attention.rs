@@ -5,9 +5,10 @@ use assay_tensor::{AttentionOptions, Tensor};
 use crate::carry::{Carry, State};
 use crate::config::{AttentionKind, SparsityConfig};
 use crate::error::ModelError;
-use crate::heads::{Names, one_token, together};
+use crate::heads::together;
 use crate::layers::{LayerNorm, Linear};
 use crate::parameters::Scope;
+use crate::past::{Names, Past};
 use crate::positions::Rotations;
 use crate::sparse::Sparse;
 
@@ -100,12 +101,12 @@ impl Attention {
         let width = dim / self.heads;
         let tables = self.rotations.as_ref().map(|r| r.tables(qkv, carry.position, length)).transpose()?;
         let rotary = tables.as_ref().map(|tables| tables.from(carry.position));
-        if let (Lookup::Dense(_), None) = (&self.lookup, self.qkv.precision.rounded()) {
-            let place = (carry, carry.position, &self.names);
-            if let Some([mixed, keys, values]) = one_token(qkv, self.heads, rotary, place)? {
-                after.insert(self.names.keys.clone(), keys);
-                after.insert(self.names.values.clone(), values);
-                return Ok(mixed);
+        if let (Lookup::Dense(_), None, 1, false) =
+            (&self.lookup, self.qkv.precision.rounded(), length, qkv.is_tracked())
+        {
+            let shape = [qkv.dims()[0], self.heads, width];
+            if let Some(past) = Past::new(carry, &self.names, carry.position, shape) {
+                return past.attend(qkv, self.heads, rotary, Some(after));
             }
         }
         let [q, k, v] = qkv.heads(self.heads, rotary)?;

@@ -7,6 +7,7 @@ use assay_tensor::{DType, Device, Tensor};
 use crate::error::ModelError;
 use crate::file::{Array, ArrayFile, FileError};
 use crate::mode::Mode;
+use crate::past::later;
 pub use crate::state::State;
 
 /// A causal model over sequences of tokens.
@@ -101,25 +102,42 @@ impl Carry {
     /// # Errors
     /// As [`Carry::get`].
     pub(crate) fn extend(&self, name: &Arc<str>, new: Tensor, after: &mut State) -> Result<Tensor, ModelError> {
-        let &[batch, heads, _, width] = new.dims() else {
-            return Err(ModelError::Input(format!("`{name}` grows by the shape {:?}, not [B, H, T, P]", new.dims())));
-        };
         let (first, last) = (piece(name, 0), piece(name, usize::MAX));
         let pieces = || self.state.between(&first, &last);
         if pieces().next().is_some() {
             let all = Tensor::concat(&pieces().chain([&new]).collect::<Vec<_>>(), GROWING)?;
-            if all.dims()[GROWING] != self.position + new.dims()[GROWING] {
+            let length = |x: &Tensor| x.dims().get(GROWING).copied();
+            if length(&all) != length(&new).map(|more| self.position + more) {
                 return Err(ModelError::Input(format!("the pieces of `{name}` in the carry have another length")));
             }
             after.insert(piece(name, self.position), new);
             return Ok(all);
         }
-        let all = match self.get(name, &[Some(batch), Some(heads), Some(self.position), Some(width)])? {
-            Some(past) => Tensor::concat(&[past, &new], GROWING)?,
-            None => new,
-        };
+        let all = self.behind(name, new, self.position)?;
         after.insert(name.clone(), all.clone());
         Ok(all)
+    }
+
+    /// `new` `[B, H, T, P]` behind what `name` holds of the `before` tokens that were read, in one piece or in some.
+    ///
+    /// # Errors
+    /// As [`Carry::get`].
+    pub(crate) fn behind(&self, name: &str, new: Tensor, before: usize) -> Result<Tensor, ModelError> {
+        let &[batch, heads, _, width] = new.dims() else {
+            return Err(ModelError::Input(format!("`{name}` grows by the shape {:?}, not [B, H, T, P]", new.dims())));
+        };
+        if before == 0 {
+            return Ok(new);
+        }
+        let Some(first) = self.get(name, &[Some(batch), Some(heads), None, Some(width)])? else { return Ok(new) };
+        let parts: Vec<&Tensor> = [first].into_iter().chain(later(&self.state, name).map(|(_, part)| part)).collect();
+        let length: usize = parts.iter().map(|part| part.dims().get(GROWING).copied().unwrap_or(0)).sum();
+        if length != before {
+            return Err(ModelError::Input(format!(
+                "`{name}` in the carry has {length} tokens, where {before} were read"
+            )));
+        }
+        Ok(Tensor::concat(&parts.into_iter().chain([&new]).collect::<Vec<_>>(), GROWING)?)
     }
 
     /// The parts whose names begin with `prefix`.

@@ -45,6 +45,7 @@ mod loss;
 mod mode;
 mod model;
 mod parameters;
+mod past;
 mod pieces;
 mod positions;
 mod precision;

@@ -65,6 +65,18 @@ impl State {
         self.0[from..].iter().take_while(move |(name, _)| **name <= *last).map(|(_, part)| part)
     }
 
+    /// The parts whose names are `name` with `mark` and something more behind it.
+    pub(crate) fn behind<'a>(
+        &'a self,
+        name: &'a str,
+        mark: char,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Tensor)> + Clone {
+        let from = self.0.partition_point(|(found, _)| **found <= *name);
+        // In the order of names, those that begin with one follow it.
+        let all = self.0[from..].iter().take_while(move |(found, _)| found.starts_with(name));
+        all.filter(move |(found, _)| found[name.len()..].starts_with(mark)).map(|(name, part)| (name, part))
+    }
+
     /// Keeps the parts of these names.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|(name, _)| keep(name));
@@ -113,7 +125,9 @@ mod tests {
         );
         assert!(state.get("b").is_some() && state.get("aa").is_none() && state.get("e").is_none());
         assert_eq!(state.between("aa", "c").count(), 2);
+        ["b/2", "b+", "b/1", "bb/", "b"].map(|name| state.insert(name, part(0.0)));
+        assert_eq!(state.behind("b", '/').map(|(name, _)| &**name).collect::<Vec<_>>(), ["b/1", "b/2"]);
         state.retain(|name| name != "b");
-        assert_eq!(state.clone().into_iter().collect::<State>().names().count(), 3);
+        assert_eq!(state.clone().into_iter().collect::<State>().names().count(), 7);
     }
 }

@@ -11,7 +11,8 @@
 //! positions   learned: a vector a position is added to the embedding; rope: q and k are turned by their position
 //! ```
 //!
-//! The carry holds the keys (turned already) and values of everything read, `[B, H, T, P]`: it grows with the sequence.
+//! The carry holds the keys (turned already) and values of everything read, `[B, H, T, P]`: it grows with the sequence. Where
+//! tokens are read one by one, they are held in pieces, so that a token does not copy all that came before.
 //! Sparse attention adds what it chooses by.
 //!
 //! Parameters: `embedding.table`, `positions.table`, `blocks.L.norm1`, `blocks.L.attention.{qkv, out}`,

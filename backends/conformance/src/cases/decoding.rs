@@ -62,14 +62,20 @@ fn queries_alone() -> Case {
     })
 }
 
-/// One token after `t` others.
+/// One token after none, after `t` others, and after pieces of `t`, `t` and 3, of which some are joined.
 fn attend([b, h, t, p]: [usize; 4], first: Option<usize>) -> Case {
-    let operands = [floats([b, 1, 3 * h * p]), floats([b, h, t, p]), floats([b, h, t, p])];
+    let piece = |length: usize| [floats([b, h, length, p]), floats([b, h, length, p])];
+    let operands = [vec![floats([b, 1, 3 * h * p])], piece(t).into(), piece(t).into(), piece(3).into()].concat();
     let case = Case::new(format!("attend_token from {first:?}"), operands, move |x| {
         let tables = first.map(|first| tables(&x[0], first + 2, p)).transpose()?;
         let rotary = tables.as_ref().zip(first).map(|([cos, sin], first)| Rotary { cos, sin, first });
-        let past = (t > 0).then_some((&x[1], &x[2]));
-        Ok(Tensor::attend_token(TokenAttention { qkv: &x[0], heads: h, rotary, past, scale: 0.6 })?.into())
+        let pieces = [(&x[1], &x[2]), (&x[3], &x[4]), (&x[5], &x[6])];
+        let mut found = Vec::new();
+        for (count, joined) in [(0, 0), (1, 0), (1, 1), (3, 1), (3, 2), (3, 3)] {
+            let token = TokenAttention { qkv: &x[0], heads: h, rotary, past: &pieces[..count], joined, scale: 0.6 };
+            found.extend(Tensor::attend_token(token)?);
+        }
+        Ok(found)
     });
     Case { wide_only: true, ..case.constant() }
 }

@@ -5,9 +5,10 @@ use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
 use crate::carry::{Carry, State};
 use crate::config::{LocalKind, PulseConfig};
 use crate::error::ModelError;
-use crate::heads::{Names, one_token, together};
+use crate::heads::together;
 use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope, constant};
+use crate::past::{Names, Past};
 use crate::pieces::Pieces;
 use crate::positions::Rotations;
 
@@ -158,29 +159,17 @@ impl Window {
         let width = dim / self.heads;
         let tables = self.rotations.as_ref().map(|r| r.tables(&part.x, part.before, length)).transpose()?;
         let rotary = tables.as_ref().map(|tables| tables.from(part.before));
-        let place = (carry, part.before, &self.names);
-        let one = match self.qkv.precision.rounded() {
-            None => one_token(&part.x, self.heads, rotary, place)?,
-            Some(_) => None,
-        };
-        let (mixed, k, v) = match one {
-            Some([mixed, k, v]) => (mixed, k, v),
-            None => {
-                let [q, mut k, mut v] = part.x.heads(self.heads, rotary)?;
-                if part.before > 0 {
-                    let shape = [Some(batch), Some(self.heads), Some(part.before), Some(width)];
-                    let past = |name| carry.get(name, &shape);
-                    if let (Some(keys), Some(values)) = (past(&self.names.keys)?, past(&self.names.values)?) {
-                        k = Tensor::concat(&[keys, &k], 2)?;
-                        v = Tensor::concat(&[values, &v], 2)?;
-                    }
-                }
-                let (scale, kind) = (1.0 / (width as f64).sqrt(), AttentionKind::Flash);
-                let options = AttentionOptions { causal: true, scale, kind };
-                let kept = |x: &Tensor| self.qkv.precision.round(x);
-                (together(&kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?)?, k, v)
-            }
-        };
+        if let (1, None, false) = (length, self.qkv.precision.rounded(), part.x.is_tracked())
+            && let Some(past) = Past::new(carry, &self.names, part.before, [batch, self.heads, width])
+        {
+            return past.attend(&part.x, self.heads, rotary, after);
+        }
+        let [q, k, v] = part.x.heads(self.heads, rotary)?;
+        let k = carry.behind(&self.names.keys, k, part.before)?;
+        let v = carry.behind(&self.names.values, v, part.before)?;
+        let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
+        let kept = |x: &Tensor| self.qkv.precision.round(x);
+        let mixed = together(&kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?)?;
         if let Some(after) = after {
             after.insert(self.names.keys.clone(), k);
             after.insert(self.names.values.clone(), v);

@@ -1,0 +1,177 @@
+//! The keys and values that one token meets which is decoded after others: [`Past`].
+//!
+//! They grow with every token, and what grows is copied. So they are held in pieces: the last one grows until it has
+//! [`PIECE`] tokens, and two pieces of about one size become one. A token then costs as much as a few dozen others to copy,
+//! and of t tokens there are about log t pieces.
+
+use std::sync::Arc;
+
+use assay_tensor::{Rotary, Tensor, TokenAttention};
+
+use crate::carry::{Carry, State};
+use crate::error::ModelError;
+
+/// The tokens of a piece that does not grow any more.
+const PIECE: usize = 64;
+
+/// The names of keys and values in a carry. The first piece has the name itself, which is that of the whole where there is
+/// one piece; a later one has the place of its first token behind it.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pub(crate) keys: Arc<str>,
+    pub(crate) values: Arc<str>,
+}
+
+impl Names {
+    /// Below `path`.
+    pub(crate) fn below(path: &str) -> Names {
+        Names { keys: format!("{path}.keys").into(), values: format!("{path}.values").into() }
+    }
+}
+
+/// The name of the piece of `name` that begins with the token at `place`.
+fn piece(name: &str, place: usize) -> Arc<str> {
+    format!("{name}/{place:020}").into()
+}
+
+/// The pieces of `name` behind the first.
+pub(crate) fn later<'a>(state: &'a State, name: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a Tensor)> + Clone {
+    state.behind(name, '/')
+}
+
+/// One piece: the name and the content of its keys, and of its values.
+type Piece<'a> = [(&'a Arc<str>, &'a Tensor); 2];
+
+/// What a token meets, as far as an operation for one token takes it.
+pub(crate) struct Past<'a> {
+    pieces: Vec<Piece<'a>>,
+    names: &'a Names,
+}
+
+impl<'a> Past<'a> {
+    /// The keys and values of the `before` tokens that were read, `[B, H, t, P]` in each piece. None where the carry holds
+    /// something else, or something to be learned.
+    pub(crate) fn new(carry: &'a Carry, names: &'a Names, before: usize, [b, h, p]: [usize; 3]) -> Option<Past<'a>> {
+        let mut pieces = Vec::new();
+        if before > 0 {
+            let first =
+                [(&names.keys, carry.state.get(&names.keys)?), (&names.values, carry.state.get(&names.values)?)];
+            pieces.push(first);
+            let mut values = later(&carry.state, &names.values);
+            for keys in later(&carry.state, &names.keys) {
+                pieces.push([keys, values.next()?]);
+            }
+        }
+        let mut length = 0;
+        for [(_, keys), (_, values)] in &pieces {
+            let &[batch, heads, more, width] = keys.dims() else { return None };
+            if [batch, heads, width] != [b, h, p]
+                || values.dims() != keys.dims()
+                || keys.is_tracked()
+                || values.is_tracked()
+            {
+                return None;
+            }
+            length += more;
+        }
+        (length == before).then_some(Past { pieces, names })
+    }
+
+    /// How many of the last pieces go into one with another token.
+    fn joined(&self) -> usize {
+        let (mut joined, mut size) = (0, 1);
+        for [(_, keys), _] in self.pieces.iter().rev() {
+            let length = keys.dims()[2];
+            if length >= PIECE && length > size {
+                break;
+            }
+            (joined, size) = (joined + 1, size + length);
+        }
+        joined
+    }
+
+    /// What the token sees whose query, key and value `[B, 1, 3D]` are given: `[B, 1, D]`. All keys and values go into
+    /// `after`, if it is there.
+    ///
+    /// # Errors
+    /// If the shapes do not fit, or a device fails.
+    pub(crate) fn attend(
+        &self,
+        qkv: &Tensor,
+        heads: usize,
+        rotary: Option<Rotary<'_, Tensor>>,
+        after: Option<&mut State>,
+    ) -> Result<Tensor, ModelError> {
+        let past: Vec<(&Tensor, &Tensor)> =
+            self.pieces.iter().map(|[(_, keys), (_, values)]| (*keys, *values)).collect();
+        let (joined, width) = (self.joined(), qkv.shape().last() / (3 * heads).max(1));
+        let scale = 1.0 / (width as f64).sqrt();
+        let token = TokenAttention { qkv, heads, rotary, past: &past, joined, scale };
+        let [seen, keys, values] = Tensor::attend_token(token)?;
+        let Some(after) = after else { return Ok(seen) };
+        let (kept, joined) = self.pieces.split_at(self.pieces.len() - joined);
+        for (name, part) in kept.iter().flatten() {
+            after.insert(Arc::clone(name), Tensor::clone(part));
+        }
+        let [name_keys, name_values] = match (joined.first(), kept.is_empty()) {
+            // A piece has the place of its first token, and so that of the first that is in it now.
+            (Some(first), _) => first.map(|(name, _)| name.clone()),
+            (None, true) => [self.names.keys.clone(), self.names.values.clone()],
+            (None, false) => {
+                let place = kept.iter().map(|[(_, keys), _]| keys.dims()[2]).sum();
+                [piece(&self.names.keys, place), piece(&self.names.values, place)]
+            }
+        };
+        after.insert(name_keys, keys);
+        after.insert(name_values, values);
+        Ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_tensor::DType;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Batch, Model, ModelConfig, Objective, SequenceModel, Task};
+
+    #[test]
+    fn tokens_one_by_one_make_few_pieces_and_give_what_all_give_at_once() {
+        let device = assay_reference::device();
+        let config = json!({"family": "transformer", "dim": 4, "layers": 1, "heads": 2, "positions": "rope"});
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let task = Task { vocabulary: 5, max_length: 400, objective: Objective::Predict };
+        let model = Model::fresh(&device, &config, &task, 3, DType::F64).unwrap();
+        let ids: Vec<u32> = (0..400).map(|t| t * t % 5).collect();
+        let run = |carry: &Carry, ids: &[u32]| {
+            let (hidden, carry) =
+                model.network().forward(Batch::new(&device, &[ids]).unwrap().tokens(), carry).unwrap();
+            (hidden.to_f64_vec().unwrap(), carry)
+        };
+        let (whole, _) = run(&Carry::default(), &ids);
+        // Some tokens at once, then one by one beyond a few pieces, some at once again, which makes one piece of all.
+        let (mut found, mut carry) = run(&Carry::default(), &ids[..3]);
+        let mut most = 0;
+        for at in (3..340).chain([345]).chain(350..400) {
+            let next = match at {
+                345 => 340..350,
+                at => at..at + 1,
+            };
+            let (hidden, after) = run(&carry, &ids[next]);
+            found.extend(hidden);
+            carry = after;
+            most = most.max(carry.state.names().count());
+        }
+        assert!(most > 2 && most <= 2 * 5, "there were {most} pieces");
+        assert_eq!(carry.position, 400);
+        let difference = whole.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(whole.len() == found.len() && difference < 1e-10, "they differ by {difference}");
+        // A carry whose pieces do not add up is refused.
+        let name = carry.state.names().last().unwrap().clone();
+        let cut = carry.state.get(&name).unwrap().slice(2, 0, 1).unwrap();
+        carry.state.insert(name, cut);
+        let tokens = Batch::new(&device, &[&[1]]).unwrap();
+        assert!(model.network().forward(tokens.tokens(), &carry).is_err());
+    }
+}
