@@ -393,3 +393,20 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
 ATTENTION(32, 2)
 ATTENTION(64, 2)
 ATTENTION(128, 1)
+
+// The gradient of the result rounded to bf16, and sum g o of each row with it; the lanes of a block share a row.
+KERNEL attention_bf16_inner(float* __restrict__ inner, u16* __restrict__ rounded_grad, const float* __restrict__ grad,
+                            const float* __restrict__ out, u64 rows, u64 width) {
+    __shared__ float shared[THREADS];
+    u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
+    float total = 0.0f;
+    if (row < rows) {
+        for (u64 i = row * width + threadIdx.x; i < (row + 1) * width; i += blockDim.x) {
+            u16 g = as_bf16(grad[i]);
+            rounded_grad[i] = g;
+            total = fmaf(of_bf16(g), out[i], total);
+        }
+    }
+    total = over_lanes<Plus>(total, shared);
+    if (row < rows && threadIdx.x == 0) inner[row] = total;
+}

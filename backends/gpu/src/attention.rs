@@ -157,7 +157,7 @@ impl Gpu {
     }
 
     /// What the weights of a row have in common: sum g o.
-    pub(crate) fn inner(&self, call: &Call, Saved { out, grad, .. }: Saved<'_>) -> Result<Buffer> {
+    fn inner(&self, call: &Call, Saved { out, grad, .. }: Saved<'_>) -> Result<Buffer> {
         let rows = call.heads * call.tq;
         let inner = self.scratch(NAME, rows)?;
         let operands = [self.f32s(NAME, grad)?, self.f32s(NAME, out)?, count(rows), count(call.d)];

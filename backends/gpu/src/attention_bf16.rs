@@ -7,7 +7,7 @@ use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, DT
 
 use crate::attention::{Call, NAME, Saved};
 use crate::driver::{Architecture, Facts, Launch};
-use crate::gpu::{Gpu, block_count};
+use crate::gpu::{Gpu, block_count, count};
 use crate::library::Topic;
 use crate::storage::Buffer;
 
@@ -101,13 +101,17 @@ impl Gpu {
     }
 
     fn backward_bf16(&self, call: Call, width: usize, saved: Saved<'_>, [dq, dk, dv]: [&Buffer; 3]) -> Result<()> {
-        let inner = self.inner(&call, saved)?;
-        let grad = self.converted(saved.grad, DType::Bf16)?;
+        let rows = call.heads * call.tq;
+        let (inner, grad) = (self.scratch(NAME, rows)?, self.empty(NAME, &saved.grad.shape, DType::Bf16)?);
+        let (from, out) = (self.f32s(NAME, saved.grad)?, self.f32s(NAME, saved.out)?);
+        let arguments = [inner.pointer(), grad.pointer(), from, out, count(rows), count(call.d)];
+        let launch = self.rows(NAME, rows, call.d)?;
+        self.launch(NAME, (Topic::AttentionBf16, "attention_bf16_inner"), launch, &arguments)?;
         let mut operands = Vec::with_capacity(11);
-        for x in [saved.q, saved.k, saved.v, &grad] {
+        for x in [saved.q, saved.k, saved.v] {
             operands.push(self.typed(NAME, x, DType::Bf16)?.pointer());
         }
-        operands.extend([self.f32s(NAME, saved.lse)?, inner.pointer()]);
+        operands.extend([grad.pointer(), self.f32s(NAME, saved.lse)?, inner.pointer()]);
         operands.extend(call.sizes()?);
         let start = |kind: &str, results: &[&Buffer], length: usize| {
             let arguments: Vec<_> = results.iter().map(|to| to.pointer()).chain(operands.iter().copied()).collect();

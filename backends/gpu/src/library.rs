@@ -75,7 +75,10 @@ impl Topic {
                 names
             }
             Topic::AttentionBf16 => {
-                by_width(["attention_bf16", "attention_bf16_keys", "attention_bf16_queries"], [32, 64, 128])
+                let kinds = ["attention_bf16", "attention_bf16_keys", "attention_bf16_queries"];
+                let mut names = by_width(kinds, [32, 64, 128]);
+                names.push("attention_bf16_inner".to_owned());
+                names
             }
             Topic::Elementwise => elementwise(),
             Topic::Int8 => list(&["quantize", "multiply_int8"]),
