@@ -205,7 +205,7 @@ impl<const N: usize> From<[usize; N]> for Shape {
 
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Shape {
-        Shape(Extents::from(&dims[..]))
+        Shape(Extents::from(dims))
     }
 }
 

@@ -125,7 +125,9 @@ mod tests {
         );
         assert!(state.get("b").is_some() && state.get("aa").is_none() && state.get("e").is_none());
         assert_eq!(state.between("aa", "c").count(), 2);
-        ["b/2", "b+", "b/1", "bb/", "b"].map(|name| state.insert(name, part(0.0)));
+        for name in ["b/2", "b+", "b/1", "bb/", "b"] {
+            state.insert(name, part(0.0));
+        }
         assert_eq!(state.behind("b", '/').map(|(name, _)| &**name).collect::<Vec<_>>(), ["b/1", "b/2"]);
         state.retain(|name| name != "b");
         assert_eq!(state.clone().into_iter().collect::<State>().names().count(), 7);

@@ -8,7 +8,7 @@ use assay_cuda::Cuda;
 use assay_gpu::Driver;
 use assay_gpu_emulator::{Emulated, emulated};
 use assay_models::{
-    Batch, Blueprint, Lesson, Model, ModelConfig, Objective, Parameter, Student, Task, Training, Weight,
+    Batch, Blueprint, Lesson, Model, ModelConfig, Objective, Parameter, Precision, Student, Task, Training, Weight,
 };
 use assay_rocm::Rocm;
 use assay_tensor::{
@@ -37,6 +37,7 @@ struct Trainer {
     model: Blueprint,
     moments: BTreeMap<String, (Tensor, Tensor)>,
     repeated: Repeated,
+    precision: Precision,
     step: u64,
 }
 
@@ -51,7 +52,7 @@ impl Trainer {
             (name.to_owned(), (zeros(value), zeros(value)))
         };
         let moments = model.parameters().iter().map(each).collect();
-        Trainer { model: model.into_blueprint(), moments, repeated, step: 0 }
+        Trainer { model: model.into_blueprint(), moments, repeated, precision: Precision::F32, step: 0 }
     }
 
     /// One step; what it says, to the bit.
@@ -61,7 +62,7 @@ impl Trainer {
         let model = &mut self.model;
         let settings =
             AdamW { step, lr: 0.1 / step as f64, betas: (0.9, 0.99), eps: 1e-8, weight_decay: 0.1, grad_scale: 1.0 };
-        let training = Training { label_smoothing: 0.1, dropout: Some(step * 77), ..Training::default() };
+        let training = Training { label_smoothing: 0.1, dropout: Some(step * 77), precision: self.precision };
         let labels: Vec<u32> = match model.task().objective {
             Objective::Classify(_) => sequences.iter().map(|sequence| sequence[0] % 3).collect(),
             Objective::Predict => Vec::new(),
@@ -114,7 +115,7 @@ impl Trainer {
         let mut model = self.model.clone();
         *model.parameters_mut() = self.model.parameters().map(|_, value| Ok(copy(value))).unwrap();
         let moments = self.moments.iter().map(|(name, (m, v))| (name.clone(), (copy(m), copy(v)))).collect();
-        Trainer { model, moments, repeated, step: self.step }
+        Trainer { model, moments, repeated, precision: self.precision, step: self.step }
     }
 }
 
@@ -149,10 +150,15 @@ fn ten() -> Value {
 }
 
 /// Trains with graphs and without on `open`'s devices; how many graphs were started, and why others were not.
-fn alike(config: &Value, objective: Objective, open: impl Fn() -> (Device, Arc<Counts>)) -> (usize, Option<String>) {
+fn alike(
+    (config, precision): (&Value, Precision),
+    objective: Objective,
+    open: impl Fn() -> (Device, Arc<Counts>),
+) -> (usize, Option<String>) {
     let ((device, counts), (plain, _)) = (open(), open());
     let mut one = Trainer::new(config, objective, &device, Repeated::new(&device));
     let mut other = Trainer::new(config, objective, &plain, Repeated::never(&plain));
+    (one.precision, other.precision) = (precision, precision);
     for number in 0..5 {
         let [_, launches, waits] = counts.now();
         let replays = counts.replays.load(Ordering::Relaxed);
@@ -178,13 +184,15 @@ fn every_family_is_repeated_with_its_bits() {
         let pulse = json!({"family": "pulse", "dim": 4, "layers": 1, "states": 3, "chunk": 3, "heads": 2,
             "mixing_heads": 2, "ffn_multiplier": 2});
         let transformer = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2, "ffn_multiplier": 2});
-        for (config, objective) in [
-            (ten(), Objective::Predict),
-            (with(ten(), json!({"checkpoint": "chunk", "truncate": false})), Objective::Classify(3)),
-            (with(pulse, json!({"local": "conv", "checkpoint": "block"})), Objective::Classify(3)),
-            (with(transformer.clone(), json!({"positions": "rope"})), Objective::Predict),
+        for (config, objective, precision) in [
+            (ten(), Objective::Predict, Precision::F32),
+            (ten(), Objective::Predict, Precision::Bf16),
+            (with(ten(), json!({"checkpoint": "chunk", "truncate": false})), Objective::Classify(3), Precision::F32),
+            (with(pulse, json!({"local": "conv", "checkpoint": "block"})), Objective::Classify(3), Precision::F32),
+            (with(transformer.clone(), json!({"positions": "rope"})), Objective::Predict, Precision::Bf16),
         ] {
-            assert_eq!(alike(&config, objective, cuda), (3, None), "{config}");
+            let found = alike((&config, precision), objective, cuda);
+            assert_eq!(found, (3, None), "{config}");
         }
         // Two of each step's products, in the graph too, are with GELU and its gradient.
         let (device, counts) = cuda();
@@ -195,7 +203,7 @@ fn every_family_is_repeated_with_its_bits() {
         assert_eq!(asked, [2, 6, 6]);
         // What it looks at depends on what it computed: the host has to read that.
         let sparse = json!({"attention": "sparse", "sparsity": {"kind": "learned", "block": 3, "density": 0.7}});
-        let (replays, why) = alike(&with(transformer, sparse), Objective::Predict, cuda);
+        let (replays, why) = alike((&with(transformer, sparse), Precision::F32), Objective::Predict, cuda);
         assert!(replays == 0 && why.as_ref().is_some_and(|why| why.contains("reads from the device")), "{why:?}");
     };
     emulated("replays::every_family_is_repeated_with_its_bits", &[], body, clean);
@@ -204,7 +212,7 @@ fn every_family_is_repeated_with_its_bits() {
 #[test]
 fn steps_are_repeated_on_rocm() {
     let open = || counted(Rocm::open(0, None).unwrap());
-    let body = || assert_eq!(alike(&ten(), Objective::Predict, open), (3, None));
+    let body = || assert_eq!(alike((&ten(), Precision::Bf16), Objective::Predict, open), (3, None));
     emulated("replays::steps_are_repeated_on_rocm", &[("ASSAY_GPU_EMULATOR_WAVE", "64")], body, clean);
 }
 
