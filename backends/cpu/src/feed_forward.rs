@@ -16,7 +16,7 @@
 
 use std::cell::RefCell;
 
-use assay_tensor::{Array, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
+use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
 
 use crate::epilogue::{Finish, Rows, Start};
 use crate::flush::Flushed;
@@ -119,9 +119,11 @@ impl Cpu {
         let FeedForward { x, up, argument, down, grad } = call;
         let rows = x.shape.rows();
         let exclusive = |sum: &mut Option<Array>| sum.as_mut().is_none_or(|sum| f32s_mut(sum).is_some());
-        let ready = self.threads.alone() && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
-        let back = |weight| self.packed(weight, rows, Way::Back).filter(|_| ready);
-        let (Some(first), Some(second), Ok(z)) = (back(up), back(down), f32s(NAME, argument)) else {
+        let ready = self.threads.alone()
+            && argument.dtype == DType::F32
+            && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
+        let back = |weight| if ready { self.packed(weight, rows, Way::Back) } else { None };
+        let Some((first, second)) = back(up).zip(back(down)) else {
             return composed::feed_forward_backward(self, call, sums);
         };
         let widths = Widths { input: x.shape.last(), hidden: up.dims()[0], output: down.dims()[0] };
@@ -132,8 +134,15 @@ impl Cpu {
         };
         let (mut dx, mut d_up, mut d_down) = (or_new(sums.x, x)?, or_new(sums.up, up)?, or_new(sums.down, down)?);
         let mut up_bias = self.memory.zeroed(NAME, widths.hidden)?;
-        let layer =
-            Backward { widths, x: f32s(NAME, &x_wide)?, z, grad: f32s(NAME, grad)?, up: first, down: second, adds };
+        let layer = Backward {
+            widths,
+            x: f32s(NAME, &x_wide)?,
+            z: f32s(NAME, argument)?,
+            grad: f32s(NAME, grad)?,
+            up: first,
+            down: second,
+            adds,
+        };
         if let (Some(dx), Some(d_up), Some(d_down)) = (f32s_mut(&mut dx), f32s_mut(&mut d_up), f32s_mut(&mut d_down)) {
             for first in (0..rows).step_by(ROWS) {
                 layer.rows(first, ROWS.min(rows - first), Gradients { dx, d_up, d_down, up_bias: &mut up_bias });

@@ -216,7 +216,7 @@ pub(crate) unsafe fn products_at<'a>(
         let extent = Extent { m: rows.len(), n: columns.len(), k };
         let (a, b) = operands(i);
         let a = Matrix { elements: a.elements.get(rows.start * a.strides[0]..).unwrap_or(&[]), ..a };
-        let b = b.from_column(columns.start);
+        let b = b.columns_from(columns.start);
         // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
         unsafe { multiply_at(own, extent, a, b, whole.part(i * m + rows.start, columns)) };
     };

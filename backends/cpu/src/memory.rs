@@ -30,11 +30,7 @@ const SLACK: usize = 16 * 1024 * 1024;
 /// those of keys and values that grow with the sequence, are then used again for one another. Pages that are not written
 /// take no memory.
 fn room(length: usize) -> usize {
-    if length >= LARGE {
-        return length;
-    }
-    let step = (length.next_power_of_two() / 8).max(1);
-    length.next_multiple_of(step)
+    if length >= LARGE { length } else { small::room(length) }
 }
 
 /// Elements that are somebody's own: a large block returns to the memory that it came from.

@@ -73,10 +73,13 @@ pub(crate) fn copy_rows(
 }
 
 fn copy<T: Copy>((x, source): (&[T], Rows), (y, target): (&mut [T], Rows), count: usize, width: usize) {
+    if count * width == 0 {
+        return;
+    }
     // Where the rows lie one behind the other on both sides, they are one.
     let (count, width) =
         if source.stride == width && target.stride == width { (1, count * width) } else { (count, width) };
-    for row in 0..if width == 0 { 0 } else { count } {
+    for row in 0..count {
         let (from, to) = (source.start + row * source.stride, target.start + row * target.stride);
         y[to..to + width].copy_from_slice(&x[from..from + width]);
     }

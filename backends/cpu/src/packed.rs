@@ -57,7 +57,7 @@ impl<'a> Strips<'a> {
 
 impl<'a> Right<'a> {
     /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed.
-    pub(crate) fn from_column(self, column: usize) -> Right<'a> {
+    pub(crate) fn columns_from(self, column: usize) -> Right<'a> {
         match self {
             Right::Matrix(b) => {
                 Right::Matrix(Matrix { elements: b.elements.get(column * b.strides[1]..).unwrap_or(&[]), ..b })

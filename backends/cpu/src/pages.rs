@@ -54,14 +54,13 @@ impl Piece {
     /// Gives the memory back to the system. What stays is the place, of arbitrary elements.
     pub(crate) fn empty(&mut self) {
         #[cfg(target_os = "linux")]
-        // SAFETY: nobody but this piece refers to its elements, all of which are f32 whatever their bits.
-        let emptied = unsafe {
-            let length = self.elements * size_of::<f32>();
-            self.mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.offset, length)
-        };
-        // Where the system refuses, it keeps what it has.
-        #[cfg(target_os = "linux")]
-        drop(emptied);
+        {
+            let (advice, length) = (memmap2::UncheckedAdvice::DontNeed, self.elements * size_of::<f32>());
+            // SAFETY: nobody but this piece refers to its elements, all of which are f32 whatever their bits.
+            let emptied = unsafe { self.mapping.unchecked_advise_range(advice, self.offset, length) };
+            // Where the system refuses, it keeps what it has.
+            drop(emptied);
+        }
     }
 }
 
@@ -75,18 +74,21 @@ fn map(operation: &'static str, elements: usize, count: usize) -> Result<MmapRaw
     });
     let mapped =
         length.filter(|length| isize::try_from(*length).is_ok()).and_then(|length| MmapMut::map_anon(length).ok());
-    let mapping = mapped.map(MmapRaw::from).ok_or_else(|| {
-        let bytes = elements as f64 * size_of::<f32>() as f64 / f64::from(1 << 30);
-        TensorError::new(operation, format!("there is no memory for {elements} elements, {bytes:.1} GiB"))
-            .of_class(Class::OutOfMemory)
-            .hint("use a smaller batch, model or sequence")
-    })?;
+    let mapping = mapped.map(MmapRaw::from).ok_or_else(|| no_memory::<f32>(operation, elements))?;
     #[cfg(target_os = "linux")]
     if elements * size_of::<f32>() >= WORTH {
         // A system without huge pages refuses, and works with small ones.
         drop(mapping.advise(memmap2::Advice::HugePage));
     }
     Ok(mapping)
+}
+
+/// What is said where the system has no memory for so many elements.
+pub(crate) fn no_memory<T>(operation: &'static str, elements: usize) -> TensorError {
+    let bytes = elements as f64 * size_of::<T>() as f64 / f64::from(1 << 30);
+    TensorError::new(operation, format!("there is no memory for {elements} elements, {bytes:.1} GiB"))
+        .of_class(Class::OutOfMemory)
+        .hint("use a smaller batch, model or sequence")
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// How many elements a block for `length` of them has room for: a quarter more at most.
-fn room(length: usize) -> usize {
+pub(crate) fn room(length: usize) -> usize {
     length.next_multiple_of((length.next_power_of_two() / 8).max(1))
 }
 

@@ -5,10 +5,11 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-use assay_tensor::{Array, Class, DType, Result, Shape, TensorError, bf16};
+use assay_tensor::{Array, DType, Result, Shape, TensorError, bf16};
 
 use crate::memory::{Block, Memory};
 use crate::packed::Pair;
+use crate::pages::no_memory;
 use crate::vnni::Packed;
 
 /// The elements of an array.
@@ -31,16 +32,18 @@ impl Elements {
     }
 }
 
-/// Elements that are 0. Errors where there is no memory for them.
+/// Vectors of this many elements come as pages that are zero already.
+const PAGES: usize = 16 * 1024;
+
+/// Elements that are 0; pages are not touched before they are used. Errors where there is no memory for them.
 pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) -> Result<Vec<T>> {
     let mut elements = Vec::new();
-    // `vec!` would end the process.
-    elements.try_reserve_exact(length).map_err(|_| {
-        let bytes = length.saturating_mul(size_of::<T>()) as f64 / (1u64 << 30) as f64;
-        TensorError::new(operation, format!("there is no memory for {length} elements, {bytes:.1} GiB"))
-            .of_class(Class::OutOfMemory)
-            .hint("use a smaller batch, model or sequence")
-    })?;
+    // `vec!` ends the process when there is no memory, so that is asked for first.
+    elements.try_reserve_exact(length).map_err(|_| no_memory::<T>(operation, length))?;
+    if length >= PAGES {
+        drop(elements);
+        return Ok(vec![T::default(); length]);
+    }
     elements.resize(length, T::default());
     Ok(elements)
 }
@@ -160,6 +163,8 @@ fn wrong_type(operation: &'static str, x: &Array, wanted: DType) -> TensorError 
 
 #[cfg(test)]
 mod tests {
+    use assay_tensor::Class;
+
     use super::*;
 
     #[test]

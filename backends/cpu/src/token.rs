@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use assay_tensor::{Array, Result, Routed, Shape, TokenAttention, TokenRouting};
+use assay_tensor::{Array, HIDDEN, Result, Routed, Shape, TokenAttention, TokenRouting};
 
 use crate::dots::dots;
 use crate::flush::Flushed;
@@ -14,9 +14,6 @@ use crate::selection::top_k_rows;
 use crate::simd::{reduce, simd, sum};
 use crate::softmax::softmax_rows;
 use crate::storage::f32s;
-
-/// Subtracted from the scores of slots that are not kept, so that their weight is 0.
-const HIDDEN: f32 = 1e30;
 
 /// Keys whose values are added up together.
 const TOGETHER: usize = 4;
@@ -202,7 +199,7 @@ impl Cpu {
                 dots(query, sides, both, scale, scores);
                 if let Some(kept) = token.top_k {
                     top_k_rows(scores, kept, slots, mask);
-                    scores.iter_mut().zip(mask).for_each(|(score, kept)| *score += (*kept - 1.0) * HIDDEN);
+                    scores.iter_mut().zip(mask).for_each(|(score, kept)| *score += (*kept - 1.0) * HIDDEN as f32);
                 }
                 softmax_rows(scores, slots, weights);
                 let (read, sum) = (&mut read[i * width..][..width], &mut sum[i * slots * width..][..slots * width]);

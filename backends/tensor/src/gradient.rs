@@ -15,7 +15,7 @@ use crate::math::Math;
 use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tape::{Input, Node};
-use crate::upstream::{Upstream, flat};
+use crate::upstream::Upstream;
 
 /// One gradient for each input.
 type Rules = Result<Vec<Option<Array>>>;
@@ -151,8 +151,7 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
         Op::FeedForward { x, up, argument, down } => {
             let sums = FeedForwardSums { x: sum(0), up: sum(1), down: sum(3) };
-            let weight = |saved: &Array| if k.multiplies_bf16() { Ok(saved.clone()) } else { w(saved) };
-            let call = FeedForward { x, up: &weight(up)?, argument, down: &weight(down)?, grad: g };
+            let call = FeedForward { x, up, argument, down, grad: g };
             let d = k.feed_forward_backward(call, sums)?;
             let mut grads = vec![Some(d.x), Some(d.up), Some(d.up_bias), Some(d.down), to(4, &|| Ok(g.clone()))?];
             if inputs.len() > 5 {
@@ -223,27 +222,12 @@ fn linear(
 ) -> Rules {
     let upstream = Upstream::new(k, g);
     let of_weight = match sum(1) {
-        Some(sum) => {
-            let (g, x) = upstream.with(x)?;
-            Some(k.matmul_onto(sum, &g, &x, true, false)?)
-        }
-        None => to(1, &|| {
-            let (g, x) = upstream.with(x)?;
-            k.matmul(&g, &x, true, false)
-        })?,
+        Some(sum) => Some(upstream.product(x, true, Some(sum))?),
+        None => to(1, &|| upstream.product(x, true, None))?,
     };
     let of_x = match sum(0) {
-        Some(sum) => {
-            // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
-            let onto = flat(&sum);
-            drop(sum);
-            let (g, weight) = upstream.with(weight)?;
-            Some(k.matmul_onto(onto, &g, &weight, false, false)?.viewed(&x.shape))
-        }
-        None => to(0, &|| {
-            let (g, weight) = upstream.with(weight)?;
-            Ok(k.matmul(&g, &weight, false, false)?.viewed(&x.shape))
-        })?,
+        Some(sum) => Some(upstream.product(weight, false, Some(sum))?.viewed(&x.shape)),
+        None => to(0, &|| Ok(upstream.product(weight, false, None)?.viewed(&x.shape)))?,
     };
     let mut grads = vec![of_x, of_weight];
     if !bias.is_empty() {

@@ -70,7 +70,7 @@ pub struct AttentionGradient {
 pub struct FeedForward<'a> {
     /// The input [.., K].
     pub x: &'a Array,
-    /// The first weight, U [H, K].
+    /// The first weight, U [H, K], as it was saved: it may be bf16, and so may the second.
     pub up: &'a Array,
     /// What GELU was applied to [.., H], as it was kept. In bf16, what D multiplied was rounded so too.
     pub argument: &'a Array,
@@ -127,7 +127,7 @@ pub struct ScanGradient {
 ///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
 /// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast`, `linear`,
-///   `linear_onto`, `linear_gelu` and `feed_forward` are given it, and the way back through the last as `argument`; and, if
+///   `linear_onto`, `linear_gelu`, `feed_forward` and the way back through the last are given it; and, if
 ///   [`Kernels::multiplies_bf16`], what that names. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
@@ -147,8 +147,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
 
     /// Whether products of bf16 are worth a gradient rounded to it: on the way back through linear layers of bf16, `matmul`,
     /// `matmul_onto` and `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all with
-    /// two axes, in bf16, and `feed_forward_backward` weights as they were saved. Products are added in f32, which their
-    /// results are.
+    /// two axes, in bf16. Products are added in f32, which their results are.
     fn multiplies_bf16(&self) -> bool {
         false
     }

@@ -70,5 +70,5 @@ pub use repeat::{Begun, Feed, Repeated, Repeater, Turn, Work};
 pub use shape::Shape;
 pub use tape::Gradients;
 pub use tensor::Tensor;
-pub use token::{Routed, TokenAttention, TokenRouting};
+pub use token::{HIDDEN, Routed, TokenAttention, TokenRouting};
 pub use update::{adamw, adamw_all, clip};

@@ -58,8 +58,8 @@ pub struct Routed<T> {
     pub mass: T,
 }
 
-/// Subtracted from the scores of slots that are not kept, so that their weight is 0.
-const HIDDEN: f64 = 1e30;
+/// Subtracted from a score that is to have no weight in a softmax: it is exactly 0 then.
+pub const HIDDEN: f64 = 1e30;
 
 /// All are constants in one type on one device, which is computed in.
 fn check_constants<'a>(name: &'static str, first: &Tensor, others: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {

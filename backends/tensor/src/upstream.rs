@@ -34,9 +34,19 @@ impl<'a, K: Kernels + ?Sized> Upstream<'a, K> {
         };
         Ok((self.narrow.get_or_init(|| narrow).clone(), other))
     }
+
+    /// g `other`, or g^T `other`, of the rows of both; added to `sum`, if there is one.
+    pub(crate) fn product(&self, other: &Array, transposed: bool, sum: Option<Array>) -> Result<Array> {
+        let (g, other) = self.with(other)?;
+        // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
+        match sum.map(|sum| flat(&sum)) {
+            Some(sum) => self.k.matmul_onto(sum, &g, &other, transposed, false),
+            None => self.k.matmul(&g, &other, transposed, false),
+        }
+    }
 }
 
 /// An array [.., D] as rows of D.
-pub(crate) fn flat(x: &Array) -> Array {
+fn flat(x: &Array) -> Array {
     x.viewed([x.shape.rows(), x.shape.last()])
 }

@@ -113,6 +113,9 @@ impl Carry {
             after.insert(piece(name, self.position), new);
             return Ok(all);
         }
+        if self.position == 0 && self.state.get(name).is_some() {
+            return Err(ModelError::Input(format!("`{name}` in the carry has tokens, where none were read")));
+        }
         let all = self.behind(name, new, self.position)?;
         after.insert(name.clone(), all.clone());
         Ok(all)

@@ -53,6 +53,9 @@ impl<'a> Past<'a> {
     /// something else, or something to be learned.
     pub(crate) fn new(carry: &'a Carry, names: &'a Names, before: usize, [b, h, p]: [usize; 3]) -> Option<Past<'a>> {
         let mut pieces = Vec::new();
+        if before == 0 && carry.state.get(&names.keys).is_some() {
+            return None;
+        }
         if before > 0 {
             let first =
                 [(&names.keys, carry.state.get(&names.keys)?), (&names.values, carry.state.get(&names.values)?)];
@@ -173,5 +176,13 @@ mod tests {
         carry.state.insert(name, cut);
         let tokens = Batch::new(&device, &[&[1]]).unwrap();
         assert!(model.network().forward(tokens.tokens(), &carry).is_err());
+        // And so is one with keys and values of tokens, of which it says that none were read.
+        let (_, read) = run(&Carry::default(), &ids[..3]);
+        for count in [1, 2] {
+            let tokens = Batch::new(&device, &[&ids[..count]]).unwrap();
+            let carry = Carry { position: 0, state: read.state.clone() };
+            let error = model.network().forward(tokens.tokens(), &carry).err().map(|error| error.to_string());
+            assert!(error.is_some_and(|error| error.contains("where none were read")), "{count}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::kernels::{FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm, LayerNormGradient};
 use crate::math::Math;
 use crate::shape::Shape;
-use crate::upstream::{Upstream, flat};
+use crate::upstream::Upstream;
 
 /// Adding zeros of the wanted shape repeats the array to it.
 pub(crate) fn broadcast<K: Kernels + ?Sized>(k: &K, x: &Array, shape: &Shape) -> Result<Array> {
@@ -125,18 +125,12 @@ pub fn feed_forward_backward<K: Kernels + ?Sized>(
     let (dz, value) = k.linear_gelu_backward(&rows, &weight, &m.wide(argument)?)?;
     // What the forward pass multiplied was rounded as the argument is.
     let value = k.cast(&value, argument.dtype)?;
-    // A product, added to a sum if there is one. A view is another handle on the sum's memory: the sum itself has to go
-    // before that is changed.
-    let product = |sum: Option<Array>, (a, b): (Array, Array), transposed: bool| match sum.map(|sum| flat(&sum)) {
-        Some(sum) => k.matmul_onto(sum, &a, &b, transposed, false),
-        None => k.matmul(&a, &b, transposed, false),
-    };
     let through = Upstream::new(k, &dz);
     Ok(FeedForwardGradient {
-        x: product(sums.x, through.with(up)?, false)?.viewed(&x.shape),
-        up: product(sums.up, through.with(x)?, true)?,
+        x: through.product(up, false, sums.x)?.viewed(&x.shape),
+        up: through.product(x, true, sums.up)?,
         up_bias: m.sum_to(&dz, &Shape::from(dz.shape.last()))?,
-        down: product(sums.down, upstream.with(&value)?, true)?,
+        down: upstream.product(&value, true, sums.down)?,
     })
 }
 

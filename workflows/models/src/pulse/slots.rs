@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use assay_tensor::{AttentionKind, AttentionOptions, Routed, Tensor, TokenRouting};
+use assay_tensor::{AttentionKind, AttentionOptions, HIDDEN, Routed, Tensor, TokenRouting};
 
 use super::gate::{Gate, SlotState};
 use crate::carry::{Carry, State};
@@ -15,8 +15,6 @@ use crate::pieces::Pieces;
 
 /// Added to the routing mass of a slot, so that one to which nothing was routed takes up zeros.
 const MASS_EPSILON: f64 = 1e-6;
-/// Subtracted from the scores of slots that are not kept: their weight is exactly 0.
-const HIDDEN: f64 = 1e30;
 
 /// Scales the initial weights of what the slots take from each other. They mix once a chunk: were it 1, what a slot has
 /// learned would be lost among the others after a few chunks, before training could find that it is of use.
