@@ -1,6 +1,7 @@
 //! What a product begins from, and what is done with its rows while they are in the cache.
 
 use crate::math;
+use crate::matmul::STRIP;
 use crate::simd::simd;
 
 /// What a product is added to. Places are counted as in the result.
@@ -57,22 +58,41 @@ impl Start<'_> {
     }
 }
 
-/// Rows of another matrix, as wide as those of the result: where they begin, and the distance from one to the next.
+/// Rows of another matrix, as wide as those of the result: where they begin, and the distance from one to the next. They are
+/// cut into strips of [`STRIP`] columns, which begin `strips` apart: [`STRIP`], where a row lies in one piece.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<P> {
     pub(crate) at: P,
     pub(crate) stride: usize,
+    pub(crate) strips: usize,
+}
+
+impl<P> Rows<P> {
+    /// Rows that lie in one piece each.
+    pub(crate) fn new(at: P, stride: usize) -> Self {
+        Rows { at, stride, strips: STRIP }
+    }
+
+    /// The elements from the beginning of a row of this width to its end.
+    fn length(&self, width: usize) -> usize {
+        if width == 0 { 0 } else { self.offset(0, width - 1) + 1 }
+    }
+
+    /// How far behind the first an element lies.
+    fn offset(&self, row: usize, column: usize) -> usize {
+        row * self.stride + column / STRIP * self.strips + column % STRIP
+    }
 }
 
 impl Rows<*mut f32> {
     fn from(self, row: usize, column: usize) -> Self {
-        Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
+        Rows { at: self.at.wrapping_add(self.offset(row, column)), ..self }
     }
 }
 
 impl Rows<*const f32> {
     fn from(self, row: usize, column: usize) -> Self {
-        Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
+        Rows { at: self.at.wrapping_add(self.offset(row, column)), ..self }
     }
 }
 
@@ -124,7 +144,8 @@ impl Finish {
                     Finish::GeluBack { argument, value } => gelu_back(
                         std::slice::from_raw_parts(argument.at, width),
                         out,
-                        std::slice::from_raw_parts_mut(value.at, width),
+                        std::slice::from_raw_parts_mut(value.at, value.length(width)),
+                        value.strips,
                     ),
                 }
             }
@@ -139,8 +160,19 @@ simd! {
         }
     }
 
-    fn gelu_back(x: &[f32], grad: &mut [f32], y: &mut [f32]) {
-        for ((x, g), y) in x.iter().zip(grad).zip(y) {
+    fn gelu_back(x: &[f32], grad: &mut [f32], y: &mut [f32], strips: usize) {
+        // Whole strips apart: the number of their elements is known beforehand.
+        let whole = x.len() / STRIP * STRIP;
+        for ((x, grad), y) in x.chunks_exact(STRIP).zip(grad.chunks_exact_mut(STRIP)).zip(y.chunks_mut(strips)) {
+            let y = &mut y[..STRIP];
+            for i in 0..STRIP {
+                let (value, slope) = math::gelu_with_slope(x[i]);
+                grad[i] *= slope;
+                y[i] = value;
+            }
+        }
+        let rest = if whole < x.len() { &mut y[whole / STRIP * strips..] } else { &mut [] };
+        for ((x, g), y) in x[whole..].iter().zip(&mut grad[whole..]).zip(rest) {
             let (value, slope) = math::gelu_with_slope(*x);
             *g *= slope;
             *y = value;

@@ -12,17 +12,19 @@
 //!     y = y + GELU(z) D^T                    x's: dx + dz U                      u's: the sum of the rows of dz
 //! ```
 //!
+//! What all pieces of some rows read is packed once for them; and each product fetches what the next one begins with.
 //! Every element is the same chain of multiply-adds as operation by operation, with the same bits.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
 
 use crate::epilogue::{Finish, Rows, Start};
 use crate::flush::Flushed;
 use crate::kernels::Cpu;
-use crate::matmul::{Extent, Matrix, PANEL, Place, STRIP, multiply_at};
-use crate::packed::{Right, Strips, Way, pack_strips};
+use crate::matmul::{Area, Extent, Matrix, PANEL, Place, STRIP, multiply_at};
+use crate::packed::{Left, Panels, Right, Strips, Way, pack_panels, pack_strips};
 use crate::parallel::Disjoint;
 use crate::reduce::add_columns;
 use crate::storage::{f32s, f32s_mut};
@@ -36,7 +38,7 @@ const NAME: &str = "feed_forward";
 
 thread_local! {
     /// What goes from product to product: GELU's values, the gradients of its arguments, and packed rows of x.
-    static SCRATCH: RefCell<[Vec<f32>; 3]> = const { RefCell::new([Vec::new(), Vec::new(), Vec::new()]) };
+    static SCRATCH: RefCell<[Vec<f32>; 5]> = const { RefCell::new([const { Vec::new() }; 5]) };
 }
 
 /// The first `lengths` elements of each scratch.
@@ -65,6 +67,11 @@ impl Widths {
     /// The pieces of hidden columns: where each begins, and how wide it is.
     fn pieces(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.hidden).step_by(HIDDEN).map(move |from| (from, HIDDEN.min(self.hidden - from)))
+    }
+
+    /// The row and the hidden column of the piece after that of these rows which begins at a column.
+    fn after(self, rows: Range<usize>, from: usize) -> (usize, usize) {
+        if from + HIDDEN < self.hidden { (rows.start, from + HIDDEN) } else { (rows.end, 0) }
     }
 
     /// Roughly what the two products of a row take, in nanoseconds.
@@ -176,20 +183,27 @@ impl Layer<'_> {
         let begin = base.map_or(Start::Bias(bias), |base| Start::Base { bias: Some(bias), base });
         let end = first + count;
         assert!(z.len() >= end * hidden && y.len() >= end * output, "{end} rows of {:?}", self.widths);
-        scratch([count * HIDDEN], |[value]| {
+        scratch([count * HIDDEN, Panels::length(count, input)], |[value, panels]| {
+            let x = pack_panels(x, count, input, panels);
             for (from, width) in self.widths.pieces() {
-                let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: HIDDEN });
+                let finish = Finish::Gelu(Rows::new(value.as_mut_ptr(), HIDDEN));
                 let start = Start::Bias(&self.up.1[from..from + width]);
-                let of_z = Place { out: z.place(first * hidden + from), stride: hidden, start, finish };
+                let down = [self.down.0.from(from, 0).area(width, output)];
+                let of_z = Place { finish, ahead: &down, ..Place::new(z.place(first * hidden + from), hidden, start) };
                 let start = if from == 0 { begin } else { Start::Add };
-                let of_y = Place { out: y.place(first * output), stride: output, start, finish: Finish::Nothing };
+                let (row, column) = self.widths.after(first..end, from);
+                let next = [
+                    self.up.0.from(0, column).area(input, HIDDEN),
+                    Area { at: z.hint(row * hidden + column), rows: count, width: HIDDEN, stride: hidden },
+                ];
+                let of_y = Place { ahead: &next, ..Place::new(y.place(first * output), output, start) };
                 // SAFETY: the rows lie in the slices, which was asserted; nobody else uses them,
                 // which the caller vouches for, and the scratch is this thread's. Our own kernel packed the weights.
                 unsafe {
                     let right = Right::Packed(self.up.0.from(0, from));
                     multiply_at(true, Extent { m: count, n: width, k: input }, x, right, of_z);
                     let right = Right::Packed(self.down.0.from(from, 0));
-                    let value = Matrix::new(value, HIDDEN);
+                    let value = Left::Matrix(Matrix::new(value, HIDDEN));
                     multiply_at(true, Extent { m: count, n: output, k: width }, value, right, of_y);
                 }
             }
@@ -227,29 +241,53 @@ impl Backward<'_> {
         let dx = &mut dx[first * input..(first + count) * input];
         assert!(d_up.len() >= hidden * input && d_down.len() >= output * hidden, "gradients of the weights' extents");
         let start = |adds: bool| if adds { Start::Add } else { Start::Zero };
-        let place = |out, stride, start| Place { out, stride, start, finish: Finish::Nothing };
-        let packed = count * input.next_multiple_of(STRIP);
-        scratch([count * HIDDEN, count * HIDDEN, packed], |[value, dz, x_packed]| {
+        let packed =
+            [count * input.next_multiple_of(STRIP), Panels::length(count, output), Panels::length(output, count)];
+        let [x_length, rows_length, columns_length] = packed;
+        let lengths = [count * HIDDEN, count * HIDDEN, x_length, rows_length, columns_length];
+        scratch(lengths, |[value, dz, x_packed, grad_rows, grad_columns]| {
             pack_strips(x, count, input, x_packed);
             let x = Right::Packed(Strips::new(x_packed, count));
+            let grad_transposed = pack_panels(grad.transposed(), output, count, grad_columns);
+            let grad = pack_panels(grad, count, output, grad_rows);
             for (from, width) in self.widths.pieces() {
-                let argument = Rows { at: z[from..].as_ptr(), stride: hidden };
-                let finish = Finish::GeluBack { argument, value: Rows { at: value.as_mut_ptr(), stride: HIDDEN } };
-                let of_dz = Place { finish, ..place(dz.as_mut_ptr(), HIDDEN, Start::Zero) };
-                let of_down = place(d_down[from..].as_mut_ptr(), hidden, start(first > 0 || self.adds[2]));
-                let of_up = place(d_up[from * input..].as_mut_ptr(), input, start(first > 0 || self.adds[1]));
-                let of_x = place(dx.as_mut_ptr(), input, start(from > 0 || self.adds[0]));
+                let argument = Rows::new(z[from..].as_ptr(), hidden);
+                let finish = Finish::GeluBack {
+                    argument,
+                    value: Rows { at: value.as_mut_ptr(), stride: STRIP, strips: count * STRIP },
+                };
+                // Each product fetches what the next one reads or adds to first.
+                let (row, column) = self.widths.after(0..count, from);
+                let next = [
+                    self.down.from(0, column).area(output, HIDDEN),
+                    Area {
+                        at: z.as_ptr().wrapping_add(row * hidden + column),
+                        rows: count,
+                        width: HIDDEN,
+                        stride: hidden,
+                    },
+                ];
+                let up = [self.up.from(from, 0).area(width, input)];
+                let to_down = [Area { at: d_down[from..].as_ptr(), rows: output, width, stride: hidden }];
+                let to_up = [Area { at: d_up[from * input..].as_ptr(), rows: width, width: input, stride: input }];
+                let of_dz = Place { finish, ahead: &to_down, ..Place::new(dz.as_mut_ptr(), HIDDEN, Start::Zero) };
+                let begin = start(first > 0 || self.adds[2]);
+                let of_down = Place { ahead: &to_up, ..Place::new(d_down[from..].as_mut_ptr(), hidden, begin) };
+                let begin = start(first > 0 || self.adds[1]);
+                let of_up = Place { ahead: &up, ..Place::new(d_up[from * input..].as_mut_ptr(), input, begin) };
+                let begin = start(from > 0 || self.adds[0]);
+                let of_x = Place { ahead: &next, ..Place::new(dx.as_mut_ptr(), input, begin) };
                 // SAFETY: all rows lie in the slices: those of x, z and the gradients were cut to them, the weights' gradients
                 // have their extents, and the scratch was made as large. Our own kernel packed the weights.
                 unsafe {
                     let right = Right::Packed(self.down.from(0, from));
                     multiply_at(true, Extent { m: count, n: width, k: output }, grad, right, of_dz);
-                    let (value, dz) = (Matrix::new(value, HIDDEN), Matrix::new(dz, HIDDEN));
+                    let (value, dz) = (Right::Packed(Strips::new(value, count)), Matrix::new(dz, HIDDEN));
                     let extent = Extent { m: output, n: width, k: count };
-                    multiply_at(true, extent, grad.transposed(), Right::Matrix(value), of_down);
-                    multiply_at(true, Extent { m: width, n: input, k: count }, dz.transposed(), x, of_up);
+                    multiply_at(true, extent, grad_transposed, value, of_down);
+                    multiply_at(true, Extent { m: width, n: input, k: count }, Left::Matrix(dz.transposed()), x, of_up);
                     let right = Right::Packed(self.up.from(from, 0));
-                    multiply_at(true, Extent { m: count, n: input, k: width }, dz, right, of_x);
+                    multiply_at(true, Extent { m: count, n: input, k: width }, Left::Matrix(dz), right, of_x);
                 }
                 add_columns(dz, count, HIDDEN, &mut up_bias[from..from + width]);
             }

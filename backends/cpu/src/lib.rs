@@ -2,7 +2,7 @@
 //!
 //! [`device`] gives a [`Device`] of f32, u32, i8, and bf16 as storage (f64 is the reference backend's). Large arrays live in huge
 //! pages, and their memory is kept for the next of their size (`memory.rs`, `pages.rs`). Products are our own where the machine
-//! has AVX-512 (`avx512.rs`); elsewhere, and for a few rows, they are those of the crate `gemm` (`matmul.rs`).
+//! has AVX-512 (`avx512.rs`, `pack512.rs`, `kernel512.rs`); elsewhere, and for a few rows, they are those of the crate `gemm` (`matmul.rs`).
 //! Everything else is loops of our own, written once and compiled for AVX-512, for AVX2 with FMA, and for the baseline
 //! (`simd.rs`); the scan alone has a second form, in vectors of AVX-512 (`scan512.rs`), and so have products of bytes
 //! (`vnni.rs`).
@@ -53,10 +53,14 @@ mod epilogue;
 mod feed_forward;
 mod heads;
 mod int8;
+#[cfg(target_arch = "x86_64")]
+mod kernel512;
 mod linear;
 mod matmul;
 mod movement;
 mod norm;
+#[cfg(target_arch = "x86_64")]
+mod pack512;
 mod packed;
 mod reduce;
 mod rows;

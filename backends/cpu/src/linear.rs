@@ -41,7 +41,7 @@ impl Cpu {
         let x = self.wide(x)?;
         let left = Matrix::new(f32s("linear", &x)?, k);
         assert!(y.len() >= m * n, "the result has {} elements for {m} x {n}", y.len());
-        let place = Place { out: y.as_mut_ptr(), stride: n, start, finish };
+        let place = Place { finish, ..Place::new(y.as_mut_ptr(), n, start) };
         // SAFETY: the slice holds the result; the caller vouches for the finish, and a base is as long, which was checked
         // where it was taken.
         unsafe { products_at(&self.threads, 1, Extent { m, n, k }, |_| (left, right), place) };
@@ -81,7 +81,7 @@ impl Cpu {
         let name = "linear_gelu";
         let shape = layer_shape(x, weight);
         let (mut z, mut y) = (self.take(name, &shape)?, self.take(name, &shape)?);
-        let finish = Finish::Gelu(Rows { at: y.as_mut_ptr(), stride: shape.last() });
+        let finish = Finish::Gelu(Rows::new(y.as_mut_ptr(), shape.last()));
         // SAFETY: both blocks have the shape of the result.
         unsafe { self.product((x, weight, Way::Forward), Start::Bias(f32s(name, bias)?), finish, &mut z)? };
         Ok((self.array(z, &shape), self.array(y, &shape)))
@@ -93,8 +93,8 @@ impl Cpu {
         let name = "linear_gelu";
         let (mut dz, mut y) = (self.take(name, &z.shape)?, self.take(name, &z.shape)?);
         let stride = z.shape.last();
-        let argument = Rows { at: f32s(name, z)?.as_ptr(), stride };
-        let finish = Finish::GeluBack { argument, value: Rows { at: y.as_mut_ptr(), stride } };
+        let argument = Rows::new(f32s(name, z)?.as_ptr(), stride);
+        let finish = Finish::GeluBack { argument, value: Rows::new(y.as_mut_ptr(), stride) };
         // SAFETY: all three have the shape of the result: that is z's, whose length `f32s` has checked.
         unsafe { self.product((grad, weight, Way::Back), Start::Zero, finish, &mut dz)? };
         Ok((self.array(dz, &z.shape), self.array(y, &z.shape)))

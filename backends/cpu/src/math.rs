@@ -4,20 +4,9 @@
 pub(crate) const ROUND: f32 = 12_582_912.0;
 
 /// e^x to about 1 ulp. Below -87.3 the result would be denormal and is 0; above 88.7 it is infinite; NaN stays.
-///
-/// As in Cephes' `expf`: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r, and n added to the exponent.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
-    let mut p = 1.987_569_1e-4f32;
-    p = p.mul_add(r, 1.398_2e-3);
-    p = p.mul_add(r, 8.333_452e-3);
-    p = p.mul_add(r, 4.166_579_6e-2);
-    p = p.mul_add(r, 1.666_666_5e-1);
-    p = p.mul_add(r, 5.0e-1);
-    let y = p.mul_add(r * r, r) + 1.0;
+    let (y, shifted) = exp_parts(x);
     // n is -126..=128; at 128 the exponent field would overflow, so the factor is split in two.
     let bits = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let half = bits >> 1;
@@ -30,6 +19,23 @@ pub(crate) fn exp(x: f32) -> f32 {
     } else {
         scaled
     }
+}
+
+/// e^x as y 2^n with y in [0.7, 1.5], and n in the low bits of [`ROUND`] + n.
+///
+/// As in Cephes' `expf`: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r, and n added to the exponent.
+#[inline(always)]
+fn exp_parts(x: f32) -> (f32, f32) {
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
+    let mut p = 1.987_569_1e-4f32;
+    p = p.mul_add(r, 1.398_2e-3);
+    p = p.mul_add(r, 8.333_452e-3);
+    p = p.mul_add(r, 4.166_579_6e-2);
+    p = p.mul_add(r, 1.666_666_5e-1);
+    p = p.mul_add(r, 5.0e-1);
+    (p.mul_add(r * r, r) + 1.0, shifted)
 }
 
 /// tanh x to about 2 ulp, as in Cephes' `tanhf`: an odd polynomial below 0.625, 1 - 2 / (e^(2|x|) + 1) above.
@@ -63,11 +69,18 @@ pub(crate) fn silu_slope(x: f32) -> f32 {
 const C: f32 = assay_tensor::GELU_FACTOR as f32;
 const D: f32 = assay_tensor::GELU_CUBIC as f32;
 
+/// The largest |x| for which e^x is taken without a look at its ends.
+const NEAR: f32 = 87.0;
+
 /// (1 + tanh u) / 2 = sigmoid(2 u) for u = sqrt(2/pi) (x + 0.044715 x^3), the gate of GELU. Written so, it keeps its
-/// relative accuracy where the tanh is close to -1.
+/// relative accuracy where the tanh is close to -1. Below 1e-37 it is 0.
 #[inline(always)]
 fn gelu_gate(x: f32) -> f32 {
-    sigmoid(x * (x * x).mul_add(2.0 * C * D, 2.0 * C))
+    let minus = x * (x * x).mul_add(-2.0 * C * D, -2.0 * C);
+    let (y, shifted) = exp_parts(minus.clamp(-NEAR, NEAR));
+    // n goes to y's exponent, where there is room for it.
+    let grown = f32::from_bits(y.to_bits().wrapping_add(shifted.to_bits() << 23));
+    if minus > NEAR { 0.0 } else { 1.0 / (1.0 + grown) }
 }
 
 /// GELU in its tanh form.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use gemm::Parallelism;
 
 use crate::epilogue::{Finish, Start};
-use crate::packed::Right;
+use crate::packed::{Left, Right};
 use crate::parallel::Threads;
 
 /// A matrix inside a slice: where it starts, and the distances between its rows and its columns.
@@ -81,9 +81,9 @@ impl Extent {
 pub(crate) fn multiply(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], start: Start<'_>) {
     let Extent { m, n, .. } = extent;
     assert!(out.len() >= m * n, "the result has {} elements for {m} x {n}", out.len());
-    let place = Place { out: out.as_mut_ptr(), stride: n, start, finish: Finish::Nothing };
+    let place = Place::new(out.as_mut_ptr(), n, start);
     // SAFETY: the slice holds the whole result.
-    unsafe { multiply_at(own_kernel(m), extent, a, Right::Matrix(b), place) };
+    unsafe { multiply_at(own_kernel(m), extent, Left::Matrix(a), Right::Matrix(b), place) };
 }
 
 /// Rows below which packing the right side would cost more than multiplying by it.
@@ -102,13 +102,31 @@ pub(crate) fn by() -> &'static str {
     if own_kernel(FEW) { "our AVX-512 kernel" } else { "gemm" }
 }
 
-/// Where a product goes: rows `stride` apart, what they begin from, and what is done with them.
+/// Where a product goes: rows `stride` apart, what they begin from, and what is done with them; and what comes after it.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) out: *mut f32,
     pub(crate) stride: usize,
     pub(crate) start: Start<'a>,
     pub(crate) finish: Finish,
+    pub(crate) ahead: &'a [Area],
+}
+
+impl<'a> Place<'a> {
+    /// Where a product goes that is complete then.
+    pub(crate) fn new(out: *mut f32, stride: usize, start: Start<'a>) -> Place<'a> {
+        Place { out, stride, start, finish: Finish::Nothing, ahead: &[] }
+    }
+}
+
+/// Memory that a later product will use. Our own kernel fetches it to the second cache on its way: a hint, which may lead
+/// anywhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Area {
+    pub(crate) at: *const f32,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: usize,
 }
 
 /// [`multiply`] to a place, by our `own` kernel or not: that is decided for a whole product, of which this may be a part.
@@ -117,9 +135,9 @@ pub(crate) struct Place<'a> {
 ///
 /// The m rows of n elements at `out`, and those that its start and finish point to, must be valid for reads and writes,
 /// and no other thread may use what is written. A packed right side must have k rows.
-pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Matrix<'_>, b: Right<'_>, place: Place<'_>) {
+pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
-    assert!(a.reach(m, k) <= a.elements.len() && b.holds(k, n), "matrices end in their slices");
+    assert!(a.holds(m, k) && b.holds(k, n), "matrices end in their slices");
     if let Start::Bias(bias) | Start::Base { bias: Some(bias), .. } = place.start {
         assert!(bias.len() >= n, "a bias of {} for {n} columns", bias.len());
     }
@@ -129,7 +147,9 @@ pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Matrix<'_>, b: Ri
         // was asserted; the caller vouches for the rest.
         return unsafe { crate::avx512::multiply(extent, a, b, place) };
     }
-    let Right::Matrix(b) = b else { unreachable!("only our own kernel is given packed matrices") };
+    let (Left::Matrix(a), Right::Matrix(b)) = (a, b) else {
+        unreachable!("only our own kernel is given packed matrices")
+    };
     // SAFETY: as above.
     unsafe { multiply_by_gemm(extent, a, b, place) };
 }
@@ -141,7 +161,7 @@ pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Matrix<'_>, b: Ri
 /// As [`multiply_at`]; the operands' elements must be in their slices.
 unsafe fn multiply_by_gemm(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
-    let Place { out, stride, start, finish } = place;
+    let Place { out, stride, start, finish, .. } = place;
     for row in 0..m {
         // SAFETY: the row is valid for writes, its base for reads, and the bias is long enough.
         unsafe { start.begin(out.add(row * stride), row * stride, n) };
@@ -188,7 +208,7 @@ pub(crate) fn products<'a>(
 ) {
     let m = extent.m;
     assert!(out.len() >= count * m * extent.n, "the results have {} elements for {count} of {extent:?}", out.len());
-    let place = Place { out: out.as_mut_ptr(), stride: extent.n, start, finish: Finish::Nothing };
+    let place = Place::new(out.as_mut_ptr(), extent.n, start);
     // SAFETY: the slice holds the results, and there are no other rows to read or write.
     unsafe { products_at(threads, count, extent, operands, place) };
 }
@@ -218,7 +238,7 @@ pub(crate) unsafe fn products_at<'a>(
         let a = Matrix { elements: a.elements.get(rows.start * a.strides[0]..).unwrap_or(&[]), ..a };
         let b = b.columns_from(columns.start);
         // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
-        unsafe { multiply_at(own, extent, a, b, whole.part(i * m + rows.start, columns)) };
+        unsafe { multiply_at(own, extent, Left::Matrix(a), b, whole.part(i * m + rows.start, columns)) };
     };
     if !own {
         let (rows, columns) = extent.block();
@@ -248,6 +268,8 @@ pub(crate) unsafe fn products_at<'a>(
 /// Columns and rows that our own kernel takes at a time.
 pub(crate) const STRIP: usize = 32;
 pub(crate) const PANEL: usize = 14;
+/// The distance between the packed columns of a panel: a vector.
+pub(crate) const PANEL_ROOM: usize = 16;
 
 /// A place that several threads write different parts of.
 struct Shared<'a>(Place<'a>);
@@ -258,12 +280,13 @@ unsafe impl Sync for Shared<'_> {}
 impl<'a> Shared<'a> {
     /// The part that begins with this row, of these columns.
     fn part(&self, row: usize, columns: Range<usize>) -> Place<'a> {
-        let Place { out, stride, start, finish } = self.0;
+        let Place { out, stride, start, finish, .. } = self.0;
         Place {
             out: out.wrapping_add(row * stride + columns.start),
             stride,
             start: start.at(row * stride, columns.start, columns.len()),
             finish: finish.at(row, columns.start),
+            ahead: &[],
         }
     }
 }

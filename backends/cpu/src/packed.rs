@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use assay_tensor::{Array, Result};
 
 use crate::kernels::Cpu;
-use crate::matmul::{Matrix, STRIP, own_kernel};
+use crate::matmul::{Area, Matrix, PANEL, PANEL_ROOM, STRIP, own_kernel};
 use crate::memory::Block;
 use crate::storage::{f32s, pair};
 
@@ -44,6 +44,12 @@ impl<'a> Strips<'a> {
         &self.elements[column * self.rows + row * STRIP..]
     }
 
+    /// Its first rows of its first columns, as they lie in memory.
+    pub(crate) fn area(self, rows: usize, columns: usize) -> Area {
+        let (rows, strips) = (rows.min(self.rows), columns.div_ceil(STRIP));
+        Area { at: self.elements.as_ptr(), rows: strips, width: rows * STRIP, stride: self.between() }
+    }
+
     /// The distance from one strip to the next.
     pub(crate) fn between(self) -> usize {
         self.rows * STRIP
@@ -76,6 +82,67 @@ impl<'a> Right<'a> {
     }
 }
 
+/// The left side of a product.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Left<'a> {
+    /// As it lies.
+    Matrix(Matrix<'a>),
+    /// As our own kernel reads it.
+    Packed(Panels<'a>),
+}
+
+/// A packed matrix: panels of [`PANEL`] rows, column after column, each at the beginning of [`PANEL_ROOM`] elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Panels<'a> {
+    elements: &'a [f32],
+    /// The columns of the matrix.
+    columns: usize,
+}
+
+impl<'a> Panels<'a> {
+    /// A whole matrix of so many columns.
+    pub(crate) fn new(elements: &'a [f32], columns: usize) -> Self {
+        Panels { elements, columns }
+    }
+
+    /// The panel that begins with a row, which is a multiple of [`PANEL`], from a column on.
+    pub(crate) fn part(self, row: usize, column: usize) -> &'a [f32] {
+        &self.elements[(row / PANEL * self.columns + column) * PANEL_ROOM..]
+    }
+
+    /// What begins at this row, a multiple of [`PANEL`], and column.
+    pub(crate) fn from(self, row: usize, column: usize) -> Self {
+        Panels { elements: self.part(row, column), ..self }
+    }
+
+    /// The number of elements of a packed matrix.
+    pub(crate) fn length(rows: usize, columns: usize) -> usize {
+        rows.div_ceil(PANEL) * columns * PANEL_ROOM
+    }
+}
+
+impl Left<'_> {
+    /// Whether it has so many rows and columns at least.
+    pub(crate) fn holds(&self, m: usize, k: usize) -> bool {
+        match self {
+            Left::Matrix(a) => a.reach(m, k) <= a.elements.len(),
+            Left::Packed(panels) => k <= panels.columns && Panels::length(m, panels.columns) <= panels.elements.len(),
+        }
+    }
+}
+
+/// Packs a left side of so many rows and columns, where our own kernel multiplies.
+pub(crate) fn pack_panels<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, panels: &'a mut [f32]) -> Left<'a> {
+    assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
+    assert!(panels.len() >= Panels::length(rows, columns), "{} elements for {rows} x {columns}", panels.len());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the panels.
+    unsafe {
+        crate::pack512::pack_a(matrix, [rows, columns], panels);
+    }
+    Left::Packed(Panels::new(panels, columns))
+}
+
 /// The number of elements of a packed matrix of k rows and n columns.
 fn length(k: usize, n: usize) -> usize {
     k * n.next_multiple_of(STRIP)
@@ -88,7 +155,7 @@ pub(crate) fn pack_strips(matrix: Matrix<'_>, rows: usize, columns: usize, strip
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
     unsafe {
-        crate::avx512::pack(matrix, rows, columns, strips);
+        crate::pack512::pack(matrix, rows, columns, strips);
     }
 }
 

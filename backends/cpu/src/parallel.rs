@@ -156,6 +156,11 @@ impl<'a, T> Disjoint<'a, T> {
         self.start.wrapping_add(index)
     }
 
+    /// Where an element would be, to be fetched: it may lie beyond the slice.
+    pub(crate) fn hint(&self, index: usize) -> *const T {
+        self.start.wrapping_add(index)
+    }
+
     /// The elements of `range`, which is checked against the slice.
     ///
     /// # Safety
