@@ -7,6 +7,7 @@ use assay_tensor::{Array, DType, Result, bf16};
 use half::slice::HalfFloatSliceExt;
 
 use crate::kernels::Cpu;
+use crate::math;
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
 
@@ -23,6 +24,20 @@ simd! {
     fn narrow_part(x: &[f32], y: &mut [u16]) {
         for (y, x) in y.iter_mut().zip(x) {
             *y = rounded(x.to_bits());
+        }
+    }
+
+    fn round_part(x: &mut [f32]) {
+        for x in x {
+            *x = f32::from_bits(u32::from(rounded(x.to_bits())) << 16);
+        }
+    }
+
+    fn gelu_part(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
+        for ((z, kept), value) in z.iter().zip(kept).zip(value) {
+            *kept = rounded(z.to_bits());
+            let y = math::gelu(f32::from_bits(u32::from(*kept) << 16));
+            *value = f32::from_bits(u32::from(rounded(y.to_bits())) << 16);
         }
     }
 }
@@ -48,6 +63,21 @@ pub(crate) fn narrow(threads: &Threads, x: &[f32], y: &mut [bf16]) {
         // SAFETY: `split` gives disjoint ranges.
         narrow_part(&x[range.clone()], unsafe { out.part(range) });
     });
+}
+
+/// [`widen`] on this thread, of the bits.
+pub(crate) fn widen_here(x: &[u16], y: &mut [f32]) {
+    widen_part(x, y);
+}
+
+/// Rounds these to what bf16 holds.
+pub(crate) fn round_here(x: &mut [f32]) {
+    round_part(x);
+}
+
+/// The bits of `z` rounded, and GELU of that, rounded too.
+pub(crate) fn gelu_here(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
+    gelu_part(z, kept, value);
 }
 
 impl Cpu {

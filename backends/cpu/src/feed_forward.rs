@@ -12,6 +12,8 @@
 //!     y = y + GELU(z) D^T                    x's: dx + dz U                      u's: the sum of the rows of dz
 //! ```
 //!
+//! In bf16, z is rounded where it is written, and GELU's value as it goes; back, a piece of z is widened at a time.
+//!
 //! What all pieces of some rows read is packed once for them; and each product fetches what the next one begins with.
 //! Every element is the same chain of multiply-adds as operation by operation, with the same bits.
 
@@ -19,7 +21,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
+use half::slice::HalfFloatSliceExt;
 
+use crate::bf16::{gelu_here, round_here, widen_here};
 use crate::epilogue::{Finish, Rows, Start};
 use crate::flush::Flushed;
 use crate::kernels::Cpu;
@@ -27,7 +31,7 @@ use crate::matmul::{Area, Extent, Matrix, PANEL, Place, STRIP, multiply_at};
 use crate::packed::{Left, Panels, Right, Strips, Way, pack_panels, pack_strips};
 use crate::parallel::Disjoint;
 use crate::reduce::add_columns;
-use crate::storage::{f32s, f32s_mut};
+use crate::storage::{Elements, bf16s, f32s, f32s_mut};
 
 /// Rows at a time. Of a sum over rows, the blocks of 64 that it is made of end where these do.
 const ROWS: usize = 256;
@@ -37,8 +41,8 @@ const HIDDEN: usize = 256;
 const NAME: &str = "feed_forward";
 
 thread_local! {
-    /// What goes from product to product: GELU's values, the gradients of its arguments, and packed rows of x.
-    static SCRATCH: RefCell<[Vec<f32>; 5]> = const { RefCell::new([const { Vec::new() }; 5]) };
+    /// What goes from product to product, and what is packed or widened for them.
+    static SCRATCH: RefCell<[Vec<f32>; 6]> = const { RefCell::new([const { Vec::new() }; 6]) };
 }
 
 /// The first `lengths` elements of each scratch.
@@ -86,17 +90,23 @@ impl Cpu {
         &self,
         base: Option<&Array>,
         x: &Array,
-        up: (&Array, &Array),
-        down: (&Array, &Array),
+        (up, down): ((&Array, &Array), (&Array, &Array)),
+        kept: Option<DType>,
     ) -> Result<(Array, Array)> {
         let _flushed = Flushed::here();
         let rows = x.shape.rows();
         let weights = self.packed(up.0, rows, Way::Forward).zip(self.packed(down.0, rows, Way::Forward));
-        let Some((first, second)) = weights else { return composed::feed_forward(self, base, x, up, down) };
+        let Some((first, second)) = weights else { return composed::feed_forward(self, base, x, up, down, kept) };
         let last = x.shape.rank() - 1;
         let widths = Widths { input: x.shape.last(), hidden: up.0.dims()[0], output: down.0.dims()[0] };
         let (of_z, of_y) = (x.shape.with(last, widths.hidden), x.shape.with(last, widths.output));
-        let (mut z, mut y) = (self.take(NAME, &of_z)?, self.take(NAME, &of_y)?);
+        let dtype = kept.unwrap_or(DType::F32);
+        let (mut z, mut y) = (self.empty(NAME, &of_z, dtype)?, self.take(NAME, &of_y)?);
+        let to_z = match &mut z {
+            Elements::F32(z) => Kept::F32(Disjoint::new(z)),
+            Elements::Bf16(z) => Kept::Bf16(Disjoint::new(z.reinterpret_cast_mut())),
+            _ => return composed::feed_forward(self, base, x, up, down, kept),
+        };
         let x = self.wide(x)?;
         let layer = Layer {
             widths,
@@ -105,14 +115,14 @@ impl Cpu {
             down: (second, f32s(NAME, down.1)?),
             base: base.map(|base| f32s(NAME, base)).transpose()?,
         };
-        let (to_z, to_y) = (Disjoint::new(&mut z), Disjoint::new(&mut y));
+        let to_y = Disjoint::new(&mut y);
         self.threads.split(rows, PANEL, widths.cost(), |rows| {
             for first in rows.clone().step_by(ROWS) {
                 // SAFETY: `split` gives each row once.
                 unsafe { layer.forward(first, ROWS.min(rows.end - first), &to_z, &to_y) };
             }
         });
-        Ok((self.array(z, &of_z), self.array(y, &of_y)))
+        Ok((self.memory.wrap(z, &of_z, dtype), self.array(y, &of_y)))
     }
 
     /// The gradients, the sums added to theirs. Operation by operation where threads share the work, as the products of
@@ -126,9 +136,7 @@ impl Cpu {
         let FeedForward { x, up, argument, down, grad } = call;
         let rows = x.shape.rows();
         let exclusive = |sum: &mut Option<Array>| sum.as_mut().is_none_or(|sum| f32s_mut(sum).is_some());
-        let ready = self.threads.alone()
-            && argument.dtype == DType::F32
-            && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
+        let ready = self.threads.alone() && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
         let back = |weight| if ready { self.packed(weight, rows, Way::Back) } else { None };
         let Some((first, second)) = back(up).zip(back(down)) else {
             return composed::feed_forward_backward(self, call, sums);
@@ -144,7 +152,10 @@ impl Cpu {
         let layer = Backward {
             widths,
             x: f32s(NAME, &x_wide)?,
-            z: f32s(NAME, argument)?,
+            z: match argument.dtype {
+                DType::Bf16 => Argument::Bf16(bf16s(NAME, argument)?),
+                _ => Argument::F32(f32s(NAME, argument)?),
+            },
             grad: f32s(NAME, grad)?,
             up: first,
             down: second,
@@ -157,6 +168,21 @@ impl Cpu {
         }
         let up_bias = self.memory.array(up_bias, widths.hidden);
         Ok(FeedForwardGradient { x: dx, up: d_up, up_bias, down: d_down })
+    }
+}
+
+/// Where z is kept.
+enum Kept<'a> {
+    F32(Disjoint<'a, f32>),
+    Bf16(Disjoint<'a, u16>),
+}
+
+impl Kept<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Kept::F32(z) => z.len(),
+            Kept::Bf16(z) => z.len(),
+        }
     }
 }
 
@@ -175,7 +201,7 @@ impl Layer<'_> {
     /// # Safety
     ///
     /// No other thread may use these rows of z and y.
-    unsafe fn forward(&self, first: usize, count: usize, z: &Disjoint<'_, f32>, y: &Disjoint<'_, f32>) {
+    unsafe fn forward(&self, first: usize, count: usize, z: &Kept<'_>, y: &Disjoint<'_, f32>) {
         let Widths { input, hidden, output } = self.widths;
         let x = Matrix::new(&self.x[first * input..(first + count) * input], input);
         let bias = self.down.1;
@@ -183,31 +209,79 @@ impl Layer<'_> {
         let begin = base.map_or(Start::Bias(bias), |base| Start::Base { bias: Some(bias), base });
         let end = first + count;
         assert!(z.len() >= end * hidden && y.len() >= end * output, "{end} rows of {:?}", self.widths);
-        scratch([count * HIDDEN, Panels::length(count, input)], |[value, panels]| {
+        let of_z = if matches!(z, Kept::Bf16(_)) { count * HIDDEN } else { 0 };
+        scratch([count * HIDDEN, Panels::length(count, input), of_z], |[value, panels, z_piece]| {
             let x = pack_panels(x, count, input, panels);
             for (from, width) in self.widths.pieces() {
-                let finish = Finish::Gelu(Rows::new(value.as_mut_ptr(), HIDDEN));
-                let start = Start::Bias(&self.up.1[from..from + width]);
-                let down = [self.down.0.from(from, 0).area(width, output)];
-                let of_z = Place { finish, ahead: &down, ..Place::new(z.place(first * hidden + from), hidden, start) };
-                let start = if from == 0 { begin } else { Start::Add };
                 let (row, column) = self.widths.after(first..end, from);
-                let next = [
-                    self.up.0.from(0, column).area(input, HIDDEN),
-                    Area { at: z.hint(row * hidden + column), rows: count, width: HIDDEN, stride: hidden },
-                ];
+                let (down, next_up) =
+                    ([self.down.0.from(from, 0).area(width, output)], self.up.0.from(0, column).area(input, HIDDEN));
+                let start = Start::Bias(&self.up.1[from..from + width]);
+                let extent = Extent { m: count, n: width, k: input };
+                let right = Right::Packed(self.up.0.from(0, from));
+                let next = match z {
+                    Kept::F32(z) => {
+                        let finish = Finish::Gelu(Rows::new(value.as_mut_ptr(), HIDDEN));
+                        let place = Place::new(z.place(first * hidden + from), hidden, start);
+                        // SAFETY: the rows lie in z, which was asserted; nobody else uses them, which the caller vouches
+                        // for, and the scratch is this thread's. Our own kernel packed the weights.
+                        unsafe { multiply_at(true, extent, x, right, Place { finish, ahead: &down, ..place }) };
+                        let at = z.hint(row * hidden + column);
+                        [next_up, Area { at, rows: count, width: HIDDEN, stride: hidden }]
+                    }
+                    Kept::Bf16(z) => {
+                        let place = Place { ahead: &down, ..Place::new(z_piece.as_mut_ptr(), HIDDEN, start) };
+                        // SAFETY: as above, of the scratch.
+                        unsafe { multiply_at(true, extent, x, right, place) };
+                        for row in 0..count {
+                            let at = (first + row) * hidden + from;
+                            // SAFETY: nobody else uses these rows, which the caller vouches for.
+                            let kept = unsafe { z.part(at..at + width) };
+                            let run = row * HIDDEN..row * HIDDEN + width;
+                            gelu_here(&z_piece[run.clone()], kept, &mut value[run]);
+                        }
+                        [next_up, next_up]
+                    }
+                };
+                let start = if from == 0 { begin } else { Start::Add };
                 let of_y = Place { ahead: &next, ..Place::new(y.place(first * output), output, start) };
-                // SAFETY: the rows lie in the slices, which was asserted; nobody else uses them,
-                // which the caller vouches for, and the scratch is this thread's. Our own kernel packed the weights.
-                unsafe {
-                    let right = Right::Packed(self.up.0.from(0, from));
-                    multiply_at(true, Extent { m: count, n: width, k: input }, x, right, of_z);
-                    let right = Right::Packed(self.down.0.from(from, 0));
-                    let value = Left::Matrix(Matrix::new(value, HIDDEN));
-                    multiply_at(true, Extent { m: count, n: output, k: width }, value, right, of_y);
-                }
+                let right = Right::Packed(self.down.0.from(from, 0));
+                let value = Left::Matrix(Matrix::new(value, HIDDEN));
+                // SAFETY: as above, of the rows of y.
+                unsafe { multiply_at(true, Extent { m: count, n: output, k: width }, value, right, of_y) };
             }
         });
+    }
+}
+
+/// What GELU was applied to, as it was kept.
+#[derive(Clone, Copy)]
+enum Argument<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [u16]),
+}
+
+impl Argument<'_> {
+    /// `width` columns of `count` rows, the first of which is element `first`, in rows of `hidden`: as they lie, or widened.
+    fn piece(self, first: usize, [count, width]: [usize; 2], hidden: usize, wide: &mut [f32]) -> Rows<*const f32> {
+        match self {
+            Argument::F32(z) => Rows::new(z[first..first + (count - 1) * hidden + width].as_ptr(), hidden),
+            Argument::Bf16(z) => {
+                for row in 0..count {
+                    widen_here(&z[first + row * hidden..][..width], &mut wide[row * HIDDEN..][..width]);
+                }
+                Rows::new(wide.as_ptr(), HIDDEN)
+            }
+        }
+    }
+
+    /// What to fetch of `count` rows of a piece, the first of which is element `first`.
+    fn area(self, first: usize, count: usize, hidden: usize) -> Area {
+        let (at, each) = match self {
+            Argument::F32(z) => (z.as_ptr().wrapping_add(first), 1),
+            Argument::Bf16(z) => (z.as_ptr().wrapping_add(first).cast(), 2),
+        };
+        Area { at, rows: count, width: HIDDEN / each, stride: hidden / each }
     }
 }
 
@@ -215,7 +289,7 @@ impl Layer<'_> {
 struct Backward<'a> {
     widths: Widths,
     x: &'a [f32],
-    z: &'a [f32],
+    z: Argument<'a>,
     grad: &'a [f32],
     up: Strips<'a>,
     down: Strips<'a>,
@@ -236,7 +310,6 @@ impl Backward<'_> {
         let Widths { input, hidden, output } = self.widths;
         let Gradients { dx, d_up, d_down, up_bias } = gradients;
         let x = Matrix::new(&self.x[first * input..(first + count) * input], input);
-        let z = &self.z[first * hidden..(first + count) * hidden];
         let grad = Matrix::new(&self.grad[first * output..(first + count) * output], output);
         let dx = &mut dx[first * input..(first + count) * input];
         assert!(d_up.len() >= hidden * input && d_down.len() >= output * hidden, "gradients of the weights' extents");
@@ -244,29 +317,21 @@ impl Backward<'_> {
         let packed =
             [count * input.next_multiple_of(STRIP), Panels::length(count, output), Panels::length(output, count)];
         let [x_length, rows_length, columns_length] = packed;
-        let lengths = [count * HIDDEN, count * HIDDEN, x_length, rows_length, columns_length];
-        scratch(lengths, |[value, dz, x_packed, grad_rows, grad_columns]| {
+        let z_length = if matches!(self.z, Argument::Bf16(_)) { count * HIDDEN } else { 0 };
+        let lengths = [count * HIDDEN, count * HIDDEN, x_length, rows_length, columns_length, z_length];
+        scratch(lengths, |[value, dz, x_packed, grad_rows, grad_columns, z_piece]| {
             pack_strips(x, count, input, x_packed);
             let x = Right::Packed(Strips::new(x_packed, count));
             let grad_transposed = pack_panels(grad.transposed(), output, count, grad_columns);
             let grad = pack_panels(grad, count, output, grad_rows);
             for (from, width) in self.widths.pieces() {
-                let argument = Rows::new(z[from..].as_ptr(), hidden);
-                let finish = Finish::GeluBack {
-                    argument,
-                    value: Rows { at: value.as_mut_ptr(), stride: STRIP, strips: count * STRIP },
-                };
+                let argument = self.z.piece(first * hidden + from, [count, width], hidden, z_piece);
+                let strips = Rows { at: value.as_mut_ptr(), stride: STRIP, strips: count * STRIP };
+                let finish = Finish::GeluBack { argument, value: strips };
                 // Each product fetches what the next one reads or adds to first.
-                let (row, column) = self.widths.after(0..count, from);
-                let next = [
-                    self.down.from(0, column).area(output, HIDDEN),
-                    Area {
-                        at: z.as_ptr().wrapping_add(row * hidden + column),
-                        rows: count,
-                        width: HIDDEN,
-                        stride: hidden,
-                    },
-                ];
+                let (row, column) = self.widths.after(first..first + count, from);
+                let next_z = self.z.area(row * hidden + column, count, hidden);
+                let next = [self.down.from(0, column).area(output, HIDDEN), next_z];
                 let up = [self.up.from(from, 0).area(width, input)];
                 let to_down = [Area { at: d_down[from..].as_ptr(), rows: output, width, stride: hidden }];
                 let to_up = [Area { at: d_up[from * input..].as_ptr(), rows: width, width: input, stride: input }];
@@ -282,6 +347,10 @@ impl Backward<'_> {
                 unsafe {
                     let right = Right::Packed(self.down.from(0, from));
                     multiply_at(true, Extent { m: count, n: width, k: output }, grad, right, of_dz);
+                    if matches!(self.z, Argument::Bf16(_)) {
+                        // As the forward pass rounded what it multiplied.
+                        round_here(value);
+                    }
                     let (value, dz) = (Right::Packed(Strips::new(value, count)), Matrix::new(dz, HIDDEN));
                     let extent = Extent { m: output, n: width, k: count };
                     multiply_at(true, extent, grad_transposed, value, of_down);
@@ -315,7 +384,7 @@ mod tests {
 
     #[test]
     fn pieces_give_the_bits_of_whole_operations() {
-        for threads in [1, 2] {
+        for (threads, kept) in [(1, None), (2, None), (1, Some(DType::Bf16)), (2, Some(DType::Bf16))] {
             let cpu = Cpu { threads: Threads::new(threads).unwrap(), memory: Allocator::default() };
             // Rows and hidden columns that are no whole number of pieces.
             for [rows, input, hidden, output] in [[ROWS + 70, 96, 2 * HIDDEN + 30, 80], [7, 90, HIDDEN, 100]] {
@@ -325,9 +394,11 @@ mod tests {
                 let (u, d) = (numbers(&cpu, &[hidden], 6), numbers(&cpu, &[output], 7));
                 let mut z = None;
                 for base in [None, Some(&base)] {
-                    let found = cpu.feed_forward(base, &x, (&up, &u), (&down, &d)).unwrap();
-                    let expected = composed::feed_forward(&cpu, base, &x, (&up, &u), (&down, &d)).unwrap();
-                    assert!(bits(&found.0) == bits(&expected.0) && bits(&found.1) == bits(&expected.1));
+                    let found = cpu.feed_forward(base, &x, (&up, &u), (&down, &d), kept).unwrap();
+                    let expected = composed::feed_forward(&cpu, base, &x, (&up, &u), (&down, &d), kept).unwrap();
+                    assert_eq!(found.0.dtype, kept.unwrap_or(DType::F32));
+                    let wide = |z: &Array| bits(&cpu.wide(z).unwrap());
+                    assert!(wide(&found.0) == wide(&expected.0) && bits(&found.1) == bits(&expected.1));
                     z = Some(found.0);
                 }
                 let argument = z.as_ref().unwrap();

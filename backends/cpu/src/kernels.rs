@@ -53,7 +53,7 @@ impl Cpu {
     }
 
     /// Storage for elements of this type, with arbitrary contents.
-    fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Elements> {
+    pub(crate) fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Elements> {
         let length = shape.check_size(operation)?;
         match dtype {
             DType::F32 => Ok(Elements::F32(self.memory.take(operation, length)?)),
@@ -460,8 +460,9 @@ impl Kernels for Cpu {
         x: &Array,
         up: (&Array, &Array),
         down: (&Array, &Array),
+        kept: Option<DType>,
     ) -> Result<(Array, Array)> {
-        self.feed_forward_by_pieces(base, x, up, down)
+        self.feed_forward_by_pieces(base, x, (up, down), kept)
     }
 
     fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use assay_tensor::{Array, DType, Result, Shape, TensorError, bf16};
+use half::slice::HalfFloatSliceExt;
 
 use crate::memory::{Block, Memory};
 use crate::packed::Pair;
@@ -110,6 +111,14 @@ pub(crate) fn f32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [f32
     match elements(operation, x)? {
         Elements::F32(v) => Ok(v),
         _ => Err(wrong_type(operation, x, DType::F32)),
+    }
+}
+
+/// The bits of a bf16 array.
+pub(crate) fn bf16s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u16]> {
+    match elements(operation, x)? {
+        Elements::Bf16(v) => Ok(v.reinterpret_cast()),
+        _ => Err(wrong_type(operation, x, DType::Bf16)),
     }
 }
 

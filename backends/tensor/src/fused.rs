@@ -1,11 +1,10 @@
 //! The fused operations as models use them: normalisation, losses, attention, the scan, linear layers, AdamW.
 
-use crate::args::{AttentionOptions, Scan, Unary};
+use crate::args::{AttentionOptions, Scan};
 use crate::array::Array;
 use crate::check;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
-use crate::math::Math;
 use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -123,19 +122,7 @@ impl Tensor {
             self.check_base(name, base, n)?;
         }
         let base_wide = base.map(Tensor::wide).transpose()?;
-        let base_wide = base_wide.as_ref();
-        let (argument, y) = match kept {
-            None => k.feed_forward(base_wide, x, (w_up, &bias), (w_down, &last_bias))?,
-            Some(dtype) => {
-                let argument = k.cast(&k.linear(x, w_up, Some(&bias))?, dtype)?;
-                let value = k.cast(&k.unary(Unary::Gelu, &Math(k).wide(&argument)?)?, dtype)?;
-                let y = match base_wide {
-                    None => k.linear(&value, w_down, Some(&last_bias))?,
-                    Some(base) => k.linear_onto(base, &value, w_down, Some(&last_bias))?,
-                };
-                (argument, y)
-            }
-        };
+        let (argument, y) = k.feed_forward(base_wide.as_ref(), x, (w_up, &bias), (w_down, &last_bias), kept)?;
         let inputs: Vec<&Tensor> = [self, up.0, up.1, down.0, down.1].into_iter().chain(base).collect();
         let op = || Op::FeedForward { x: x.clone(), up: w_up.clone(), argument, down: w_down.clone() };
         Ok(Tensor::recorded(y, &inputs, op))

@@ -326,15 +326,17 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         composed::linear_gelu_backward(self, grad, weight, z)
     }
     /// z = x U^T + u, and base + GELU(z) D^T + d: `up` is U and u, `down` is D and d, and the base, if there is one, has the shape
-    /// of the result. As [`Kernels::linear_onto`] after [`Kernels::linear_gelu`].
+    /// of the result. As [`Kernels::linear_onto`] after [`Kernels::linear_gelu`]; z, and what D multiplies, are rounded to
+    /// `kept`, if that is a type, and z is given in it.
     fn feed_forward(
         &self,
         base: Option<&Array>,
         x: &Array,
         up: (&Array, &Array),
         down: (&Array, &Array),
+        kept: Option<DType>,
     ) -> Result<(Array, Array)> {
-        composed::feed_forward(self, base, x, up, down)
+        composed::feed_forward(self, base, x, up, down, kept)
     }
     /// The gradients of x, U, u and D, the sums added to theirs.
     fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {

@@ -100,8 +100,16 @@ pub fn feed_forward<K: Kernels + ?Sized>(
     x: &Array,
     up: (&Array, &Array),
     down: (&Array, &Array),
+    kept: Option<DType>,
 ) -> Result<(Array, Array)> {
-    let (z, value) = k.linear_gelu(x, up.0, up.1)?;
+    let (z, value) = match kept {
+        None => k.linear_gelu(x, up.0, up.1)?,
+        Some(dtype) => {
+            let z = k.cast(&k.linear(x, up.0, Some(up.1))?, dtype)?;
+            let value = k.cast(&k.unary(Unary::Gelu, &Math(k).wide(&z)?)?, dtype)?;
+            (z, value)
+        }
+    };
     let y = match base {
         None => k.linear(&value, down.0, Some(down.1))?,
         Some(base) => k.linear_onto(base, &value, down.0, Some(down.1))?,
