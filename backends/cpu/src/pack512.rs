@@ -1,9 +1,9 @@
 //! What the products of `avx512.rs` read, brought into the order in which they read it: strips of B, and panels of A.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
-    _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
-    _mm512_unpacklo_ps,
+    __m512, __mmask16, _mm_loadu_ps, _mm_setzero_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castps128_ps512,
+    _mm512_insertf32x4, _mm512_maskz_loadu_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_unpackhi_pd,
+    _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
 use crate::matmul::{Matrix, PANEL, PANEL_ROOM, STRIP};
@@ -118,40 +118,33 @@ fn transpose(x: &[f32], strides: [usize; 2], extent: [usize; 2], packed: &mut [f
 #[target_feature(enable = "avx512f")]
 fn square(x: &[f32], x_row: usize, rows: usize, y: &mut [f32], y_row: usize) {
     assert!(x.len() >= (rows - 1) * x_row + 16 && y.len() >= 15 * y_row + 16, "a square of 16 lies inside both");
-    let mut r = [_mm512_setzero_ps(); 16];
-    for (i, r) in r.iter_mut().enumerate().take(rows) {
+    let quarter = |row: usize, column: usize| match row < rows {
         // SAFETY: the square lies inside the slice, which was asserted.
-        *r = unsafe { _mm512_loadu_ps(x.as_ptr().add(i * x_row)) };
-    }
-    // Pairs of rows are interleaved, then pairs of pairs; then quarters of vectors are put in their places.
-    let mut t = r;
-    for i in 0..8 {
-        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-    }
-    let pairs = |a: __m512, b: __m512| (_mm512_castps_pd(a), _mm512_castps_pd(b));
-    for i in 0..4 {
-        for j in 0..2 {
-            let (a, b) = pairs(t[4 * i + j], t[4 * i + 2 + j]);
-            r[4 * i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-            r[4 * i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        true => unsafe { _mm_loadu_ps(x.as_ptr().add(row * x_row + column)) },
+        false => _mm_setzero_ps(),
+    };
+    for column in (0..16).step_by(4) {
+        // Four columns of each fourth row, side by side: what is left to do stays inside the quarters of vectors.
+        let mut r = [_mm512_setzero_ps(); 4];
+        for (row, r) in r.iter_mut().enumerate() {
+            let first = _mm512_castps128_ps512(quarter(row, column));
+            let half = _mm512_insertf32x4::<1>(first, quarter(row + 4, column));
+            let most = _mm512_insertf32x4::<2>(half, quarter(row + 8, column));
+            *r = _mm512_insertf32x4::<3>(most, quarter(row + 12, column));
         }
-    }
-    for i in 0..2 {
-        for j in 0..4 {
-            let (a, b) = (r[8 * i + j], r[8 * i + 4 + j]);
-            t[8 * i + j] = _mm512_shuffle_f32x4::<0x88>(a, b);
-            t[8 * i + 4 + j] = _mm512_shuffle_f32x4::<0xdd>(a, b);
+        let pairs = |a: __m512, b: __m512| (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        let low = pairs(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpacklo_ps(r[2], r[3]));
+        let high = pairs(_mm512_unpackhi_ps(r[0], r[1]), _mm512_unpackhi_ps(r[2], r[3]));
+        let columns = [
+            _mm512_unpacklo_pd(low.0, low.1),
+            _mm512_unpackhi_pd(low.0, low.1),
+            _mm512_unpacklo_pd(high.0, high.1),
+            _mm512_unpackhi_pd(high.0, high.1),
+        ];
+        for (i, values) in columns.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_ps(y.as_mut_ptr().add((column + i) * y_row), _mm512_castpd_ps(values)) };
         }
-    }
-    for j in 0..8 {
-        let (a, b) = (t[j], t[8 + j]);
-        r[j] = _mm512_shuffle_f32x4::<0x88>(a, b);
-        r[8 + j] = _mm512_shuffle_f32x4::<0xdd>(a, b);
-    }
-    for (i, r) in r.into_iter().enumerate() {
-        // SAFETY: as above.
-        unsafe { _mm512_storeu_ps(y.as_mut_ptr().add(i * y_row), r) };
     }
 }
 
