@@ -45,7 +45,6 @@ thread_local! {
 pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
     let Place { out, stride, start, finish, ahead } = place;
-    let mut fetch = Fetch::new(ahead);
     PACKED.with_borrow_mut(|(packed_b, packed_a)| {
         let room = DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP));
         if matches!(b, Right::Matrix(_)) && packed_b.len() < room {
@@ -66,6 +65,15 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: 
                         (&packed_b[..], depth * STRIP)
                     }
                 };
+                // What is packed already is fetched while the piece before it is multiplied by.
+                let next = if first + depth < k { (first + depth, column) } else { (0, column + width) };
+                let next_piece = match b {
+                    Right::Packed(whole) if next.1 < n => {
+                        Some(whole.from(next.0, next.1).area(DEPTH.min(k - next.0), WIDTH.min(n - next.1)))
+                    }
+                    _ => None,
+                };
+                let mut fetch = Fetch::new(next_piece.as_ref().map_or(ahead, std::slice::from_ref));
                 let start = if first > 0 { Start::Add } else { start.at(0, column, width) };
                 let finish = if first + depth < k { Finish::Nothing } else { finish };
                 for row in (0..m).step_by(GROUP * PANEL) {
