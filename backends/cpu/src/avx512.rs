@@ -14,6 +14,7 @@
 
 use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::epilogue::{Finish, Start};
 use crate::kernel512::{Call, Fetch, kernel, packed_kernel};
@@ -77,11 +78,11 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: 
                 let start = if first > 0 { Start::Add } else { start.at(0, column, width) };
                 let finish = if first + depth < k { Finish::Nothing } else { finish };
                 for row in (0..m).step_by(GROUP * PANEL) {
-                    let rows = (GROUP * PANEL).min(m - row);
+                    let rows = row..m.min(row + GROUP * PANEL);
                     let start = start.at(row * stride, 0, width);
                     let piece = Piece { depth, width, strips, between, start, finish: finish.at(row, column), stride };
                     // SAFETY: the rows lie inside A and the result.
-                    unsafe { group(piece, a, row, rows, first, packed_a, &mut fetch, out.add(row * stride + column)) };
+                    unsafe { group(piece, a, rows, first, packed_a, &mut fetch, out.add(row * stride + column)) };
                 }
             }
         }
@@ -110,8 +111,7 @@ struct Piece<'a> {
 unsafe fn group(
     piece: Piece<'_>,
     a: Left<'_>,
-    row: usize,
-    rows: usize,
+    Range { start: row, end }: Range<usize>,
     first: usize,
     packed_a: &mut [f32],
     fetch: &mut Fetch<'_>,
@@ -129,14 +129,14 @@ unsafe fn group(
             let [down, across] = a.strides;
             let source = Matrix { elements: &a.elements[row * down + first * across..], ..a };
             // SAFETY: the caller vouches for the rows, and the room is there.
-            unsafe { pack_a(source, [rows, depth], packed_a) };
+            unsafe { pack_a(source, [end - row, depth], packed_a) };
             Left::Packed(Panels::new(packed_a, depth))
         }
         Left::Matrix(_) => a,
         Left::Packed(panels) => Left::Packed(panels.from(row, first)),
     };
-    for from in (0..rows).step_by(PANEL) {
-        let rows = PANEL.min(rows - from);
+    for from in (0..end - row).step_by(PANEL) {
+        let rows = PANEL.min(end - row - from);
         let piece = Piece { start: piece.start.at(from * stride, 0, width), ..piece };
         // SAFETY: the caller vouches for the rows.
         unsafe {

@@ -214,12 +214,11 @@ impl Layer<'_> {
             let x = pack_panels(x, count, input, panels);
             for (from, width) in self.widths.pieces() {
                 let (row, column) = self.widths.after(first..end, from);
-                let (down, next_up) =
-                    ([self.down.0.from(from, 0).area(width, output)], self.up.0.from(0, column).area(input, HIDDEN));
+                let down = [self.down.0.from(from, 0).area(width, output)];
                 let start = Start::Bias(&self.up.1[from..from + width]);
                 let extent = Extent { m: count, n: width, k: input };
                 let right = Right::Packed(self.up.0.from(0, from));
-                let next = match z {
+                let next_z = match z {
                     Kept::F32(z) => {
                         let finish = Finish::Gelu(Rows::new(value.as_mut_ptr(), HIDDEN));
                         let place = Place::new(z.place(first * hidden + from), hidden, start);
@@ -227,7 +226,7 @@ impl Layer<'_> {
                         // for, and the scratch is this thread's. Our own kernel packed the weights.
                         unsafe { multiply_at(true, extent, x, right, Place { finish, ahead: &down, ..place }) };
                         let at = z.hint(row * hidden + column);
-                        [next_up, Area { at, rows: count, width: HIDDEN, stride: hidden }]
+                        Area { at, rows: count, width: HIDDEN, stride: hidden }
                     }
                     Kept::Bf16(z) => {
                         let place = Place { ahead: &down, ..Place::new(z_piece.as_mut_ptr(), HIDDEN, start) };
@@ -240,9 +239,11 @@ impl Layer<'_> {
                             let run = row * HIDDEN..row * HIDDEN + width;
                             gelu_here(&z_piece[run.clone()], kept, &mut value[run]);
                         }
-                        [next_up, next_up]
+                        let at = z.hint(row * hidden + column).cast();
+                        Area { at, rows: count, width: HIDDEN / 2, stride: hidden / 2 }
                     }
                 };
+                let next = [self.up.0.from(0, column).area(input, HIDDEN), next_z];
                 let start = if from == 0 { begin } else { Start::Add };
                 let of_y = Place { ahead: &next, ..Place::new(y.place(first * output), output, start) };
                 let right = Right::Packed(self.down.0.from(from, 0));
