@@ -41,8 +41,8 @@ thread_local! {
 /// # Safety
 ///
 /// The machine must have AVX-512 F. The operands must lie inside their slices, packed ones having been made by `pack512.rs`
-/// of as many steps of k; the m rows of n elements at the place, and those that its start and finish point to, must be valid for reads
-/// and writes, and no other thread may use what is written; a bias must have n elements.
+/// of as many steps of k; the m rows of n elements at the place, and those that its start and finish point to, must be valid
+/// for reads and writes, and no other thread may use what is written; a bias must have n elements.
 pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
     let Place { out, stride, start, finish, ahead } = place;
@@ -255,7 +255,7 @@ mod tests {
                         let packed = (Left::Packed(Panels::new(&panels, k)), Right::Packed(Strips::new(&strips, k)));
                         let [lying, packed] = [(Left::Matrix(a), Right::Matrix(b)), packed].map(|(a, b)| {
                             let (mut out, mut value) = (numbers(m * n, 4), vec![0.0; m * n]);
-                            let finish = Finish::Gelu(Rows::new(value.as_mut_ptr(), n));
+                            let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: n });
                             let place = Place { finish, ..Place::new(out.as_mut_ptr(), n, start) };
                             // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
                             unsafe { multiply(extent, a, b, place) };

@@ -15,7 +15,8 @@ use crate::simd::simd;
 const COST: f64 = 0.3;
 
 simd! {
-    fn widen_part(x: &[u16], y: &mut [f32]) {
+    /// y = x on this thread, given the bits of x.
+    pub(crate) fn widen_part(x: &[u16], y: &mut [f32]) {
         for (y, x) in y.iter_mut().zip(x) {
             *y = f32::from_bits(u32::from(*x) << 16);
         }
@@ -27,13 +28,15 @@ simd! {
         }
     }
 
-    fn round_part(x: &mut [f32]) {
+    /// Rounds these to what bf16 holds.
+    pub(crate) fn round_part(x: &mut [f32]) {
         for x in x {
             *x = f32::from_bits(u32::from(rounded(x.to_bits())) << 16);
         }
     }
 
-    fn gelu_part(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
+    /// The bits of z rounded, and GELU of that, rounded too.
+    pub(crate) fn gelu_part(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
         for ((z, kept), value) in z.iter().zip(kept).zip(value) {
             *kept = rounded(z.to_bits());
             let y = math::gelu(f32::from_bits(u32::from(*kept) << 16));
@@ -63,21 +66,6 @@ pub(crate) fn narrow(threads: &Threads, x: &[f32], y: &mut [bf16]) {
         // SAFETY: `split` gives disjoint ranges.
         narrow_part(&x[range.clone()], unsafe { out.part(range) });
     });
-}
-
-/// [`widen`] on this thread, of the bits.
-pub(crate) fn widen_here(x: &[u16], y: &mut [f32]) {
-    widen_part(x, y);
-}
-
-/// Rounds these to what bf16 holds.
-pub(crate) fn round_here(x: &mut [f32]) {
-    round_part(x);
-}
-
-/// The bits of `z` rounded, and GELU of that, rounded too.
-pub(crate) fn gelu_here(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
-    gelu_part(z, kept, value);
 }
 
 impl Cpu {

@@ -58,41 +58,27 @@ impl Start<'_> {
     }
 }
 
-/// Rows of another matrix, as wide as those of the result: where they begin, and the distance from one to the next. They are
-/// cut into strips of [`STRIP`] columns, which begin `strips` apart: [`STRIP`], where a row lies in one piece.
+/// Rows of another matrix, as wide as those of the result: where they begin, and the distance from one to the next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<P> {
     pub(crate) at: P,
     pub(crate) stride: usize,
-    pub(crate) strips: usize,
 }
 
-impl<P> Rows<P> {
-    /// Rows that lie in one piece each.
-    pub(crate) fn new(at: P, stride: usize) -> Self {
-        Rows { at, stride, strips: STRIP }
-    }
-
-    /// The elements from the beginning of a row of this width to its end.
-    fn length(&self, width: usize) -> usize {
-        if width == 0 { 0 } else { self.offset(0, width - 1) + 1 }
-    }
-
-    /// How far behind the first an element lies.
-    fn offset(&self, row: usize, column: usize) -> usize {
-        row * self.stride + column / STRIP * self.strips + column % STRIP
-    }
+/// How far behind the beginning of a row a column lies, where a row's strips of [`STRIP`] columns begin `strips` apart.
+fn across(column: usize, strips: usize) -> usize {
+    column / STRIP * strips + column % STRIP
 }
 
 impl Rows<*mut f32> {
     fn from(self, row: usize, column: usize) -> Self {
-        Rows { at: self.at.wrapping_add(self.offset(row, column)), ..self }
+        Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
     }
 }
 
 impl Rows<*const f32> {
     fn from(self, row: usize, column: usize) -> Self {
-        Rows { at: self.at.wrapping_add(self.offset(row, column)), ..self }
+        Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
     }
 }
 
@@ -104,8 +90,9 @@ pub(crate) enum Finish {
     /// The result stays, and GELU of it goes here.
     Gelu(Rows<*mut f32>),
     /// The result is the gradient of GELU's value; it becomes that of its argument, which is read here, and the value
-    /// itself, made again, goes there.
-    GeluBack { argument: Rows<*const f32>, value: Rows<*mut f32> },
+    /// itself, made again, goes there: in strips of [`STRIP`] columns, which begin so far apart. That is [`STRIP`], where its
+    /// rows lie in one piece.
+    GeluBack { argument: Rows<*const f32>, value: Rows<*mut f32>, strips: usize },
 }
 
 // SAFETY: it is only used to write parts that do not overlap, of memory that whoever names it vouches for.
@@ -119,8 +106,9 @@ impl Finish {
         match self {
             Finish::Nothing => Finish::Nothing,
             Finish::Gelu(to) => Finish::Gelu(to.from(row, column)),
-            Finish::GeluBack { argument, value } => {
-                Finish::GeluBack { argument: argument.from(row, column), value: value.from(row, column) }
+            Finish::GeluBack { argument, value, strips } => {
+                let value = value.from(row, across(column, strips));
+                Finish::GeluBack { argument: argument.from(row, column), value, strips }
             }
         }
     }
@@ -141,12 +129,11 @@ impl Finish {
                 match self.at(row, 0) {
                     Finish::Nothing => {}
                     Finish::Gelu(to) => gelu(out, std::slice::from_raw_parts_mut(to.at, width)),
-                    Finish::GeluBack { argument, value } => gelu_back(
-                        std::slice::from_raw_parts(argument.at, width),
-                        out,
-                        std::slice::from_raw_parts_mut(value.at, value.length(width)),
-                        value.strips,
-                    ),
+                    Finish::GeluBack { argument, value, strips } => {
+                        let length = if width == 0 { 0 } else { across(width - 1, strips) + 1 };
+                        let value = std::slice::from_raw_parts_mut(value.at, length);
+                        gelu_back(std::slice::from_raw_parts(argument.at, width), out, value, strips);
+                    }
                 }
             }
         }
@@ -161,21 +148,22 @@ simd! {
     }
 
     fn gelu_back(x: &[f32], grad: &mut [f32], y: &mut [f32], strips: usize) {
+        let back = |x: f32, grad: &mut f32, y: &mut f32| {
+            let (value, slope) = math::gelu_with_slope(x);
+            *grad *= slope;
+            *y = value;
+        };
         // Whole strips apart: the number of their elements is known beforehand.
         let whole = x.len() / STRIP * STRIP;
         for ((x, grad), y) in x.chunks_exact(STRIP).zip(grad.chunks_exact_mut(STRIP)).zip(y.chunks_mut(strips)) {
             let y = &mut y[..STRIP];
             for i in 0..STRIP {
-                let (value, slope) = math::gelu_with_slope(x[i]);
-                grad[i] *= slope;
-                y[i] = value;
+                back(x[i], &mut grad[i], &mut y[i]);
             }
         }
         let rest = if whole < x.len() { &mut y[whole / STRIP * strips..] } else { &mut [] };
-        for ((x, g), y) in x[whole..].iter().zip(&mut grad[whole..]).zip(rest) {
-            let (value, slope) = math::gelu_with_slope(*x);
-            *g *= slope;
-            *y = value;
+        for ((x, grad), y) in x[whole..].iter().zip(&mut grad[whole..]).zip(rest) {
+            back(*x, grad, y);
         }
     }
 }

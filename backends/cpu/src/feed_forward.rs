@@ -23,7 +23,7 @@ use std::ops::Range;
 use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
 use half::slice::HalfFloatSliceExt;
 
-use crate::bf16::{gelu_here, round_here, widen_here};
+use crate::bf16::{gelu_part, round_part, widen_part};
 use crate::epilogue::{Finish, Rows, Start};
 use crate::flush::Flushed;
 use crate::kernels::Cpu;
@@ -220,7 +220,7 @@ impl Layer<'_> {
                 let right = Right::Packed(self.up.0.from(0, from));
                 let next_z = match z {
                     Kept::F32(z) => {
-                        let finish = Finish::Gelu(Rows::new(value.as_mut_ptr(), HIDDEN));
+                        let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: HIDDEN });
                         let place = Place::new(z.place(first * hidden + from), hidden, start);
                         // SAFETY: the rows lie in z, which was asserted; nobody else uses them, which the caller vouches
                         // for, and the scratch is this thread's. Our own kernel packed the weights.
@@ -237,7 +237,7 @@ impl Layer<'_> {
                             // SAFETY: nobody else uses these rows, which the caller vouches for.
                             let kept = unsafe { z.part(at..at + width) };
                             let run = row * HIDDEN..row * HIDDEN + width;
-                            gelu_here(&z_piece[run.clone()], kept, &mut value[run]);
+                            gelu_part(&z_piece[run.clone()], kept, &mut value[run]);
                         }
                         let at = z.hint(row * hidden + column).cast();
                         Area { at, rows: count, width: HIDDEN / 2, stride: hidden / 2 }
@@ -266,12 +266,12 @@ impl Argument<'_> {
     /// `width` columns of `count` rows, the first of which is element `first`, in rows of `hidden`: as they lie, or widened.
     fn piece(self, first: usize, [count, width]: [usize; 2], hidden: usize, wide: &mut [f32]) -> Rows<*const f32> {
         match self {
-            Argument::F32(z) => Rows::new(z[first..first + (count - 1) * hidden + width].as_ptr(), hidden),
+            Argument::F32(z) => Rows { at: z[first..first + (count - 1) * hidden + width].as_ptr(), stride: hidden },
             Argument::Bf16(z) => {
                 for row in 0..count {
-                    widen_here(&z[first + row * hidden..][..width], &mut wide[row * HIDDEN..][..width]);
+                    widen_part(&z[first + row * hidden..][..width], &mut wide[row * HIDDEN..][..width]);
                 }
-                Rows::new(wide.as_ptr(), HIDDEN)
+                Rows { at: wide.as_ptr(), stride: HIDDEN }
             }
         }
     }
@@ -327,8 +327,8 @@ impl Backward<'_> {
             let grad = pack_panels(grad, count, output, grad_rows);
             for (from, width) in self.widths.pieces() {
                 let argument = self.z.piece(first * hidden + from, [count, width], hidden, z_piece);
-                let strips = Rows { at: value.as_mut_ptr(), stride: STRIP, strips: count * STRIP };
-                let finish = Finish::GeluBack { argument, value: strips };
+                let value_strips = Rows { at: value.as_mut_ptr(), stride: STRIP };
+                let finish = Finish::GeluBack { argument, value: value_strips, strips: count * STRIP };
                 // Each product fetches what the next one reads or adds to first.
                 let (row, column) = self.widths.after(first..first + count, from);
                 let next_z = self.z.area(row * hidden + column, count, hidden);
@@ -350,7 +350,7 @@ impl Backward<'_> {
                     multiply_at(true, Extent { m: count, n: width, k: output }, grad, right, of_dz);
                     if matches!(self.z, Argument::Bf16(_)) {
                         // As the forward pass rounded what it multiplied.
-                        round_here(value);
+                        round_part(value);
                     }
                     let (value, dz) = (Right::Packed(Strips::new(value, count)), Matrix::new(dz, HIDDEN));
                     let extent = Extent { m: output, n: width, k: count };

@@ -5,7 +5,7 @@ use assay_tensor::{Array, Result, Shape, TensorError};
 use crate::epilogue::{Finish, Rows, Start};
 use crate::flush::Flushed;
 use crate::kernels::Cpu;
-use crate::matmul::{Extent, Matrix, Place, products_at};
+use crate::matmul::{Extent, Matrix, Place, STRIP, products_at};
 use crate::packed::{Right, Way};
 use crate::storage::f32s;
 
@@ -81,7 +81,7 @@ impl Cpu {
         let name = "linear_gelu";
         let shape = layer_shape(x, weight);
         let (mut z, mut y) = (self.take(name, &shape)?, self.take(name, &shape)?);
-        let finish = Finish::Gelu(Rows::new(y.as_mut_ptr(), shape.last()));
+        let finish = Finish::Gelu(Rows { at: y.as_mut_ptr(), stride: shape.last() });
         // SAFETY: both blocks have the shape of the result.
         unsafe { self.product((x, weight, Way::Forward), Start::Bias(f32s(name, bias)?), finish, &mut z)? };
         Ok((self.array(z, &shape), self.array(y, &shape)))
@@ -93,8 +93,8 @@ impl Cpu {
         let name = "linear_gelu";
         let (mut dz, mut y) = (self.take(name, &z.shape)?, self.take(name, &z.shape)?);
         let stride = z.shape.last();
-        let argument = Rows::new(f32s(name, z)?.as_ptr(), stride);
-        let finish = Finish::GeluBack { argument, value: Rows::new(y.as_mut_ptr(), stride) };
+        let argument = Rows { at: f32s(name, z)?.as_ptr(), stride };
+        let finish = Finish::GeluBack { argument, value: Rows { at: y.as_mut_ptr(), stride }, strips: STRIP };
         // SAFETY: all three have the shape of the result: that is z's, whose length `f32s` has checked.
         unsafe { self.product((grad, weight, Way::Back), Start::Zero, finish, &mut dz)? };
         Ok((self.array(dz, &z.shape), self.array(y, &z.shape)))

@@ -1,4 +1,5 @@
-//! Right sides of products that are packed once and read often: the weights of a model during a step.
+//! The sides of products, as they lie or packed; and right sides that are packed once and read often: the weights of a model
+//! during a step.
 //!
 //! A product packs its right side on the way, as our own kernel reads it. The weights of a layer are the right side of a product
 //! for each piece of a batch, and do not change meanwhile. So the first product with a weight packs all of it, and leaves that
@@ -16,14 +17,19 @@ use crate::storage::{f32s, pair};
 /// Elements below which a weight is packed on the way, in no time.
 const SMALLEST: usize = 8 * 1024;
 
-/// The right side of a product.
+/// A side of a product.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Right<'a> {
+pub(crate) enum Side<'a, P> {
     /// As it lies.
     Matrix(Matrix<'a>),
     /// As our own kernel reads it.
-    Packed(Strips<'a>),
+    Packed(P),
 }
+
+/// The left side of a product.
+pub(crate) type Left<'a> = Side<'a, Panels<'a>>;
+/// The right side of a product.
+pub(crate) type Right<'a> = Side<'a, Strips<'a>>;
 
 /// A packed matrix, or its part from some row and column on: strips of [`STRIP`] columns, each of all rows.
 #[derive(Debug, Clone, Copy)]
@@ -80,15 +86,6 @@ impl<'a> Right<'a> {
             Right::Packed(strips) => (n.div_ceil(STRIP) - 1) * strips.between() + k * STRIP <= strips.elements.len(),
         }
     }
-}
-
-/// The left side of a product.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Left<'a> {
-    /// As it lies.
-    Matrix(Matrix<'a>),
-    /// As our own kernel reads it.
-    Packed(Panels<'a>),
 }
 
 /// A packed matrix: panels of [`PANEL`] rows, column after column, each at the beginning of [`PANEL_ROOM`] elements.
