@@ -1,20 +1,39 @@
 //! Attention and its gradient over [B, H, T, Dh], one (sequence, head) pair after another.
 //!
-//! `flash` walks blocks of keys with an online softmax and keeps no more than one block of scores (Dao et al., 2022);
-//! its gradient computes the scores again from the log-sum-exp. `full` is the same walk with one block of keys that
-//! holds them all, on scores that are materialised for all queries at once: O(T^2) memory. In both the order of every
-//! sum is fixed by the shape.
+//! The scores lie transposed: 32 queries side by side, a row for each key. So the softmax goes down the rows with a lane for
+//! each query, and what it gives is read by the product with V as it lies:
+//!
+//! ```text
+//! for each 32 queries                           backward: for each 266 keys, for each 32 queries
+//!   for each 266 keys that they see               S^T = K Q^T, P^T from it and the log-sum-exp    dP^T = V G^T
+//!     S^T = K Q^T                                 dS^T = scale P^T (dP^T - the sums of G O)
+//!     P^T: below the largest score so far         dV = dV + P^T G     dK = dK + dS^T Q
+//!     O = O + P V                                 dQ = dQ + dS K
+//! ```
+//!
+//! `flash` keeps no more than one such block of scores and an online softmax (Dao et al., 2022); its gradient computes the
+//! scores again from the log-sum-exp. `full` is the same walk with one block of keys that holds them all, on scores that are
+//! materialised for all queries at once: O(T^2) memory. In both the order of every sum is fixed by the shape.
+
+use std::ops::Range;
 
 use assay_tensor::{AttentionKind, AttentionOptions};
 
 use crate::epilogue::Start;
-use crate::math::exp;
-use crate::matmul::{Extent, Matrix, multiply};
+use crate::math::{exp, exp_near};
+use crate::matmul::{Extent, Matrix, PANEL, STRIP, multiply, own_kernel};
+use crate::packed::{Left, Panels, Right, Strips, pack_panels, pack_strips};
 use crate::parallel::{Disjoint, Threads};
-use crate::simd::{reduce, simd, sum};
+use crate::scratch::scratch;
+use crate::simd::{LANES, fold, simd};
 
-/// Queries and keys of one block.
-const BLOCK: usize = 64;
+/// Keys of one block: whole panels.
+const KEYS: usize = 19 * PANEL;
+/// Queries from which on what all of them read is packed once.
+const MANY: usize = 64;
+
+/// A number for each query of a strip.
+type Lanes = [f32; STRIP];
 
 /// The shape of a call, and its options.
 #[derive(Debug, Clone, Copy)]
@@ -27,106 +46,180 @@ pub(crate) struct Attention {
     pub(crate) options: AttentionOptions,
 }
 
-/// A block of queries against a block of keys.
+/// A strip of queries against a block of keys.
 #[derive(Debug, Clone, Copy)]
 struct Tile {
     first_query: usize,
     queries: usize,
     first_key: usize,
+    /// Of the block, those that some query of the strip sees.
     keys: usize,
 }
 
 impl Attention {
-    fn block(&self, whole: usize) -> usize {
-        if self.options.kind == AttentionKind::Full { whole.max(1) } else { BLOCK }
+    fn is_full(&self) -> bool {
+        self.options.kind == AttentionKind::Full
     }
 
-    /// How many keys of `tile` its query `i` sees; they are the first of them.
+    /// Blocks of keys, as (first, count).
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (tk, block) = (self.tk, if self.is_full() { self.tk } else { KEYS });
+        (0..tk).step_by(block.max(1)).map(move |first| (first, block.min(tk - first)))
+    }
+
+    /// Strip `index` against a block of keys; none where no query sees any of them.
+    fn tile(&self, index: usize, (first_key, keys): (usize, usize)) -> Option<Tile> {
+        let first_query = index * STRIP;
+        let queries = STRIP.min(self.tq - first_query);
+        let seen = if self.options.causal { first_query + queries + self.tk - self.tq } else { self.tk };
+        let keys = seen.saturating_sub(first_key).min(keys);
+        (keys > 0).then_some(Tile { first_query, queries, first_key, keys })
+    }
+
+    /// How many queries of a tile do not see its key `j`: the first of them.
     #[inline(always)]
-    fn visible(&self, tile: &Tile, i: usize) -> usize {
-        if !self.options.causal {
-            return tile.keys;
+    fn blind(&self, tile: &Tile, j: usize) -> usize {
+        match self.options.causal {
+            true => (tile.first_key + j).saturating_sub(tile.first_query + self.tk - self.tq),
+            false => 0,
         }
-        let last = tile.first_query + i + self.tk - self.tq;
-        (last + 1).saturating_sub(tile.first_key).min(tile.keys)
     }
 
-    /// Blocks along an axis of `length`, as (first, count).
-    fn blocks(&self, length: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let block = self.block(length);
-        (0..length).step_by(block).map(move |first| (first, block.min(length - first)))
+    fn strips(&self) -> usize {
+        self.tq.div_ceil(STRIP)
     }
 
-    /// Whether any query of the tile sees any key of it: its last query sees the most.
-    fn is_seen(&self, tile: &Tile) -> bool {
-        self.visible(tile, tile.queries - 1) > 0
+    /// Strips of queries that are taken through one product after the other.
+    fn at_once(&self, strips: usize) -> usize {
+        if self.is_full() { strips.max(1) } else { 1 }
+    }
+
+    /// The elements of a tile's scores, at most.
+    fn scores(&self) -> usize {
+        STRIP * if self.is_full() { self.tk } else { KEYS.min(self.tk) }
     }
 
     fn scale(&self) -> f32 {
         self.options.scale as f32
     }
+
+    /// A matrix with a row for each key, as the left side of products for all queries. `panels` has room for it.
+    fn left<'a>(&self, keys: &'a [f32], panels: &'a mut [f32]) -> Left<'a> {
+        let matrix = Matrix::new(keys, self.d);
+        match panels.is_empty() {
+            true => Left::Matrix(matrix),
+            false => pack_panels(matrix, keys.len() / self.d, self.d, panels),
+        }
+    }
+
+    /// A matrix with a row for each key, as the right side of products for all queries. `strips` has room for it.
+    fn right<'a>(&self, keys: &'a [f32], strips: &'a mut [f32]) -> Right<'a> {
+        let matrix = Matrix::new(keys, self.d);
+        match strips.is_empty() {
+            true => Right::Matrix(matrix),
+            false => pack_strips(matrix, keys.len() / self.d, self.d, strips),
+        }
+    }
+
+    /// The room that [`Attention::left`] and [`Attention::right`] need for so many keys: none where few queries read them.
+    fn room(&self, keys: usize) -> [usize; 2] {
+        match own_kernel(keys) && self.d > 0 && self.tq >= MANY {
+            true => [Panels::length(keys, self.d), Strips::length(keys, self.d)],
+            false => [0, 0],
+        }
+    }
+
+    /// The product of K, or what has its shape, with the queries of a tile, or what has theirs: a row for each key.
+    fn by_key(&self, tile: &Tile, keys: Left<'_>, queries: &[f32], out: &mut [f32]) {
+        let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d).transposed();
+        let extent = Extent { m: tile.keys, n: tile.queries, k: self.d };
+        multiply(own_kernel(self.tk), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
+    }
+
+    /// The product of weights with V, or with what has its shape: a row for each query.
+    fn by_query(&self, tile: &Tile, weights: &[f32], keys: Right<'_>, out: &mut [f32], start: Start<'_>) {
+        let weights = Left::Matrix(Matrix::new(weights, STRIP).transposed());
+        let extent = Extent { m: tile.queries, n: self.d, k: tile.keys };
+        multiply(own_kernel(self.tk), extent, weights, keys, (out, self.d), start);
+    }
+
+    /// Adds the product of weights with the queries, or with what has their shape: a row for each key.
+    fn add_by_key(&self, tile: &Tile, weights: &[f32], queries: &[f32], out: &mut [f32]) {
+        let weights = Left::Matrix(Matrix::new(weights, STRIP));
+        let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d);
+        let extent = Extent { m: tile.keys, n: self.d, k: tile.queries };
+        multiply(own_kernel(self.tk), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
+    }
 }
 
-/// The running softmax of a block of queries: the largest score and the sum of exponentials below it.
-struct Running<'a> {
-    peak: &'a mut [f32],
-    total: &'a mut [f32],
+/// The running softmax of a strip of queries: the largest score and the sum of exponentials below it.
+#[derive(Debug, Clone)]
+struct Running {
+    peak: Lanes,
+    total: Lanes,
+}
+
+impl Running {
+    const NOTHING: Running = Running { peak: [f32::NEG_INFINITY; STRIP], total: [0.0; STRIP] };
+}
+
+/// A number for each query of a tile. What the other lanes compute is not used.
+fn lanes(numbers: &[f32], tile: &Tile) -> Lanes {
+    let mut lanes = [0.0; STRIP];
+    lanes[..tile.queries].copy_from_slice(&numbers[tile.first_query..][..tile.queries]);
+    lanes
 }
 
 simd! {
-    /// Turns scores into e^(score - peak), and rescales what was summed below the old peak.
-    fn absorb(call: Attention, tile: Tile, scores: &mut [f32], running: &mut Running<'_>, out: &mut [f32]) {
+    /// Turns scores into e^(score - peak); returns by what everything below the old peak has to be multiplied.
+    fn absorb(call: Attention, tile: Tile, scores: &mut [f32], running: &mut Running) -> Lanes {
         let scale = call.scale();
-        for i in 0..tile.queries {
-            let row = &mut scores[i * tile.keys..(i + 1) * tile.keys];
-            let (seen, hidden) = row.split_at_mut(call.visible(&tile, i));
-            hidden.fill(0.0);
-            if seen.is_empty() {
-                continue;
+        let rows = &mut scores.as_chunks_mut::<STRIP>().0[..tile.keys];
+        let mut peak = running.peak;
+        for (j, row) in rows.iter_mut().enumerate() {
+            let blind = call.blind(&tile, j) as u32;
+            for i in 0..STRIP {
+                row[i] = if (i as u32) < blind { f32::NEG_INFINITY } else { row[i] * scale };
+                peak[i] = if row[i] > peak[i] { row[i] } else { peak[i] };
             }
-            let peak = reduce([seen], running.peak[i], |[s]| s * scale, |a, b| if b > a { b } else { a });
-            for s in seen.iter_mut() {
-                *s = exp(*s * scale - peak);
+        }
+        let mut total = [0.0; STRIP];
+        for row in rows {
+            for i in 0..STRIP {
+                row[i] = exp_near(row[i] - peak[i]);
+                total[i] += row[i];
             }
+        }
+        let mut keep = [0.0; STRIP];
+        for i in 0..STRIP {
             // At the first block the old peak is minus infinity and the factor 0.
-            let keep = exp(running.peak[i] - peak);
-            running.total[i] = running.total[i].mul_add(keep, sum([seen], |[s]| s));
-            running.peak[i] = peak;
-            for o in &mut out[i * call.d..(i + 1) * call.d] {
-                *o *= keep;
+            keep[i] = exp(running.peak[i] - peak[i]);
+            running.total[i] = running.total[i].mul_add(keep[i], total[i]);
+        }
+        running.peak = peak;
+        keep
+    }
+
+    /// Multiplies the row of each query by its factor.
+    fn rescale(factors: &Lanes, d: usize, out: &mut [f32]) {
+        for (row, factor) in out.chunks_exact_mut(d).zip(factors) {
+            for o in row {
+                *o *= *factor;
             }
         }
     }
 
-    /// Divides by the sums; the log-sum-exp of each query.
-    fn finish(running: &Running<'_>, d: usize, out: &mut [f32], lse: &mut [f32]) {
-        for (i, lse) in lse.iter_mut().enumerate() {
-            let factor = 1.0 / running.total[i];
-            for o in &mut out[i * d..(i + 1) * d] {
-                *o *= factor;
-            }
-            *lse = running.peak[i] + running.total[i].ln();
-        }
-    }
-
-    /// Turns scores into the weights e^(scale score - lse).
-    fn weigh(call: Attention, tile: Tile, scores: &mut [f32], lse: &[f32]) {
+    /// Turns scores into the weights P = e^(scale score - lse), and dP into dS = scale P (dP - inner).
+    fn weigh(call: Attention, tile: Tile, lse: &Lanes, inner: &Lanes, scores: &mut [f32], dp: &mut [f32]) {
         let scale = call.scale();
-        for (i, lse) in lse.iter().enumerate() {
-            let row = &mut scores[i * tile.keys..(i + 1) * tile.keys];
-            let (seen, hidden) = row.split_at_mut(call.visible(&tile, i));
-            hidden.fill(0.0);
-            for s in seen {
-                *s = exp(*s * scale - *lse);
-            }
-        }
-    }
-
-    /// Turns dP into dS = scale P (dP - inner).
-    fn score_gradient(scale: f32, keys: usize, weights: &[f32], inner: &[f32], dp: &mut [f32]) {
-        for ((dp, p), inner) in dp.chunks_exact_mut(keys).zip(weights.chunks_exact(keys)).zip(inner) {
-            for (dp, p) in dp.iter_mut().zip(p) {
-                *dp = scale * *p * (*dp - *inner);
+        let weights = &mut scores.as_chunks_mut::<STRIP>().0[..tile.keys];
+        let dp = &mut dp.as_chunks_mut::<STRIP>().0[..tile.keys];
+        for (j, (p, dp)) in weights.iter_mut().zip(dp).enumerate() {
+            let blind = call.blind(&tile, j) as u32;
+            for i in 0..STRIP {
+                let weight = exp_near(p[i].mul_add(scale, -lse[i]));
+                p[i] = if (i as u32) < blind { 0.0 } else { weight };
+                dp[i] = scale * p[i] * (dp[i] - inner[i]);
             }
         }
     }
@@ -134,7 +227,17 @@ simd! {
     /// sum x y of each row.
     fn row_products(x: &[f32], y: &[f32], d: usize, out: &mut [f32]) {
         for ((x, y), out) in x.chunks_exact(d).zip(y.chunks_exact(d)).zip(out) {
-            *out = sum([x, y], |[x, y]| x * y);
+            let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+            let mut sums = [0.0; LANES];
+            for (x, y) in x.iter().zip(y) {
+                for i in 0..LANES {
+                    sums[i] = x[i].mul_add(y[i], sums[i]);
+                }
+            }
+            for ((sum, x), y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
+                *sum = x.mul_add(*y, *sum);
+            }
+            *out = fold(sums, |a, b| a + b);
         }
     }
 }
@@ -142,55 +245,59 @@ simd! {
 /// The value of attention, and the log-sum-exp of each query.
 pub(crate) fn forward(threads: &Threads, call: Attention, [q, k, v]: [&[f32]; 3], out: &mut [f32], lse: &mut [f32]) {
     let Attention { heads, tq, tk, d, .. } = call;
-    if tq == 0 {
-        return;
-    }
-    let block = call.block(tq);
-    let per_head = tq.div_ceil(block);
+    let strips = call.strips();
     let (out, lse) = (Disjoint::new(out), Disjoint::new(lse));
-    let cost = 0.05 * (block.min(tq) * tk * (d + 16)) as f64;
-    threads.split(heads * per_head, 1, cost, |range| {
-        let mut scores = Vec::new();
-        for piece in range {
-            let (head, first) = (piece / per_head, piece % per_head * block);
-            let queries = block.min(tq - first);
-            let rows = head * tq + first..head * tq + first + queries;
-            // SAFETY: `split` gives each piece once, and pieces are different queries.
-            let (out, lse) = unsafe { (out.part(rows.start * d..rows.end * d), lse.part(rows.clone())) };
+    let cost = 0.02 * (STRIP.min(tq) * tk * (d + 16)) as f64;
+    threads.split(heads * strips, call.at_once(strips), cost, |range| {
+        for head in range.start / strips..range.end.div_ceil(strips) {
+            let whole = head * strips..(head + 1) * strips;
+            let part = range.start.max(whole.start) - whole.start..range.end.min(whole.end) - whole.start;
+            let rows = head * tq + part.start * STRIP..head * tq + tq.min(part.end * STRIP);
+            // SAFETY: `split` gives each strip once, and strips are different queries.
+            let (out, lse) = unsafe { (out.part(rows.start * d..rows.end * d), lse.part(rows)) };
             let keys = head * tk * d..(head + 1) * tk * d;
-            let operands = [&q[rows.start * d..rows.end * d], &k[keys.clone()], &v[keys]];
-            forward_block(call, (first, queries), operands, &mut scores, out, lse);
+            let operands = [&q[head * tq * d..(head + 1) * tq * d], &k[keys.clone()], &v[keys]];
+            forward_strips(call, part, operands, out, lse);
         }
     });
 }
 
-/// One block of queries against all keys that it sees.
-fn forward_block(
-    call: Attention,
-    (first_query, queries): (usize, usize),
-    [q, k, v]: [&[f32]; 3],
-    scores: &mut Vec<f32>,
-    out: &mut [f32],
-    lse: &mut [f32],
-) {
-    let d = call.d;
-    let (mut peak, mut total) = (vec![f32::NEG_INFINITY; queries], vec![0.0; queries]);
-    let mut running = Running { peak: &mut peak, total: &mut total };
-    out.fill(0.0);
-    for (first_key, keys) in call.blocks(call.tk) {
-        let tile = Tile { first_query, queries, first_key, keys };
-        if !call.is_seen(&tile) {
-            break;
+/// Some strips of queries of one head.
+fn forward_strips(call: Attention, part: Range<usize>, [q, k, v]: [&[f32]; 3], out: &mut [f32], lse: &mut [f32]) {
+    let (d, at_once, size) = (call.d, call.at_once(part.len()), call.scores());
+    let [panels, strips] = call.room(call.tk);
+    scratch([at_once * size, panels, strips], |[scores, panels, strips]| {
+        let (k, v) = (call.left(k, panels), call.right(v, strips));
+        let mut running = vec![Running::NOTHING; at_once];
+        for first in part.clone().step_by(at_once) {
+            running.fill(Running::NOTHING);
+            for block in call.blocks() {
+                let tiles = || (first..first + at_once).filter_map(|strip| call.tile(strip, block)).enumerate();
+                let rows = |tile: &Tile| tile.first_query - part.start * STRIP;
+                for (at, tile) in tiles() {
+                    call.by_key(&tile, k.rows_from(tile.first_key), q, &mut scores[at * size..][..size]);
+                }
+                for (at, tile) in tiles() {
+                    let keep = absorb(call, tile, &mut scores[at * size..][..size], &mut running[at]);
+                    if tile.first_key > 0 {
+                        rescale(&keep, d, &mut out[rows(&tile) * d..][..tile.queries * d]);
+                    }
+                }
+                for (at, tile) in tiles() {
+                    let start = if tile.first_key > 0 { Start::Add } else { Start::Zero };
+                    let v = v.rows_from(tile.first_key);
+                    call.by_query(&tile, &scores[at * size..], v, &mut out[rows(&tile) * d..], start);
+                }
+            }
+            for (running, strip) in running.iter().zip(first..) {
+                let rows = (strip - part.start) * STRIP..lse.len().min((strip - part.start + 1) * STRIP);
+                rescale(&running.total.map(|total| 1.0 / total), d, &mut out[rows.start * d..rows.end * d]);
+                for ((lse, peak), total) in lse[rows].iter_mut().zip(running.peak).zip(running.total) {
+                    *lse = peak + total.ln();
+                }
+            }
         }
-        let part = first_key * d..(first_key + keys) * d;
-        scores.resize(queries * keys, 0.0);
-        let extent = Extent { m: queries, n: keys, k: d };
-        multiply(extent, Matrix::new(q, d), Matrix::new(&k[part.clone()], d).transposed(), scores, Start::Zero);
-        absorb(call, tile, scores, &mut running, out);
-        let extent = Extent { m: queries, n: d, k: keys };
-        multiply(extent, Matrix::new(scores, keys), Matrix::new(&v[part], d), out, Start::Add);
-    }
-    finish(&running, d, out, lse);
+    });
 }
 
 /// What the gradient needs: the inputs, the value, the log-sum-exp, and the gradient of the value.
@@ -207,13 +314,12 @@ pub(crate) struct Saved<'a> {
 /// dQ, dK and dV. A head is one thread's work: its sums over queries and over keys are not split.
 pub(crate) fn backward(threads: &Threads, call: Attention, saved: Saved<'_>, outputs: [&mut [f32]; 3]) {
     let Attention { heads, tq, tk, d, .. } = call;
-    let cost = 0.12 * (tq * tk * (d + 16)) as f64;
+    let cost = 0.05 * (tq * tk * (d + 16)) as f64;
     let [dq, dk, dv] = outputs;
     threads.rows(heads, cost, [(dq, tq * d), (dk, tk * d), (dv, tk * d)], |range, [dq, dk, dv]| {
-        let mut scratch = Scratch::default();
         for (i, head) in range.enumerate() {
             let (queries, keys) = (head * tq..(head + 1) * tq, head * tk..(head + 1) * tk);
-            let of = |x: &'_ [f32], rows: &std::ops::Range<usize>| rows.start * d..(rows.end * d).min(x.len());
+            let of = |x: &'_ [f32], rows: &Range<usize>| rows.start * d..(rows.end * d).min(x.len());
             let saved = Saved {
                 q: &saved.q[of(saved.q, &queries)],
                 k: &saved.k[of(saved.k, &keys)],
@@ -223,53 +329,47 @@ pub(crate) fn backward(threads: &Threads, call: Attention, saved: Saved<'_>, out
                 grad: &saved.grad[of(saved.grad, &queries)],
             };
             let (q, k) = (i * tq * d..(i + 1) * tq * d, i * tk * d..(i + 1) * tk * d);
-            backward_head(call, saved, [&mut dq[q], &mut dk[k.clone()], &mut dv[k]], &mut scratch);
+            backward_head(call, saved, [&mut dq[q], &mut dk[k.clone()], &mut dv[k]]);
         }
     });
 }
 
-/// Memory that one thread uses again from block to block.
-#[derive(Default)]
-struct Scratch {
-    weights: Vec<f32>,
-    dp: Vec<f32>,
-    inner: Vec<f32>,
-}
-
-/// Blocks of keys outermost, blocks of queries inside.
-fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3], scratch: &mut Scratch) {
-    let d = call.d;
-    dq.fill(0.0);
+/// Blocks of keys outermost, strips of queries inside.
+fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3]) {
+    let (d, at_once, size) = (call.d, call.at_once(call.strips()), call.scores());
+    let Saved { q, grad, .. } = saved;
     dk.fill(0.0);
     dv.fill(0.0);
-    let Scratch { weights, dp, inner } = scratch;
-    inner.resize(call.tq, 0.0);
-    row_products(saved.grad, saved.out, d.max(1), inner);
-    for (first_key, keys) in call.blocks(call.tk) {
-        let of_keys = first_key * d..(first_key + keys) * d;
-        let k = Matrix::new(&saved.k[of_keys.clone()], d);
-        let v = Matrix::new(&saved.v[of_keys.clone()], d);
-        for (first_query, queries) in call.blocks(call.tq) {
-            let tile = Tile { first_query, queries, first_key, keys };
-            if !call.is_seen(&tile) {
-                continue;
+    let [panels, strips] = call.room(size / STRIP);
+    scratch(
+        [call.tq, at_once * size, at_once * size, panels, panels, strips],
+        |[inner, weights, dp, k_panels, v_panels, k_strips]| {
+            row_products(grad, saved.out, d.max(1), inner);
+            for (first_key, keys) in call.blocks() {
+                let of_keys = first_key * d..(first_key + keys) * d;
+                let [room, strips] = call.room(keys);
+                let k = call.left(&saved.k[of_keys.clone()], &mut k_panels[..room]);
+                let v = call.left(&saved.v[of_keys.clone()], &mut v_panels[..room]);
+                let k_right = call.right(&saved.k[of_keys.clone()], &mut k_strips[..strips]);
+                let (dk, dv) = (&mut dk[of_keys.clone()], &mut dv[of_keys]);
+                for first in (0..call.strips()).step_by(at_once) {
+                    let tiles =
+                        || (first..first + at_once).filter_map(|strip| call.tile(strip, (first_key, keys))).enumerate();
+                    for (at, tile) in tiles() {
+                        let (weights, dp) = (&mut weights[at * size..][..size], &mut dp[at * size..][..size]);
+                        call.by_key(&tile, k, q, weights);
+                        call.by_key(&tile, v, grad, dp);
+                        weigh(call, tile, &lanes(saved.lse, &tile), &lanes(inner, &tile), weights, dp);
+                    }
+                    for (at, tile) in tiles() {
+                        let (weights, dp) = (&weights[at * size..][..size], &dp[at * size..][..size]);
+                        call.add_by_key(&tile, weights, grad, dv);
+                        call.add_by_key(&tile, dp, q, dk);
+                        let start = if first_key > 0 { Start::Add } else { Start::Zero };
+                        call.by_query(&tile, dp, k_right, &mut dq[tile.first_query * d..], start);
+                    }
+                }
             }
-            let of_queries = first_query * d..(first_query + queries) * d;
-            let q = Matrix::new(&saved.q[of_queries.clone()], d);
-            let grad = Matrix::new(&saved.grad[of_queries.clone()], d);
-            let rows = first_query..first_query + queries;
-            weights.resize(queries * keys, 0.0);
-            dp.resize(queries * keys, 0.0);
-            let scores = Extent { m: queries, n: keys, k: d };
-            multiply(scores, q, k.transposed(), weights, Start::Zero);
-            weigh(call, tile, weights, &saved.lse[rows.clone()]);
-            multiply(scores, grad, v.transposed(), dp, Start::Zero);
-            score_gradient(call.scale(), keys, weights, &inner[rows], dp);
-            let to_keys = Extent { m: keys, n: d, k: queries };
-            multiply(to_keys, Matrix::new(weights, keys).transposed(), grad, &mut dv[of_keys.clone()], Start::Add);
-            multiply(to_keys, Matrix::new(dp, keys).transposed(), q, &mut dk[of_keys.clone()], Start::Add);
-            let to_queries = Extent { m: queries, n: d, k: keys };
-            multiply(to_queries, Matrix::new(dp, keys), k, &mut dq[of_queries], Start::Add);
-        }
-    }
+        },
+    );
 }

@@ -17,10 +17,11 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::epilogue::{Finish, Start};
-use crate::kernel512::{Call, Fetch, kernel, packed_kernel};
+use crate::kernel512::{Call, Fetch, fixed_kernel, kernel};
 use crate::matmul::{Extent, Matrix, PANEL, PANEL_ROOM, Place, STRIP};
 use crate::pack512::{GROUP, pack_a, pack_b};
 use crate::packed::{Left, Panels, Right};
+use crate::scratch::Scratch;
 
 /// Steps of k that are packed together.
 const DEPTH: usize = 512;
@@ -33,7 +34,7 @@ const PAGE: usize = 1024;
 
 thread_local! {
     /// Packed pieces of B and of A.
-    static PACKED: RefCell<(Vec<f32>, Vec<f32>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    static PACKED: RefCell<[Scratch; 2]> = const { RefCell::new([Scratch::EMPTY; 2]) };
 }
 
 /// a b, to a place.
@@ -46,14 +47,10 @@ thread_local! {
 pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
     let Place { out, stride, start, finish, ahead } = place;
-    PACKED.with_borrow_mut(|(packed_b, packed_a)| {
-        let room = DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP));
-        if matches!(b, Right::Matrix(_)) && packed_b.len() < room {
-            packed_b.resize(room, 0.0);
-        }
-        if packed_a.len() < GROUP * DEPTH * PANEL_ROOM {
-            packed_a.resize(GROUP * DEPTH * PANEL_ROOM, 0.0);
-        }
+    PACKED.with_borrow_mut(|[packed_b, packed_a]| {
+        let lies = matches!(b, Right::Matrix(_));
+        let packed_b = packed_b.first(if lies { DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP)) } else { 0 });
+        let packed_a = packed_a.first(GROUP * DEPTH * PANEL_ROOM);
         for column in (0..n).step_by(WIDTH) {
             let width = WIDTH.min(n - column);
             for first in (0..k).step_by(DEPTH) {
@@ -173,7 +170,7 @@ unsafe fn panel(
         let columns = STRIP.min(width - from);
         let start = start.at(0, from, columns);
         // The lines of the result that the next strip writes are fetched meanwhile: a hint, which may lead anywhere.
-        for r in 0..rows {
+        for r in 0..if from + STRIP < width { rows } else { 0 } {
             let next = out.wrapping_add(r * stride + from + STRIP);
             _mm_prefetch::<_MM_HINT_ET0>(next.cast());
             _mm_prefetch::<_MM_HINT_ET0>(next.wrapping_add(16).cast());
@@ -182,7 +179,9 @@ unsafe fn panel(
         unsafe {
             let call = Call { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
             match rows {
-                14 if strides == [1, PANEL_ROOM] => packed_kernel(call, columns, start, fetch),
+                14 if strides == [1, PANEL_ROOM] => fixed_kernel::<1, PANEL_ROOM>(call, columns, start, fetch),
+                14 if strides == [1, STRIP] => fixed_kernel::<1, STRIP>(call, columns, start, fetch),
+                14 if strides == [STRIP, 1] => fixed_kernel::<STRIP, 1>(call, columns, start, fetch),
                 14 => kernel::<14>(call, columns, start),
                 13 => kernel::<13>(call, columns, start),
                 12 => kernel::<12>(call, columns, start),

@@ -17,7 +17,6 @@
 //! What all pieces of some rows read is packed once for them; and each product fetches what the next one begins with.
 //! Every element is the same chain of multiply-adds as operation by operation, with the same bits.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
 use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
@@ -31,6 +30,7 @@ use crate::matmul::{Area, Extent, Matrix, PANEL, Place, STRIP, multiply_at};
 use crate::packed::{Left, Panels, Right, Strips, Way, pack_panels, pack_strips};
 use crate::parallel::Disjoint;
 use crate::reduce::add_columns;
+use crate::scratch::scratch;
 use crate::storage::{Elements, bf16s, f32s, f32s_mut};
 
 /// Rows at a time. Of a sum over rows, the blocks of 64 that it is made of end where these do.
@@ -39,25 +39,6 @@ const ROWS: usize = 256;
 const HIDDEN: usize = 256;
 
 const NAME: &str = "feed_forward";
-
-thread_local! {
-    /// What goes from product to product, and what is packed or widened for them.
-    static SCRATCH: RefCell<[Vec<f32>; 6]> = const { RefCell::new([const { Vec::new() }; 6]) };
-}
-
-/// The first `lengths` elements of each scratch.
-fn scratch<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
-    SCRATCH.with_borrow_mut(|blocks| {
-        let mut blocks = blocks.iter_mut();
-        work(lengths.map(|length| match blocks.next() {
-            Some(block) => {
-                block.resize(block.len().max(length), 0.0);
-                &mut block[..length]
-            }
-            None => &mut [],
-        }));
-    });
-}
 
 /// The extents of a layer: the rows' widths before, within and behind it.
 #[derive(Debug, Clone, Copy)]

@@ -152,23 +152,29 @@ pub(crate) unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: S
     }
 }
 
-/// [`kernel`] for [`PANEL`] packed rows. One number of A in two is loaded by the multiply-adds themselves, twice: that takes
-/// fewer instructions, and still fewer loads than the machine has time for. The compiler loads each once.
+/// [`kernel`] for [`PANEL`] rows whose numbers lie `DOWN` apart from row to row and `ACROSS` from step to step: packed, or of
+/// a strip. One number of A in two is loaded by the multiply-adds themselves, twice: that takes fewer instructions, and still
+/// fewer loads than the machine has time for. The compiler loads each once.
 ///
 /// # Safety
 ///
-/// As [`kernel`]'s, `a` being packed.
+/// As [`kernel`]'s, `a` having these strides.
 #[target_feature(enable = "avx512f")]
-pub(crate) unsafe fn packed_kernel(call: Call, columns: usize, start: Start<'_>, fetch: &mut Fetch<'_>) {
+pub(crate) unsafe fn fixed_kernel<const DOWN: usize, const ACROSS: usize>(
+    call: Call,
+    columns: usize,
+    start: Start<'_>,
+    fetch: &mut Fetch<'_>,
+) {
     let Call { depth, mut a, mut b, out, stride, .. } = call;
-    // Two rows in step $s of four: their numbers lie $x and $y bytes behind the step's first; and their accumulators.
+    // Rows $x and $x + 1 in step $s of four, and their accumulators.
     #[rustfmt::skip]
     macro_rules! rows {
-        ($s:literal, $x:literal, $y:literal, $left:literal $right:literal, $left1:literal $right1:literal) => {
+        ($s:literal, $x:literal, $left:literal $right:literal, $left1:literal $right1:literal) => {
             concat!(
-                "vfmadd231ps zmm", $left, ", zmm28, dword ptr [{a} + 64 * ", $s, " + ", $x, "]{{1to16}}\n",
-                "vfmadd231ps zmm", $right, ", zmm29, dword ptr [{a} + 64 * ", $s, " + ", $x, "]{{1to16}}\n",
-                "vbroadcastss zmm30, dword ptr [{a} + 64 * ", $s, " + ", $y, "]\n",
+                "vfmadd231ps zmm", $left, ", zmm28, dword ptr [{a} + {across} * ", $s, " + {down} * ", $x, "]{{1to16}}\n",
+                "vfmadd231ps zmm", $right, ", zmm29, dword ptr [{a} + {across} * ", $s, " + {down} * ", $x, "]{{1to16}}\n",
+                "vbroadcastss zmm30, dword ptr [{a} + {across} * ", $s, " + {down} * ", $x, " + {down}]\n",
                 "vfmadd231ps zmm", $left1, ", zmm28, zmm30\n",
                 "vfmadd231ps zmm", $right1, ", zmm29, zmm30\n",
             )
@@ -180,9 +186,8 @@ pub(crate) unsafe fn packed_kernel(call: Call, columns: usize, start: Start<'_>,
             concat!(
                 "vmovups zmm28, [{b} + 128 * ", $s, "]\n",
                 "vmovups zmm29, [{b} + 128 * ", $s, " + 64]\n",
-                rows!($s, 0, 4, 0 1, 2 3), rows!($s, 8, 12, 4 5, 6 7), rows!($s, 16, 20, 8 9, 10 11),
-                rows!($s, 24, 28, 12 13, 14 15), rows!($s, 32, 36, 16 17, 18 19), rows!($s, 40, 44, 20 21, 22 23),
-                rows!($s, 48, 52, 24 25, 26 27),
+                rows!($s, 0, 0 1, 2 3), rows!($s, 2, 4 5, 6 7), rows!($s, 4, 8 9, 10 11), rows!($s, 6, 12 13, 14 15),
+                rows!($s, 8, 16 17, 18 19), rows!($s, 10, 20 21, 22 23), rows!($s, 12, 24 25, 26 27),
             )
         };
     }
@@ -203,7 +208,7 @@ pub(crate) unsafe fn packed_kernel(call: Call, columns: usize, start: Start<'_>,
                     inout("zmm16") l[8], inout("zmm17") r[8], inout("zmm18") l[9], inout("zmm19") r[9],
                     inout("zmm20") l[10], inout("zmm21") r[10], inout("zmm22") l[11], inout("zmm23") r[11],
                     inout("zmm24") l[12], inout("zmm25") r[12], inout("zmm26") l[13], inout("zmm27") r[13],
-                    out("zmm28") _, out("zmm29") _, out("zmm30") _,
+                    out("zmm28") _, out("zmm29") _, out("zmm30") _, down = const 4 * DOWN, across = const 4 * ACROSS,
                     options(nostack, readonly),
                 )
             };
@@ -212,11 +217,11 @@ pub(crate) unsafe fn packed_kernel(call: Call, columns: usize, start: Start<'_>,
         while fours > 0 {
             let count = fours.min(RUN / 16);
             let line = fetch.next().unwrap_or(b);
-            repeat!(count, line, a, b, step!(0), step!(1), step!(2), step!(3), "add {a}, 256", "add {b}, 512");
+            repeat!(count, line, a, b, step!(0), step!(1), step!(2), step!(3), "add {a}, 4 * {across}", "add {b}, 512");
             fours -= count;
         }
         if depth % 4 > 0 {
-            repeat!(depth % 4, b, _, _, step!(0), "add {a}, 64", "add {b}, 128");
+            repeat!(depth % 4, b, _, _, step!(0), "add {a}, {across}", "add {b}, 128");
         }
         end(out, stride, columns, (l, r));
     }

@@ -38,6 +38,21 @@ fn exp_parts(x: f32) -> (f32, f32) {
     (p.mul_add(r * r, r) + 1.0, shifted)
 }
 
+/// e^x for x between -[`NEAR`] and [`NEAR`]; NaN stays.
+#[inline(always)]
+fn exp_between(x: f32) -> f32 {
+    let (y, shifted) = exp_parts(x);
+    // n goes to y's exponent, where there is room for it.
+    f32::from_bits(y.to_bits().wrapping_add(shifted.to_bits() << 23))
+}
+
+/// e^x for weights of at most about 1: below -[`NEAR`] it is 0, and it does not grow beyond e^[`NEAR`]; NaN stays.
+#[inline(always)]
+pub(crate) fn exp_near(x: f32) -> f32 {
+    let near = exp_between(x.clamp(-NEAR, NEAR));
+    if x < -NEAR { 0.0 } else { near }
+}
+
 /// tanh x to about 2 ulp, as in Cephes' `tanhf`: an odd polynomial below 0.625, 1 - 2 / (e^(2|x|) + 1) above.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
@@ -77,9 +92,7 @@ const NEAR: f32 = 87.0;
 #[inline(always)]
 fn gelu_gate(x: f32) -> f32 {
     let minus = x * (x * x).mul_add(-2.0 * C * D, -2.0 * C);
-    let (y, shifted) = exp_parts(minus.clamp(-NEAR, NEAR));
-    // n goes to y's exponent, where there is room for it.
-    let grown = f32::from_bits(y.to_bits().wrapping_add(shifted.to_bits() << 23));
+    let grown = exp_between(minus.clamp(-NEAR, NEAR));
     if minus > NEAR { 0.0 } else { 1.0 / (1.0 + grown) }
 }
 
@@ -140,6 +153,8 @@ mod tests {
         assert_eq!((exp(89.0), tanh(0.0), tanh(1e9), tanh(f32::NEG_INFINITY)), (f32::INFINITY, 0.0, 1.0, -1.0));
         assert!(exp(88.72).is_finite() && exp(f32::NAN).is_nan() && tanh(f32::NAN).is_nan());
         assert_eq!((sigmoid(-1e9), sigmoid(1e9)), (0.0, 1.0));
+        assert_eq!((exp_near(0.0), exp_near(f32::NEG_INFINITY), exp_near(-87.1)), (1.0, 0.0, 0.0));
+        assert!(exp_near(f32::NAN).is_nan() && (-8700..8700).map(|i| i as f32 * 0.01).all(|x| exp_near(x) == exp(x)));
         assert_eq!((gelu(-1e19), gelu(1e19), gelu_slope(-1e30), gelu_slope(1e30)), (0.0, 1e19, 0.0, 1.0));
         let numbers = (-300_000..300_000).map(|i| i as f32 * 1e-4).chain([1e-39, -1e30, f32::INFINITY]);
         assert!(numbers.into_iter().all(|x| gelu_with_slope(x).0 == gelu(x)));

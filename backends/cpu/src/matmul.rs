@@ -35,6 +35,11 @@ impl<'a> Matrix<'a> {
         if transpose { self.transposed() } else { self }
     }
 
+    /// The rows from this one on.
+    pub(crate) fn rows_from(self, row: usize) -> Matrix<'a> {
+        Matrix { elements: self.elements.get(row * self.strides[0]..).unwrap_or(&[]), ..self }
+    }
+
     /// The number of elements up to the end of a matrix of this extent.
     pub(crate) fn reach(&self, rows: usize, columns: usize) -> usize {
         match rows == 0 || columns == 0 {
@@ -77,13 +82,20 @@ impl Extent {
     }
 }
 
-/// Multiplies on this thread: `out`, row-major with rows of n, is a b, or that is added to it.
-pub(crate) fn multiply(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], start: Start<'_>) {
-    let Extent { m, n, .. } = extent;
-    assert!(out.len() >= m * n, "the result has {} elements for {m} x {n}", out.len());
-    let place = Place::new(out.as_mut_ptr(), n, start);
+/// Multiplies on this thread: a b goes to rows of `out` that lie `stride` apart, or is added to them. See [`multiply_at`].
+pub(crate) fn multiply(
+    own: bool,
+    extent: Extent,
+    a: Left<'_>,
+    b: Right<'_>,
+    (out, stride): (&mut [f32], usize),
+    start: Start<'_>,
+) {
+    let reach = Matrix::new(out, stride).reach(extent.m, extent.n);
+    assert!(reach <= out.len(), "the result has {} elements for {extent:?}", out.len());
+    assert!(!matches!(start, Start::Base { .. }), "a base might not be as large");
     // SAFETY: the slice holds the whole result.
-    unsafe { multiply_at(own_kernel(m), extent, Left::Matrix(a), Right::Matrix(b), place) };
+    unsafe { multiply_at(own, extent, a, b, Place::new(out.as_mut_ptr(), stride, start)) };
 }
 
 /// Rows below which packing the right side would cost more than multiplying by it.
@@ -235,10 +247,9 @@ pub(crate) unsafe fn products_at<'a>(
     let part = |i: usize, rows: Range<usize>, columns: Range<usize>| {
         let extent = Extent { m: rows.len(), n: columns.len(), k };
         let (a, b) = operands(i);
-        let a = Matrix { elements: a.elements.get(rows.start * a.strides[0]..).unwrap_or(&[]), ..a };
-        let b = b.columns_from(columns.start);
+        let (a, b) = (Left::Matrix(a.rows_from(rows.start)), b.columns_from(columns.start));
         // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
-        unsafe { multiply_at(own, extent, Left::Matrix(a), b, whole.part(i * m + rows.start, columns)) };
+        unsafe { multiply_at(own, extent, a, b, whole.part(i * m + rows.start, columns)) };
     };
     if !own {
         let (rows, columns) = extent.block();

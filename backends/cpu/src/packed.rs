@@ -45,6 +45,11 @@ impl<'a> Strips<'a> {
         Strips { elements, rows }
     }
 
+    /// The number of elements of a packed matrix of so many rows and columns.
+    pub(crate) fn length(rows: usize, columns: usize) -> usize {
+        rows * columns.next_multiple_of(STRIP)
+    }
+
     /// The elements from a row and column on, which is a multiple of [`STRIP`].
     pub(crate) fn part(self, row: usize, column: usize) -> &'a [f32] {
         &self.elements[column * self.rows + row * STRIP..]
@@ -71,10 +76,16 @@ impl<'a> Right<'a> {
     /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed.
     pub(crate) fn columns_from(self, column: usize) -> Right<'a> {
         match self {
-            Right::Matrix(b) => {
-                Right::Matrix(Matrix { elements: b.elements.get(column * b.strides[1]..).unwrap_or(&[]), ..b })
-            }
+            Right::Matrix(b) => Right::Matrix(b.transposed().rows_from(column).transposed()),
             Right::Packed(strips) => Right::Packed(strips.from(0, column)),
+        }
+    }
+
+    /// The rows from this one on.
+    pub(crate) fn rows_from(self, row: usize) -> Right<'a> {
+        match self {
+            Right::Matrix(b) => Right::Matrix(b.rows_from(row)),
+            Right::Packed(strips) => Right::Packed(strips.from(row, 0)),
         }
     }
 
@@ -118,7 +129,15 @@ impl<'a> Panels<'a> {
     }
 }
 
-impl Left<'_> {
+impl<'a> Left<'a> {
+    /// The rows from this one on, which is a multiple of [`PANEL`] where they are packed.
+    pub(crate) fn rows_from(self, row: usize) -> Left<'a> {
+        match self {
+            Left::Matrix(a) => Left::Matrix(a.rows_from(row)),
+            Left::Packed(panels) => Left::Packed(panels.from(row, 0)),
+        }
+    }
+
     /// Whether it has so many rows and columns at least.
     pub(crate) fn holds(&self, m: usize, k: usize) -> bool {
         match self {
@@ -140,20 +159,16 @@ pub(crate) fn pack_panels<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, p
     Left::Packed(Panels::new(panels, columns))
 }
 
-/// The number of elements of a packed matrix of k rows and n columns.
-fn length(k: usize, n: usize) -> usize {
-    k * n.next_multiple_of(STRIP)
-}
-
-/// Packs a matrix of so many rows and columns, where our own kernel multiplies.
-pub(crate) fn pack_strips(matrix: Matrix<'_>, rows: usize, columns: usize, strips: &mut [f32]) {
+/// Packs a right side of so many rows and columns, where our own kernel multiplies.
+pub(crate) fn pack_strips<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, strips: &'a mut [f32]) -> Right<'a> {
     assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
-    assert!(strips.len() >= length(rows, columns), "{} elements for {rows} x {columns}", strips.len());
+    assert!(strips.len() >= Strips::length(rows, columns), "{} elements for {rows} x {columns}", strips.len());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
     unsafe {
         crate::pack512::pack(matrix, rows, columns, strips);
     }
+    Right::Packed(Strips::new(strips, rows))
 }
 
 /// Which product a weight W [N, K] is the right side of.
@@ -201,7 +216,7 @@ impl Cpu {
             Way::Forward => (matrix.transposed(), k, n),
             Way::Back => (matrix, n, k),
         };
-        let mut strips = self.memory.take("linear", length(rows, columns))?;
+        let mut strips = self.memory.take("linear", Strips::length(rows, columns))?;
         pack_strips(matrix, rows, columns, &mut strips);
         Ok(Packed { strips, dims: [n, k] })
     }

@@ -1,0 +1,42 @@
+//! Memory that a thread works in from call to call: what goes from one product to the next, and what is packed for them.
+
+use std::cell::RefCell;
+
+/// Elements that a thread keeps of each scratch.
+const KEPT: usize = 1 << 20;
+/// Bytes of a line of the cache, where every scratch begins: a vector that crosses lines costs two accesses.
+const LINE: usize = 64;
+
+/// Elements with arbitrary contents, which grow as they are asked for.
+#[derive(Debug)]
+pub(crate) struct Scratch(Vec<f32>);
+
+impl Scratch {
+    pub(crate) const EMPTY: Scratch = Scratch(Vec::new());
+
+    /// The first `length` elements.
+    pub(crate) fn first(&mut self, length: usize) -> &mut [f32] {
+        let room = length + LINE / size_of::<f32>();
+        if self.0.len() < room {
+            self.0.resize(room, 0.0);
+        }
+        let start = self.0.as_ptr().align_offset(LINE);
+        &mut self.0[start..start + length]
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<[Scratch; 6]> = const { RefCell::new([Scratch::EMPTY; 6]) };
+}
+
+/// Calls `work` with scratch of these lengths, up to six. It must not call this again.
+pub(crate) fn scratch<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
+    const { assert!(N <= 6, "there are six") };
+    SCRATCH.with_borrow_mut(|all| {
+        let mut rest = all.iter_mut();
+        work(lengths.map(|length| rest.next().map_or(&mut [][..], |scratch| scratch.first(length))));
+        for large in all.iter_mut().filter(|scratch| scratch.0.len() > KEPT) {
+            *large = Scratch::EMPTY;
+        }
+    });
+}
