@@ -16,6 +16,7 @@ use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
 use std::cell::RefCell;
 use std::ops::Range;
 
+use crate::crew;
 use crate::epilogue::{Finish, Start};
 use crate::kernel512::{Call, Fetch, fixed_kernel, kernel};
 use crate::matmul::{Extent, Matrix, PANEL, PANEL_ROOM, Place, STRIP};
@@ -33,8 +34,10 @@ const ENOUGH: usize = 128;
 const PAGE: usize = 1024;
 
 thread_local! {
-    /// Packed pieces of B and of A.
-    static PACKED: RefCell<[Scratch; 2]> = const { RefCell::new([Scratch::EMPTY; 2]) };
+    /// A packed piece of B.
+    static PACKED_B: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
+    /// Packed panels of A.
+    static PACKED_A: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
 }
 
 /// a b, to a place.
@@ -47,10 +50,9 @@ thread_local! {
 pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
     let Extent { m, n, k } = extent;
     let Place { out, stride, start, finish, ahead } = place;
-    PACKED.with_borrow_mut(|[packed_b, packed_a]| {
+    PACKED_B.with_borrow_mut(|packed_b| {
         let lies = matches!(b, Right::Matrix(_));
         let packed_b = packed_b.first(if lies { DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP)) } else { 0 });
-        let packed_a = packed_a.first(GROUP * DEPTH * PANEL_ROOM);
         for column in (0..n).step_by(WIDTH) {
             let width = WIDTH.min(n - column);
             for first in (0..k).step_by(DEPTH) {
@@ -74,16 +76,48 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: 
                 let mut fetch = Fetch::new(next_piece.as_ref().map_or(ahead, std::slice::from_ref));
                 let start = if first > 0 { Start::Add } else { start.at(0, column, width) };
                 let finish = if first + depth < k { Finish::Nothing } else { finish };
-                for row in (0..m).step_by(GROUP * PANEL) {
-                    let rows = row..m.min(row + GROUP * PANEL);
-                    let start = start.at(row * stride, 0, width);
-                    let piece = Piece { depth, width, strips, between, start, finish: finish.at(row, column), stride };
-                    // SAFETY: the rows lie inside A and the result.
-                    unsafe { group(piece, a, rows, first, packed_a, &mut fetch, out.add(row * stride + column)) };
-                }
+                let piece = Piece { depth, width, strips, between, start, finish: finish.at(0, column), stride };
+                let out = out.wrapping_add(column);
+                // SAFETY: the caller vouches for the operands and the result.
+                unsafe { groups(piece, a, m, first, &mut fetch, out) };
             }
         }
     });
+}
+
+/// Steps of k, times rows and columns, from which on helpers are worth waiting for.
+const WORTH: usize = 1 << 20;
+
+/// All rows of the result, all strips of a piece of B; with others, if there are any who wait to help.
+///
+/// # Safety
+///
+/// As [`group`]'s, of all m rows.
+unsafe fn groups(piece: Piece<'_>, a: Left<'_>, m: usize, first: usize, fetch: &mut Fetch<'_>, out: *mut f32) {
+    struct Out(*mut f32);
+    // SAFETY: groups are different rows.
+    unsafe impl Sync for Out {}
+    impl Out {
+        fn row(&self, row: usize, stride: usize) -> *mut f32 {
+            self.0.wrapping_add(row * stride)
+        }
+    }
+    let (count, out) = (m.div_ceil(GROUP * PANEL), Out(out));
+    let one = |index: usize, fetch: &mut Fetch<'_>| {
+        let row = index * GROUP * PANEL;
+        let rows = row..m.min(row + GROUP * PANEL);
+        let (start, finish) = (piece.start.at(row * piece.stride, 0, piece.width), piece.finish.at(row, 0));
+        let piece = Piece { start, finish, ..piece };
+        PACKED_A.with_borrow_mut(|packed_a| {
+            let packed_a = packed_a.first(GROUP * DEPTH * PANEL_ROOM);
+            // SAFETY: the rows lie inside A and the result.
+            unsafe { group(piece, a, rows, first, packed_a, fetch, out.row(row, piece.stride)) };
+        });
+    };
+    let shares = count > 1 && m * piece.width * piece.depth >= WORTH && crew::has_help();
+    if !(shares && crew::share(count, &|index| one(index, &mut Fetch::new(&[])))) {
+        (0..count).for_each(|index| one(index, fetch));
+    }
 }
 
 /// A packed piece of B and what it is for.

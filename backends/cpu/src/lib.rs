@@ -21,7 +21,7 @@
 //!
 //! # In reading order
 //!
-//! `kernels.rs` is the surface; `operands.rs`, `storage.rs`, `memory.rs`, `small.rs`, `scratch.rs`, `pages.rs`, `parallel.rs`, `pool.rs`, `flush.rs`, `simd.rs`, `math.rs` and
+//! `kernels.rs` is the surface; `operands.rs`, `storage.rs`, `memory.rs`, `small.rs`, `scratch.rs`, `pages.rs`, `parallel.rs`, `pool.rs`, `crew.rs`, `flush.rs`, `simd.rs`, `math.rs` and
 //! `strides.rs` are what all kernels stand on; the other modules are one kind of kernel each. [`peak`] measures what no
 //! kernel can exceed.
 
@@ -29,6 +29,7 @@ pub mod peak;
 
 mod kernels;
 
+mod crew;
 mod flush;
 mod math;
 mod memory;

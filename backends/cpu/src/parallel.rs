@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use assay_tensor::{Result, TensorError};
 
+use crate::crew::{self, Crew};
 use crate::pool::Pool;
 
 /// A part should take this long at least, in nanoseconds: handing it to a thread that is awake, and waiting for it, costs
 /// about a thousand, and to one that sleeps 10 to 30 thousand. In tests everything is shared out, so that small cases show whether results depend on it.
 const GRAIN: f64 = if cfg!(test) { 1.0 } else { 8_000.0 };
 
+/// Parts of the work of a job that others help with.
+const HELPED: usize = 8;
+
 thread_local! {
-    /// Whether this thread is at one of several concurrent jobs, which has no other thread to share its work with.
+    /// Whether this thread is at one of several concurrent jobs, or helps with one: others may help, but do not wait for it.
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -44,7 +48,7 @@ impl Threads {
         self.count
     }
 
-    /// Whether the calling thread has no other to share its work with.
+    /// Whether no other thread waits for the calling one's work.
     pub(crate) fn alone(&self) -> bool {
         self.pool.is_none() || ALONE.get()
     }
@@ -56,37 +60,39 @@ impl Threads {
     /// results independent of the number of threads.
     pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
         let worth = (items as f64 * cost / GRAIN) as usize;
-        let parts = self.count.min(worth).min(items.div_ceil(align));
-        let Some(pool) = self.pool.as_ref().filter(|_| parts > 1 && !self.alone()) else {
-            if items > 0 {
-                part(0..items);
-            }
-            return;
-        };
+        let most = if crew::has_help() { HELPED } else { self.count };
+        let parts = most.min(worth).min(items.div_ceil(align));
         let bound = |i: usize| (items * i / parts).next_multiple_of(align).min(items);
-        pool.run(parts, &|i| {
+        let one = |i: usize| {
             let range = bound(i)..bound(i + 1);
             if !range.is_empty() {
                 part(range);
             }
-        });
+        };
+        match &self.pool {
+            Some(pool) if parts > 1 && !ALONE.get() => pool.run(parts, &one),
+            Some(_) if parts > 1 && crew::has_help() && crew::share(parts, &one) => {}
+            _ if items > 0 => part(0..items),
+            _ => {}
+        }
     }
 
-    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free,
-    /// and a job's own work stays on its thread; with fewer, one job follows the other and all threads share its work.
+    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, a job's own
+    /// work stays on its thread, and who finds no job any more helps with the last ones; with fewer, one job follows the
+    /// other and all threads share its work.
     pub(crate) fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         let Some(pool) = self.pool.as_ref().filter(|_| count >= self.count && !ALONE.get()) else {
             return (0..count).for_each(job);
         };
-        let next = AtomicUsize::new(0);
+        let (next, crew) = (AtomicUsize::new(0), Crew::new(count));
         pool.run(self.count, &|_| {
             let _alone = Alone::here();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= count {
-                    return;
+                    return crew.help();
                 }
-                job(index);
+                crew.at_work(|| job(index));
             }
         });
     }
@@ -195,14 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_jobs_run_once_each_and_keep_their_work_to_themselves() {
+    fn concurrent_jobs_run_once_each_and_afterwards_work_is_shared() {
         for (threads, count) in [(1, 3), (2, 1), (2, 2), (2, 9), (3, 2), (3, 4)] {
             let threads = Threads::new(threads).unwrap();
             let sums: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
             threads.concurrently(count, &|job| {
-                let here = std::thread::current().id();
                 threads.split(100, 1, 1e9, |range| {
-                    assert!(count < threads.count() || std::thread::current().id() == here);
                     sums[job].fetch_add(range.len(), Ordering::Relaxed);
                 });
             });
