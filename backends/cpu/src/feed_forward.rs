@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! for each 256 rows                        backward:
-//!   for each 256 hidden columns              the gradient of GELU's value: grad D
+//!   for each 128 hidden columns              the gradient of GELU's value: grad D
 //!     z = x U^T + u, written to memory       that of its argument, dz, and the value again, from z
 //!     GELU(z), kept in the cache             D's gradient: grad^T GELU(z)        U's: dz^T x
 //!     y = y + GELU(z) D^T                    x's: dx + dz U                      u's: the sum of the rows of dz
@@ -35,8 +35,8 @@ use crate::storage::{Elements, bf16s, f32s, f32s_mut};
 
 /// Rows at a time. Of a sum over rows, the blocks of 64 that it is made of end where these do.
 const ROWS: usize = 256;
-/// Hidden columns at a time: with [`ROWS`], 256 KiB of each of the two or three matrices that go from product to product.
-const HIDDEN: usize = 256;
+/// Hidden columns at a time: with [`ROWS`], 128 KiB of each of the two or three matrices that go from product to product.
+const HIDDEN: usize = 128;
 
 const NAME: &str = "feed_forward";
 
