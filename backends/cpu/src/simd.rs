@@ -109,15 +109,11 @@ pub(crate) const LANES: usize = 16;
 
 /// The sum of partial results in a fixed order: halves are added until one is left.
 #[inline(always)]
-pub(crate) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] = f(lanes[i], lanes[i + width]);
-        }
-        width /= 2;
-    }
-    lanes[0]
+pub(crate) fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    // Each half an array of its own: so they stay in registers, as vectors.
+    let eight: [f32; 8] = std::array::from_fn(|i| f(lanes[i], lanes[i + 8]));
+    let four: [f32; 4] = std::array::from_fn(|i| f(eight[i], eight[i + 4]));
+    f(f(four[0], four[2]), f(four[1], four[3]))
 }
 
 /// Vectors of partial results that a reduction keeps, so that one need not wait for the last.
@@ -143,16 +139,22 @@ pub(crate) fn reduce<const N: usize>(
             lanes[lane] = join(lanes[lane], f(blocks.map(|block| block[lane])));
         }
     }
-    let rests = rows.map(|row| &row[whole..n]);
-    for i in 0..n - whole {
-        lanes[i] = join(lanes[i], f(rests.map(|rest| rest[i])));
+    let rest = n - whole;
+    if rest > 0 {
+        // What is left is filled up to a block, of which the first elements count: an index into the lanes that is not known
+        // would keep them in memory.
+        let blocks = rows.map(|row| {
+            let mut block = [0.0; WIDE];
+            block[..rest].copy_from_slice(&row[whole..n]);
+            block
+        });
+        for lane in 0..WIDE {
+            let joined = join(lanes[lane], f(std::array::from_fn(|row| blocks[row][lane])));
+            lanes[lane] = if lane < rest { joined } else { lanes[lane] };
+        }
     }
-    let mut narrow = [start; LANES];
-    for lane in 0..LANES {
-        let pair = |set: usize| join(lanes[set * LANES + lane], lanes[(set + SETS / 2) * LANES + lane]);
-        narrow[lane] = join(pair(0), pair(1));
-    }
-    fold(narrow, join)
+    let set = |set: usize, lane: usize| lanes[set * LANES + lane];
+    fold(std::array::from_fn(|i| join(join(set(0, i), set(2, i)), join(set(1, i), set(3, i)))), join)
 }
 
 /// The sum of `f` of the elements at each index of the rows, see [`reduce`].
