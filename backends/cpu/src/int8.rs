@@ -347,7 +347,7 @@ mod tests {
     fn every_path_gives_the_same_integers() {
         for (n, k) in [(1, 1), (3, 3), (16, 63), (17, 64), (33, 65), (50, 128), (64, 200), (130, 1000), (5, 6)] {
             let (quantized, q) = operands(ROWS, n, k);
-            let packed = Packed::new(&q, [n, k]);
+            let packed = Packed::new(&Allocator::default(), &q, [n, k]).unwrap();
             let exact = |row: usize, column: usize| -> i64 {
                 let levels = &quantized.levels[row * quantized.stride..][..k];
                 levels.iter().zip(&q[column * k..]).map(|(&a, &q)| (i64::from(a) - 128) * i64::from(q as i8)).sum()
@@ -376,7 +376,7 @@ mod tests {
         let (levels, q) = (vec![255u8; WIDEST], vec![0x80u8; WIDEST]);
         let expected = -127 * 128 * WIDEST as i32;
         let quantized = Quantized { levels, stride: WIDEST, steps: vec![1.0] };
-        let packed = Packed::new(&q, [1, WIDEST]);
+        let packed = Packed::new(&Allocator::default(), &q, [1, WIDEST]).unwrap();
         for packed in [None, has_vnni().then_some(&packed)] {
             let mut sums = [[0; GROUP]; ROWS];
             multiply(&quantized, 0..1, Weights { q: &q, k: WIDEST, packed }, 0..1, &mut sums);

@@ -56,7 +56,7 @@ pub(crate) fn int8_linear(
 ) -> Result<Array> {
     let name = "int8_linear";
     let (inputs, shape) = columns(name, inputs)?;
-    let (rows, layer) = (shape.rows(), |layer| int8(name, layer));
+    let (rows, layer) = (shape.rows(), |layer| int8(memory, name, layer));
     // Without memory of their own where there are few.
     let (y, width) = match layers {
         [one] => chain(threads, memory, inputs, rows, [layer(one)?])?,
@@ -78,7 +78,7 @@ fn columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Result<(Inp
 }
 
 /// The operands of a layer of [`crate::int8::chain`]. Errors where rows are too wide for their sums.
-fn int8<'a>(name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'a>> {
+fn int8<'a>(memory: &Allocator, name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'a>> {
     let k = layer.q.shape.last();
     if k > WIDEST {
         return Err(TensorError::new(name, format!("rows of {k} weights would overflow their sums"))
@@ -90,7 +90,11 @@ fn int8<'a>(name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'
     let vnni = crate::int8::has_vnni();
     Ok(Layer {
         norm: layer.norm.map(normal).transpose()?,
-        weights: Weights { q: i8s(name, layer.q)?, k, packed: if vnni { packed_bytes(name, layer.q)? } else { None } },
+        weights: Weights {
+            q: i8s(name, layer.q)?,
+            k,
+            packed: if vnni { packed_bytes(memory, name, layer.q)? } else { None },
+        },
         after: After {
             scale: f32s(name, layer.scale)?,
             bias: optional(layer.bias)?,

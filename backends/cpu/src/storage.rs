@@ -140,13 +140,21 @@ pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]>
 
 /// The elements of an i8 array [N, K] in the order of [`Packed`]: made the first time, kept as long as the array. None where
 /// another shape of the same elements was first.
-pub(crate) fn packed_bytes<'a>(operation: &'static str, x: &'a Array) -> Result<Option<&'a Packed>> {
+pub(crate) fn packed_bytes<'a>(
+    memory: &Allocator,
+    operation: &'static str,
+    x: &'a Array,
+) -> Result<Option<&'a Packed>> {
     let (elements, &[n, k]) = (i8s(operation, x)?, x.dims()) else { return Ok(None) };
-    let packed = x
-        .buffer
-        .downcast_ref::<Buffer>()
-        .map(|buffer| buffer.bytes.get_or_init(|| Box::new(Packed::new(elements, [n, k]))));
-    Ok(packed.map(Box::as_ref).filter(|packed| packed.shape == [n, k]))
+    let Some(Buffer { bytes, .. }) = x.buffer.downcast_ref::<Buffer>() else { return Ok(None) };
+    let packed = match bytes.get() {
+        Some(packed) => packed,
+        None => {
+            let packed = Box::new(Packed::new(memory, elements, [n, k])?);
+            bytes.get_or_init(|| packed)
+        }
+    };
+    Ok(Some(packed.as_ref()).filter(|packed| packed.shape == [n, k]))
 }
 
 /// The elements of an f32 array for change in place: only where nothing else holds on to them.

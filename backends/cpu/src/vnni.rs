@@ -12,6 +12,11 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
+use assay_tensor::Result;
+
+use crate::memory::Block;
+use crate::storage::Allocator;
+
 /// Columns of a strip.
 const STRIP: usize = 16;
 /// Strips of a group.
@@ -35,17 +40,58 @@ struct Line([u8; 64]);
 pub(crate) struct Packed {
     /// N and K.
     pub(crate) shape: [usize; 2],
-    lines: Vec<Line>,
+    lines: Lines,
     /// Of each column, and zeros up to a whole strip.
     starts: Vec<i32>,
 }
 
+/// Few lines, or many: in huge pages then, as decoding reads all of them for each token.
+#[derive(Debug)]
+enum Lines {
+    Few(Vec<Line>),
+    /// As many lines as there is room for.
+    Many(Block),
+}
+
+/// Elements of a block that a line takes.
+const ELEMENTS: usize = size_of::<Line>() / size_of::<f32>();
+
+impl Lines {
+    /// So many lines of zeros. Errors where there is no memory for them.
+    fn zeros(memory: &Allocator, count: usize) -> Result<Lines> {
+        let block = memory.zeroed("int8_linear", count * ELEMENTS)?;
+        Ok(match block.as_ptr().cast::<Line>().is_aligned() && matches!(block, Block::Kept { .. }) {
+            true => Lines::Many(block),
+            false => Lines::Few(vec![Line([0; 64]); count]),
+        })
+    }
+
+    fn all(&self) -> &[Line] {
+        match self {
+            Lines::Few(lines) => lines,
+            // SAFETY: the block is aligned as lines are, which was looked at when it was made, and any bits are bytes.
+            Lines::Many(block) => unsafe { std::slice::from_raw_parts(block.as_ptr().cast(), block.len() / ELEMENTS) },
+        }
+    }
+
+    fn all_mut(&mut self) -> &mut [Line] {
+        match self {
+            Lines::Few(lines) => lines,
+            // SAFETY: as above, and the block is borrowed mutably.
+            Lines::Many(block) => unsafe {
+                std::slice::from_raw_parts_mut(block.as_mut_ptr().cast(), block.len() / ELEMENTS)
+            },
+        }
+    }
+}
+
 impl Packed {
-    /// Lays out `q`, i8 in the bits of u8.
-    pub(crate) fn new(q: &[u8], shape: [usize; 2]) -> Packed {
+    /// Lays out `q`, i8 in the bits of u8. Errors where there is no memory for it.
+    pub(crate) fn new(memory: &Allocator, q: &[u8], shape: [usize; 2]) -> Result<Packed> {
         let [n, k] = shape;
         let (strips, depth) = (n.div_ceil(STRIP), k.div_ceil(DEPTHS));
-        let mut lines = vec![Line([0; 64]); strips * depth];
+        let mut kept = Lines::zeros(memory, strips * depth)?;
+        let lines = kept.all_mut();
         let mut starts = vec![0i32; strips * STRIP];
         for (column, (row, start)) in q.chunks_exact(k.max(1)).zip(&mut starts).enumerate() {
             *start = -128 * row.iter().map(|q| i32::from(*q as i8)).sum::<i32>();
@@ -57,7 +103,7 @@ impl Packed {
                 line[column % STRIP * DEPTHS..][..bytes.len()].copy_from_slice(bytes);
             }
         }
-        Packed { shape, lines, starts }
+        Ok(Packed { shape, lines: kept, starts })
     }
 
     /// The lines of a group and what its columns begin at.
@@ -65,7 +111,7 @@ impl Packed {
         let depth = self.shape[1].div_ceil(DEPTHS);
         let from = group * STRIPS;
         let to = (from + STRIPS).min(self.starts.len() / STRIP);
-        (&self.lines[from * depth..to * depth], &self.starts[from * STRIP..to * STRIP])
+        (&self.lines.all()[from * depth..to * depth], &self.starts[from * STRIP..to * STRIP])
     }
 
     /// sum (a - 128) q of `R` rows of levels and the columns of a group; a row has K levels, and any up to a multiple of
