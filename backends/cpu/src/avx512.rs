@@ -149,37 +149,39 @@ unsafe fn group(
     out: *mut f32,
 ) {
     let Piece { depth, width, stride, .. } = piece;
-    // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page;
-    // its rows for the faster kernel, or because they would throw each other out of the first cache.
-    let packs = |a: &Matrix<'_>| match a.strides {
-        [down, 1] => width >= ENOUGH || (width > STRIP && down.is_multiple_of(PAGE)),
-        _ => width > STRIP,
-    };
-    let left = match a {
-        Left::Matrix(a) if packs(&a) => {
-            let [down, across] = a.strides;
-            let source = Matrix { elements: &a.elements[row * down + first * across..], ..a };
-            // SAFETY: the caller vouches for the rows, and the room is there.
-            unsafe { pack_a(source, [end - row, depth], packed_a) };
-            Left::Packed(Panels::new(packed_a, depth))
+    // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page, a
+    // few panels at once, as they lie in the same lines; its rows for the faster kernel, or because they would throw each other
+    // out of the first cache, panel by panel, so that what is packed stays there.
+    let (columns, rows) = match a {
+        Left::Matrix(Matrix { strides: [down, 1], .. }) => {
+            (false, width >= ENOUGH || (width > STRIP && down.is_multiple_of(PAGE)))
         }
-        Left::Matrix(_) => a,
-        Left::Packed(panels) => Left::Packed(panels.from(row, first)),
+        Left::Matrix(_) => (width > STRIP, false),
+        Left::Packed(_) => (false, false),
     };
+    if let Left::Matrix(a) = a
+        && columns
+    {
+        // SAFETY: the caller vouches for the rows, and the room is there.
+        unsafe { pack_a(a.from(row, first), [end - row, depth], packed_a) };
+    }
     for from in (0..end - row).step_by(PANEL) {
-        let rows = PANEL.min(end - row - from);
+        let count = PANEL.min(end - row - from);
         let piece = Piece { start: piece.start.at(from * stride, 0, width), ..piece };
-        // SAFETY: the caller vouches for the rows.
+        // SAFETY: the caller vouches for the rows, and there is room for the panels.
         unsafe {
-            let out = out.add(from * stride);
-            match left {
-                Left::Packed(panels) => panel(piece, panels.part(from, 0).as_ptr(), [1, PANEL_ROOM], rows, fetch, out),
-                Left::Matrix(Matrix { elements, strides: [down, across] }) => {
-                    let source = &elements[(row + from) * down + first * across..];
-                    panel(piece, source.as_ptr(), [down, across], rows, fetch, out);
+            let (a, strides) = match a {
+                Left::Packed(panels) => (panels.part(row + from, first), [1, PANEL_ROOM]),
+                Left::Matrix(_) if columns => (Panels::new(packed_a, depth).part(from, 0), [1, PANEL_ROOM]),
+                Left::Matrix(a) if rows => {
+                    pack_a(a.from(row + from, first), [count, depth], packed_a);
+                    (&*packed_a, [1, PANEL_ROOM])
                 }
-            }
-            piece.finish.at(from, 0).rows(out, [rows, width], stride);
+                Left::Matrix(a) => (a.from(row + from, first).elements, a.strides),
+            };
+            let out = out.add(from * stride);
+            panel(piece, a.as_ptr(), strides, count, fetch, out);
+            piece.finish.at(from, 0).rows(out, [count, width], stride);
         }
     }
 }

@@ -35,9 +35,10 @@ impl<'a> Matrix<'a> {
         if transpose { self.transposed() } else { self }
     }
 
-    /// The rows from this one on.
-    pub(crate) fn rows_from(self, row: usize) -> Matrix<'a> {
-        Matrix { elements: self.elements.get(row * self.strides[0]..).unwrap_or(&[]), ..self }
+    /// What begins at this row and column.
+    pub(crate) fn from(self, row: usize, column: usize) -> Matrix<'a> {
+        let before = row * self.strides[0] + column * self.strides[1];
+        Matrix { elements: self.elements.get(before..).unwrap_or(&[]), ..self }
     }
 
     /// The number of elements up to the end of a matrix of this extent.
@@ -247,7 +248,7 @@ pub(crate) unsafe fn products_at<'a>(
     let part = |i: usize, rows: Range<usize>, columns: Range<usize>| {
         let extent = Extent { m: rows.len(), n: columns.len(), k };
         let (a, b) = operands(i);
-        let (a, b) = (Left::Matrix(a.rows_from(rows.start)), b.columns_from(columns.start));
+        let (a, b) = (Left::Matrix(a.from(rows.start, 0)), b.columns_from(columns.start));
         // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
         unsafe { multiply_at(own, extent, a, b, whole.part(i * m + rows.start, columns)) };
     };

@@ -76,7 +76,7 @@ impl<'a> Right<'a> {
     /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed.
     pub(crate) fn columns_from(self, column: usize) -> Right<'a> {
         match self {
-            Right::Matrix(b) => Right::Matrix(b.transposed().rows_from(column).transposed()),
+            Right::Matrix(b) => Right::Matrix(b.from(0, column)),
             Right::Packed(strips) => Right::Packed(strips.from(0, column)),
         }
     }
@@ -84,7 +84,7 @@ impl<'a> Right<'a> {
     /// The rows from this one on.
     pub(crate) fn rows_from(self, row: usize) -> Right<'a> {
         match self {
-            Right::Matrix(b) => Right::Matrix(b.rows_from(row)),
+            Right::Matrix(b) => Right::Matrix(b.from(row, 0)),
             Right::Packed(strips) => Right::Packed(strips.from(row, 0)),
         }
     }
@@ -133,7 +133,7 @@ impl<'a> Left<'a> {
     /// The rows from this one on, which is a multiple of [`PANEL`] where they are packed.
     pub(crate) fn rows_from(self, row: usize) -> Left<'a> {
         match self {
-            Left::Matrix(a) => Left::Matrix(a.rows_from(row)),
+            Left::Matrix(a) => Left::Matrix(a.from(row, 0)),
             Left::Packed(panels) => Left::Packed(panels.from(row, 0)),
         }
     }
