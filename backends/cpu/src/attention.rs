@@ -76,6 +76,11 @@ impl Attention {
         (keys > 0).then_some(Tile { first_query, queries, first_key, keys })
     }
 
+    /// Strips from `first` on against a block of keys, those that see any of them, with their place among these strips.
+    fn tiles(self, first: usize, count: usize, block: (usize, usize)) -> impl Iterator<Item = (usize, Tile)> {
+        (0..count).filter_map(move |at| self.tile(first + at, block).map(|tile| (at, tile)))
+    }
+
     /// How many queries of a tile do not see its key `j`: the first of them.
     #[inline(always)]
     fn blind(&self, tile: &Tile, j: usize) -> usize {
@@ -202,7 +207,7 @@ simd! {
 
     /// Multiplies the row of each query by its factor.
     fn rescale(factors: &Lanes, d: usize, out: &mut [f32]) {
-        for (row, factor) in out.chunks_exact_mut(d).zip(factors) {
+        for (row, factor) in out.chunks_exact_mut(d.max(1)).zip(factors) {
             for o in row {
                 *o *= *factor;
             }
@@ -272,7 +277,7 @@ fn forward_strips(call: Attention, part: Range<usize>, [q, k, v]: [&[f32]; 3], o
         for first in part.clone().step_by(at_once) {
             running.fill(Running::NOTHING);
             for block in call.blocks() {
-                let tiles = || (first..first + at_once).filter_map(|strip| call.tile(strip, block)).enumerate();
+                let tiles = || call.tiles(first, at_once, block);
                 let rows = |tile: &Tile| tile.first_query - part.start * STRIP;
                 for (at, tile) in tiles() {
                     call.by_key(&tile, k.rows_from(tile.first_key), q, &mut scores[at * size..][..size]);
@@ -353,8 +358,7 @@ fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3
                 let k_right = call.right(&saved.k[of_keys.clone()], &mut k_strips[..strips]);
                 let (dk, dv) = (&mut dk[of_keys.clone()], &mut dv[of_keys]);
                 for first in (0..call.strips()).step_by(at_once) {
-                    let tiles =
-                        || (first..first + at_once).filter_map(|strip| call.tile(strip, (first_key, keys))).enumerate();
+                    let tiles = || call.tiles(first, at_once, (first_key, keys));
                     for (at, tile) in tiles() {
                         let (weights, dp) = (&mut weights[at * size..][..size], &mut dp[at * size..][..size]);
                         call.by_key(&tile, k, q, weights);
