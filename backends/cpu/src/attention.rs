@@ -20,7 +20,7 @@ use std::ops::Range;
 use assay_tensor::{AttentionKind, AttentionOptions};
 
 use crate::epilogue::Start;
-use crate::math::{exp, exp_near};
+use crate::math::exp_near;
 use crate::matmul::{Extent, Matrix, PANEL, STRIP, multiply, own_kernel};
 use crate::packed::{Left, Panels, Right, Strips, pack_panels, pack_strips};
 use crate::parallel::{Disjoint, Threads};
@@ -76,7 +76,7 @@ impl Attention {
         (keys > 0).then_some(Tile { first_query, queries, first_key, keys })
     }
 
-    /// Strips from `first` on against a block of keys, those that see any of them, with their place among these strips.
+    /// Those of `count` strips from `first` on that see any key of a block, each with its place among the strips.
     fn tiles(self, first: usize, count: usize, block: (usize, usize)) -> impl Iterator<Item = (usize, Tile)> {
         (0..count).filter_map(move |at| self.tile(first + at, block).map(|tile| (at, tile)))
     }
@@ -94,7 +94,7 @@ impl Attention {
         self.tq.div_ceil(STRIP)
     }
 
-    /// Strips of queries that are taken through one product after the other.
+    /// How many of these strips are taken through one product before any is through the next.
     fn at_once(&self, strips: usize) -> usize {
         if self.is_full() { strips.max(1) } else { 1 }
     }
@@ -138,14 +138,14 @@ impl Attention {
     fn by_key(&self, tile: &Tile, keys: Left<'_>, queries: &[f32], out: &mut [f32]) {
         let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d).transposed();
         let extent = Extent { m: tile.keys, n: tile.queries, k: self.d };
-        multiply(own_kernel(self.tk), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
+        multiply(own_kernel(self.tk.min(self.tq)), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
     }
 
     /// The product of weights with V, or with what has its shape: a row for each query.
     fn by_query(&self, tile: &Tile, weights: &[f32], keys: Right<'_>, out: &mut [f32], start: Start<'_>) {
         let weights = Left::Matrix(Matrix::new(weights, STRIP).transposed());
         let extent = Extent { m: tile.queries, n: self.d, k: tile.keys };
-        multiply(own_kernel(self.tk), extent, weights, keys, (out, self.d), start);
+        multiply(own_kernel(self.tk.min(self.tq)), extent, weights, keys, (out, self.d), start);
     }
 
     /// Adds the product of weights with the queries, or with what has their shape: a row for each key.
@@ -153,7 +153,7 @@ impl Attention {
         let weights = Left::Matrix(Matrix::new(weights, STRIP));
         let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d);
         let extent = Extent { m: tile.keys, n: self.d, k: tile.queries };
-        multiply(own_kernel(self.tk), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
+        multiply(own_kernel(self.tk.min(self.tq)), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
     }
 }
 
@@ -198,7 +198,7 @@ simd! {
         let mut keep = [0.0; STRIP];
         for i in 0..STRIP {
             // At the first block the old peak is minus infinity and the factor 0.
-            keep[i] = exp(running.peak[i] - peak[i]);
+            keep[i] = exp_near(running.peak[i] - peak[i]);
             running.total[i] = running.total[i].mul_add(keep[i], total[i]);
         }
         running.peak = peak;
@@ -229,7 +229,7 @@ simd! {
         }
     }
 
-    /// sum x y of each row.
+    /// sum x y of each row: these are short, so that fewer partial sums than those of [`crate::simd::sum`] are quicker.
     fn row_products(x: &[f32], y: &[f32], d: usize, out: &mut [f32]) {
         for ((x, y), out) in x.chunks_exact(d).zip(y.chunks_exact(d)).zip(out) {
             let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());

@@ -3,10 +3,11 @@
 //! Jobs take about as long as one another, but cores do not run at one speed, and the number of jobs is seldom a multiple of the
 //! number of threads. So whoever is at a job looks, before a larger piece of work, whether somebody waits, and then offers the
 //! parts of the piece: whoever is free takes the next. One piece is on offer at a time; who finds the place taken works alone.
+//! Helpers stay awake until the last job has ended.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::flush::Flushed;
 
@@ -23,30 +24,46 @@ thread_local! {
 pub(crate) struct Crew {
     /// Jobs that have not ended.
     unfinished: AtomicUsize,
-    /// Threads that look for work.
+    /// Threads that have run out of jobs.
     waiting: AtomicUsize,
-    /// The piece on offer, while there is one.
+    /// The piece on offer, while there is one, or [`CLOSED`].
     offer: AtomicPtr<Piece<'static>>,
     /// Threads that may be at the piece on offer, besides the one that offers it.
     inside: AtomicUsize,
 }
 
-/// A piece of work in parts, and how many of them were taken.
+/// What stands for an offer that is being taken back: nobody may enter, and nobody may offer.
+const CLOSED: *mut Piece<'static> = ptr::dangling_mut();
+
+/// A piece of work in parts, how many of them were taken, and whether one has panicked.
 struct Piece<'a> {
     part: &'a (dyn Fn(usize) + Sync),
     parts: usize,
     taken: AtomicUsize,
+    failed: AtomicBool,
 }
 
 impl Piece<'_> {
-    /// Does parts until all are taken.
-    fn work(&self) {
+    /// Does parts until all are taken; whether there were any.
+    fn work(&self) -> bool {
+        /// Notes a panic on its way.
+        struct Noted<'a>(&'a AtomicBool);
+        impl Drop for Noted<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+        let _noted = Noted(&self.failed);
+        let mut any = false;
         loop {
             let index = self.taken.fetch_add(1, Ordering::Relaxed);
             if index >= self.parts {
-                return;
+                return any;
             }
             (self.part)(index);
+            any = true;
         }
     }
 }
@@ -93,29 +110,30 @@ impl Crew {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut looks = 0;
         while self.unfinished.load(Ordering::SeqCst) > 0 {
-            looks += 1;
-            if self.offer.load(Ordering::Relaxed).is_null() {
-                match looks < LOOKS {
-                    true => std::hint::spin_loop(),
-                    false => std::thread::yield_now(),
-                }
-                continue;
-            }
-            self.inside.fetch_add(1, Ordering::SeqCst);
-            let _inside = Counted(&self.inside);
-            let piece = self.offer.load(Ordering::SeqCst);
-            // SAFETY: whoever takes an offer back waits until nobody is inside before the piece goes. This thread was counted
-            // before it looked, so what it found lasts until it is counted no more.
-            if let Some(piece) = unsafe { piece.as_ref() } {
-                piece.work();
-                looks = 0;
+            match self.find() {
+                true => looks = 0,
+                false => wait(&mut looks),
             }
         }
     }
 
+    /// Does parts of what is on offer; whether there were any.
+    fn find(&self) -> bool {
+        let none = |piece: *mut Piece<'static>| piece.is_null() || piece == CLOSED;
+        if none(self.offer.load(Ordering::Relaxed)) {
+            return false;
+        }
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        let _inside = Counted(&self.inside);
+        let piece = self.offer.load(Ordering::SeqCst);
+        // SAFETY: whoever takes an offer back waits until nobody is inside before the piece goes. This thread was counted
+        // before it looked, so what it found lasts until it is counted no more.
+        !none(piece) && unsafe { &*piece }.work()
+    }
+
     /// Does a piece with whoever comes; false if another is on offer.
     fn share(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
-        let piece = Piece { part, parts, taken: AtomicUsize::new(0) };
+        let piece = Piece { part, parts, taken: AtomicUsize::new(0), failed: AtomicBool::new(false) };
         // The lifetime is forgotten, and kept: below, this waits until no thread uses the piece any more.
         let offer = ptr::from_ref(&piece).cast_mut().cast::<Piece<'static>>();
         if self.offer.compare_exchange(ptr::null_mut(), offer, Ordering::SeqCst, Ordering::Relaxed).is_err() {
@@ -125,20 +143,32 @@ impl Crew {
         struct Offered<'a>(&'a Crew);
         impl Drop for Offered<'_> {
             fn drop(&mut self) {
-                self.0.offer.store(ptr::null_mut(), Ordering::SeqCst);
+                self.0.offer.store(CLOSED, Ordering::SeqCst);
+                let mut looks = 0;
                 while self.0.inside.load(Ordering::SeqCst) > 0 {
-                    std::hint::spin_loop();
+                    wait(&mut looks);
                 }
+                self.0.offer.store(ptr::null_mut(), Ordering::SeqCst);
             }
         }
         let offered = Offered(self);
         piece.work();
         drop(offered);
+        assert!(!piece.failed.into_inner(), "a thread that helped has panicked");
         true
     }
 }
 
-/// Whether somebody waits to help this thread.
+/// Lets some time pass, after many looks to the other threads of the machine.
+fn wait(looks: &mut usize) {
+    *looks += 1;
+    match *looks < LOOKS {
+        true => std::hint::spin_loop(),
+        false => std::thread::yield_now(),
+    }
+}
+
+/// Whether somebody is there to help this thread.
 pub(crate) fn has_help() -> bool {
     // SAFETY: a crew outlives its jobs, and this thread is at one.
     unsafe { CREW.get().as_ref() }.is_some_and(|crew| crew.waiting.load(Ordering::Relaxed) > 0)
@@ -147,7 +177,7 @@ pub(crate) fn has_help() -> bool {
 /// Calls `part` with each of 0..parts, on whichever threads are free, if this thread is at a job of a crew and nothing else is on
 /// offer; false if nothing was done.
 ///
-/// What is computed must not depend on the thread. A helper's panic ends the jobs of [`Crew`] as any other does.
+/// What is computed must not depend on the thread. Panics if a part has.
 pub(crate) fn share(parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
     // SAFETY: as above.
     let crew = unsafe { CREW.get().as_ref() };
@@ -184,10 +214,14 @@ mod tests {
         with_help(|| {
             // Two parts that wait for each other are on two threads.
             let both = Barrier::new(2);
-            assert!(share(2, &|_| drop(both.wait())));
+            assert!(share(2, &|_| {
+                both.wait();
+            }));
             for parts in 1..200 {
                 let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
-                assert!(share(parts, &|i| drop(counts[i].fetch_add(i + 1, Ordering::Relaxed))));
+                assert!(share(parts, &|i| {
+                    counts[i].fetch_add(i + 1, Ordering::Relaxed);
+                }));
                 assert!(counts.into_iter().enumerate().all(|(i, count)| count.into_inner() == i + 1));
             }
         });
@@ -211,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_job_and_nothing_hangs() {
-        let found = catch_unwind(AssertUnwindSafe(|| with_help(|| drop(share(2, &|i| assert!(i > 0, "part {i}"))))));
-        assert!(found.is_err());
+        let job = || assert!(share(2, &|i| assert!(i > 0, "part {i}")));
+        assert!(catch_unwind(AssertUnwindSafe(|| with_help(job))).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! What a product begins from, and what is done with its rows while they are in the cache.
 
+use std::marker::PhantomData;
+
 use crate::math;
 use crate::matmul::STRIP;
 use crate::simd::simd;
@@ -130,13 +132,32 @@ impl Finish {
                     Finish::Nothing => {}
                     Finish::Gelu(to) => gelu(out, std::slice::from_raw_parts_mut(to.at, width)),
                     Finish::GeluBack { argument, value, strips } => {
-                        let length = if width == 0 { 0 } else { across(width - 1, strips) + 1 };
-                        let value = std::slice::from_raw_parts_mut(value.at, length);
-                        gelu_back(std::slice::from_raw_parts(argument.at, width), out, value, strips);
+                        let value = RowOfStrips { at: value.at, strips, row: PhantomData };
+                        gelu_back(std::slice::from_raw_parts(argument.at, width), out, value);
                     }
                 }
             }
         }
+    }
+}
+
+/// A row whose strips of [`STRIP`] columns begin `strips` apart, between those of other rows: no other thread uses them.
+struct RowOfStrips<'a> {
+    at: *mut f32,
+    strips: usize,
+    row: PhantomData<&'a mut [f32]>,
+}
+
+impl RowOfStrips<'_> {
+    /// The first `width` elements of a strip.
+    ///
+    /// # Safety
+    ///
+    /// The row must have them.
+    #[inline(always)]
+    unsafe fn strip(&mut self, index: usize, width: usize) -> &mut [f32] {
+        // SAFETY: as the caller says.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(index * self.strips), width) }
     }
 }
 
@@ -147,22 +168,25 @@ simd! {
         }
     }
 
-    fn gelu_back(x: &[f32], grad: &mut [f32], y: &mut [f32], strips: usize) {
+    fn gelu_back(x: &[f32], grad: &mut [f32], y: RowOfStrips<'_>) {
         let back = |x: f32, grad: &mut f32, y: &mut f32| {
             let (value, slope) = math::gelu_with_slope(x);
             *grad *= slope;
             *y = value;
         };
-        // Whole strips apart: the number of their elements is known beforehand.
-        let whole = x.len() / STRIP * STRIP;
-        for ((x, grad), y) in x.chunks_exact(STRIP).zip(grad.chunks_exact_mut(STRIP)).zip(y.chunks_mut(strips)) {
-            let y = &mut y[..STRIP];
+        let mut y = y;
+        let ((x, x_rest), (grad, grad_rest)) = (x.as_chunks::<STRIP>(), grad.as_chunks_mut::<STRIP>());
+        let whole = x.len();
+        for (strip, (x, grad)) in x.iter().zip(grad).enumerate() {
+            // SAFETY: the row is as wide as x.
+            let y = unsafe { y.strip(strip, STRIP) };
             for i in 0..STRIP {
                 back(x[i], &mut grad[i], &mut y[i]);
             }
         }
-        let rest = if whole < x.len() { &mut y[whole / STRIP * strips..] } else { &mut [] };
-        for ((x, grad), y) in x[whole..].iter().zip(&mut grad[whole..]).zip(rest) {
+        // SAFETY: as above.
+        let rest = unsafe { y.strip(whole, x_rest.len()) };
+        for ((x, grad), y) in x_rest.iter().zip(grad_rest).zip(rest) {
             back(*x, grad, y);
         }
     }

@@ -296,14 +296,12 @@ impl Backward<'_> {
         let dx = &mut dx[first * input..(first + count) * input];
         assert!(d_up.len() >= hidden * input && d_down.len() >= output * hidden, "gradients of the weights' extents");
         let start = |adds: bool| if adds { Start::Add } else { Start::Zero };
-        let packed =
-            [count * input.next_multiple_of(STRIP), Panels::length(count, output), Panels::length(output, count)];
-        let [x_length, rows_length, columns_length] = packed;
+        let x_length = Strips::length(count, input);
+        let [rows_length, columns_length] = [Panels::length(count, output), Panels::length(output, count)];
         let z_length = if matches!(self.z, Argument::Bf16(_)) { count * HIDDEN } else { 0 };
         let lengths = [count * HIDDEN, count * HIDDEN, x_length, rows_length, columns_length, z_length];
         scratch(lengths, |[value, dz, x_packed, grad_rows, grad_columns, z_piece]| {
-            pack_strips(x, count, input, x_packed);
-            let x = Right::Packed(Strips::new(x_packed, count));
+            let x = pack_strips(x, count, input, x_packed);
             let grad_transposed = pack_panels(grad.transposed(), output, count, grad_columns);
             let grad = pack_panels(grad, count, output, grad_rows);
             for (from, width) in self.widths.pieces() {

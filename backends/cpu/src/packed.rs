@@ -118,9 +118,9 @@ impl<'a> Panels<'a> {
         &self.elements[(row / PANEL * self.columns + column) * PANEL_ROOM..]
     }
 
-    /// What begins at this row, a multiple of [`PANEL`], and column.
-    pub(crate) fn from(self, row: usize, column: usize) -> Self {
-        Panels { elements: self.part(row, column), ..self }
+    /// The rows from this one on, which is a multiple of [`PANEL`].
+    pub(crate) fn rows_from(self, row: usize) -> Self {
+        Panels { elements: self.part(row, 0), ..self }
     }
 
     /// The number of elements of a packed matrix.
@@ -134,7 +134,7 @@ impl<'a> Left<'a> {
     pub(crate) fn rows_from(self, row: usize) -> Left<'a> {
         match self {
             Left::Matrix(a) => Left::Matrix(a.from(row, 0)),
-            Left::Packed(panels) => Left::Packed(panels.from(row, 0)),
+            Left::Packed(panels) => Left::Packed(panels.rows_from(row)),
         }
     }
 

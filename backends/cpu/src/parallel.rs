@@ -18,7 +18,7 @@ const GRAIN: f64 = if cfg!(test) { 1.0 } else { 8_000.0 };
 const HELPED: usize = 8;
 
 thread_local! {
-    /// Whether this thread is at one of several concurrent jobs, or helps with one: others may help, but do not wait for it.
+    /// Whether this thread is at one of several concurrent jobs, or helps with one: its work is not split over the pool.
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -48,7 +48,7 @@ impl Threads {
         self.count
     }
 
-    /// Whether no other thread waits for the calling one's work.
+    /// Whether the calling thread's work is not split over the pool. There may be help with it, see [`crate::crew`].
     pub(crate) fn alone(&self) -> bool {
         self.pool.is_none() || ALONE.get()
     }
@@ -77,8 +77,8 @@ impl Threads {
         }
     }
 
-    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, a job's own
-    /// work stays on its thread, and who finds no job any more helps with the last ones; with fewer, one job follows the
+    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, and a job's
+    /// work stays on its thread while there are others; who finds no job any more helps with the last ones. With fewer, one job follows the
     /// other and all threads share its work.
     pub(crate) fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         let Some(pool) = self.pool.as_ref().filter(|_| count >= self.count && !ALONE.get()) else {

@@ -1,8 +1,9 @@
-//! Memory that a thread works in from call to call: what goes from one product to the next, and what is packed for them.
+//! Memory that a thread works in from call to call: what goes from one product to the next, and what is packed for them. It is
+//! some MiB a thread, beside what `memory.rs` counts.
 
 use std::cell::RefCell;
 
-/// Elements that a thread keeps of each scratch.
+/// Elements that a thread keeps of each scratch. What is larger, such as the scores of `full` attention, goes with the call.
 const KEPT: usize = 1 << 20;
 /// Bytes of a line of the cache, where every scratch begins: a vector that crosses lines costs two accesses.
 const LINE: usize = 64;

@@ -129,6 +129,7 @@ pub(crate) fn reduce<const N: usize>(
     join: impl Fn(f32, f32) -> f32,
 ) -> f32 {
     const WIDE: usize = SETS * LANES;
+    const { assert!(SETS == 4, "the last line joins four sets") };
     let n = rows.iter().map(|row| row.len()).min().unwrap_or(0);
     let mut lanes = [start; WIDE];
     let whole = n / WIDE * WIDE;

@@ -139,7 +139,7 @@ pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]>
 }
 
 /// The elements of an i8 array [N, K] in the order of [`Packed`]: made the first time, kept as long as the array. None where
-/// another shape of the same elements was first.
+/// another shape of the same elements was first. Errors where there is no memory for it.
 pub(crate) fn packed_bytes<'a>(
     memory: &Allocator,
     operation: &'static str,

@@ -3,6 +3,7 @@
 //! In tests all work is shared out between threads, however small it is (see `parallel.rs`).
 
 mod fused;
+mod helped;
 mod primitives;
 mod refusals;
 

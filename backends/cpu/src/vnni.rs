@@ -49,7 +49,7 @@ pub(crate) struct Packed {
 #[derive(Debug)]
 enum Lines {
     Few(Vec<Line>),
-    /// As many lines as there is room for.
+    /// Exactly these.
     Many(Block),
 }
 

@@ -153,7 +153,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Calls `job` with each of 0..count, several at a time where the device has threads for it. A job's own operations
-    /// are then not shared out any further.
+    /// stay on its thread while there are other jobs; then threads that have none may take parts of them.
     fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(job);
     }
