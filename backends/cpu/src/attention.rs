@@ -108,6 +108,11 @@ impl Attention {
         self.options.scale as f32
     }
 
+    /// Whether its products are ones for our own kernel.
+    fn own(&self) -> bool {
+        own_kernel(self.tk.min(self.tq))
+    }
+
     /// A matrix with a row for each key, as the left side of products for all queries. `panels` has room for it.
     fn left<'a>(&self, keys: &'a [f32], panels: &'a mut [f32]) -> Left<'a> {
         let matrix = Matrix::new(keys, self.d);
@@ -138,14 +143,14 @@ impl Attention {
     fn by_key(&self, tile: &Tile, keys: Left<'_>, queries: &[f32], out: &mut [f32]) {
         let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d).transposed();
         let extent = Extent { m: tile.keys, n: tile.queries, k: self.d };
-        multiply(own_kernel(self.tk.min(self.tq)), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
+        multiply(self.own(), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
     }
 
     /// The product of weights with V, or with what has its shape: a row for each query.
     fn by_query(&self, tile: &Tile, weights: &[f32], keys: Right<'_>, out: &mut [f32], start: Start<'_>) {
         let weights = Left::Matrix(Matrix::new(weights, STRIP).transposed());
         let extent = Extent { m: tile.queries, n: self.d, k: tile.keys };
-        multiply(own_kernel(self.tk.min(self.tq)), extent, weights, keys, (out, self.d), start);
+        multiply(self.own(), extent, weights, keys, (out, self.d), start);
     }
 
     /// Adds the product of weights with the queries, or with what has their shape: a row for each key.
@@ -153,7 +158,7 @@ impl Attention {
         let weights = Left::Matrix(Matrix::new(weights, STRIP));
         let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d);
         let extent = Extent { m: tile.keys, n: self.d, k: tile.queries };
-        multiply(own_kernel(self.tk.min(self.tq)), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
+        multiply(self.own(), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
     }
 }
 

@@ -30,6 +30,8 @@ const DEPTH: usize = 512;
 const WIDTH: usize = 512;
 /// Columns from which packing rows of A costs less than it saves.
 const ENOUGH: usize = 128;
+/// Multiply-adds from which on it is worth it to share rows with helpers.
+const WORTH: usize = 1 << 20;
 /// Elements after which places fall into the same sets of the first cache.
 const PAGE: usize = 1024;
 
@@ -84,9 +86,6 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: 
         }
     });
 }
-
-/// Steps of k, times rows and columns, from which on helpers are worth waiting for.
-const WORTH: usize = 1 << 20;
 
 /// All rows of the result, all strips of a piece of B; with others, if there are any who wait to help.
 ///

@@ -83,7 +83,8 @@ impl Extent {
     }
 }
 
-/// Multiplies on this thread, and on those that help it: a b goes to rows of `out` that lie `stride` apart, or is added to them. See [`multiply_at`].
+/// Multiplies on this thread, and on those that help it: a b goes to rows of `out` that lie `stride` apart, or is added to
+/// them. See [`multiply_at`].
 pub(crate) fn multiply(
     own: bool,
     extent: Extent,

@@ -77,9 +77,9 @@ impl Threads {
         }
     }
 
-    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, and a job's
-    /// work stays on its thread while there are others; who finds no job any more helps with the last ones. With fewer, one job follows the
-    /// other and all threads share its work.
+    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, and a
+    /// job's work stays on its thread while there are others; who finds no job any more helps with the last ones. With
+    /// fewer, one job follows the other and all threads share its work.
     pub(crate) fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         let Some(pool) = self.pool.as_ref().filter(|_| count >= self.count && !ALONE.get()) else {
             return (0..count).for_each(job);
@@ -213,6 +213,20 @@ mod tests {
             assert!(sums.iter().all(|sum| sum.load(Ordering::Relaxed) == 100));
             // Afterwards work is shared again.
             assert!(!ALONE.get());
+        }
+    }
+
+    #[test]
+    fn work_stays_on_its_thread_while_all_have_jobs() {
+        for count in [2, 3] {
+            let threads = Threads::new(count).unwrap();
+            // Nobody runs out of jobs before all have done their work.
+            let all = std::sync::Barrier::new(count);
+            threads.concurrently(count, &|_| {
+                let here = std::thread::current().id();
+                threads.split(100, 1, 1e9, |_| assert_eq!(std::thread::current().id(), here));
+                all.wait();
+            });
         }
     }
 

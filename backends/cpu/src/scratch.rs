@@ -5,6 +5,8 @@ use std::cell::RefCell;
 
 /// Elements that a thread keeps of each scratch. What is larger, such as the scores of `full` attention, goes with the call.
 const KEPT: usize = 1 << 20;
+/// How many there are at a time.
+const MOST: usize = 6;
 /// Bytes of a line of the cache, where every scratch begins: a vector that crosses lines costs two accesses.
 const LINE: usize = 64;
 
@@ -27,12 +29,12 @@ impl Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<[Scratch; 6]> = const { RefCell::new([Scratch::EMPTY; 6]) };
+    static SCRATCH: RefCell<[Scratch; MOST]> = const { RefCell::new([Scratch::EMPTY; MOST]) };
 }
 
-/// Calls `work` with scratch of these lengths, up to six. It must not call this again.
+/// Calls `work` with scratch of these lengths, up to [`MOST`]. It must not call this again.
 pub(crate) fn scratch<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
-    const { assert!(N <= 6, "there are six") };
+    const { assert!(N <= MOST, "there are not so many") };
     SCRATCH.with_borrow_mut(|all| {
         let mut rest = all.iter_mut();
         work(lengths.map(|length| rest.next().map_or(&mut [][..], |scratch| scratch.first(length))));

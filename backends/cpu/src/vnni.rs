@@ -59,17 +59,17 @@ const ELEMENTS: usize = size_of::<Line>() / size_of::<f32>();
 impl Lines {
     /// So many lines of zeros. Errors where there is no memory for them.
     fn zeros(memory: &Allocator, count: usize) -> Result<Lines> {
-        let block = memory.zeroed("int8_linear", count * ELEMENTS)?;
-        Ok(match block.as_ptr().cast::<Line>().is_aligned() && matches!(block, Block::Kept { .. }) {
-            true => Lines::Many(block),
-            false => Lines::Few(vec![Line([0; 64]); count]),
+        // Kept blocks begin at a page, others anywhere.
+        Ok(match memory.zeroed("int8_linear", count * ELEMENTS)? {
+            kept @ Block::Kept { .. } => Lines::Many(kept),
+            Block::Heap(_) => Lines::Few(vec![Line([0; 64]); count]),
         })
     }
 
     fn all(&self) -> &[Line] {
         match self {
             Lines::Few(lines) => lines,
-            // SAFETY: the block is aligned as lines are, which was looked at when it was made, and any bits are bytes.
+            // SAFETY: the block begins at a page, so it is aligned as lines are, and any bits are bytes.
             Lines::Many(block) => unsafe { std::slice::from_raw_parts(block.as_ptr().cast(), block.len() / ELEMENTS) },
         }
     }

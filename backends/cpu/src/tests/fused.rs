@@ -45,7 +45,7 @@ fn cross_entropy_and_its_gradient() {
 
 #[test]
 fn attention_and_its_gradients() {
-    // The third of the large has three blocks of keys and heads of two strips of columns, the last but one few keys in its last block.
+    // Of the large, the third has three blocks of keys and heads of two strips of columns, the fourth few keys in its last block.
     let small = [(1, 1, 1, 1, 1), (2, 3, 5, 5, 8), (1, 1, 0, 4, 3), (1, 2, 3, 4, 0)];
     let large = [(1, 2, 70, 130, 16), (2, 1, 150, 150, 9), (1, 1, 90, 600, 40), (1, 1, 70, 268, 8), (1, 1, 3, 300, 5)];
     let sizes = small.into_iter().chain(large);

@@ -3,61 +3,56 @@
 use std::sync::Mutex;
 
 use assay_tensor::{
-    AttentionKind, AttentionOptions, DType, FeedForward, FeedForwardSums, HostData, Kernels, Result, Shape,
+    Array, AttentionKind, AttentionOptions, DType, Device, FeedForward, FeedForwardSums, HostData, Kernels, Result,
 };
 
+use super::{Operands, run};
 use crate::crew;
-use crate::kernels::Cpu;
-use crate::parallel::Threads;
-use crate::storage::{Allocator, f32s};
 
-/// Attention, a feed-forward layer and layer norm, forward and back, and a product: the bits of all results.
-fn results(cpu: &Cpu) -> Result<Vec<Vec<u32>>> {
-    let numbers = |dims: &[usize], seed: usize| {
-        let shape = Shape::from(dims);
-        let number = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0;
-        cpu.upload(HostData::F32((0..shape.numel()).map(number).collect()), &shape)
-    };
-    let (x, grad) = (numbers(&[1, 400, 96], 1)?, numbers(&[1, 400, 96], 2)?);
-    let (up, down) = (numbers(&[300, 96], 3)?, numbers(&[96, 300], 4)?);
-    let (u, d, gain) = (numbers(&[300], 5)?, numbers(&[96], 6)?, numbers(&[96], 7)?);
-    let mut found = Vec::new();
-    let (z, y) = cpu.feed_forward(Some(&x), &x, (&up, &u), (&down, &d), None)?;
+/// Attention, a feed-forward layer and layer norm, forward and back, and a product.
+fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
+    let (x, grad) = (o.floats([1, 400, 96]), o.floats([1, 400, 96]));
+    let (up, down) = (o.floats([300, 96]), o.floats([96, 300]));
+    let (u, d, gain) = (o.floats(300), o.floats(96), o.floats(96));
+    let (z, y) = k.feed_forward(Some(&x), &x, (&up, &u), (&down, &d), None)?;
+    let mut results = Vec::new();
     for kept in [DType::F32, DType::Bf16] {
-        let argument = cpu.cast(&z, kept)?;
+        let argument = k.cast(&z, kept)?;
         let call = FeedForward { x: &x, up: &up, argument: &argument, down: &down, grad: &grad };
-        let back = cpu.feed_forward_backward(call, FeedForwardSums::default())?;
-        found.extend([back.x, back.up, back.up_bias, back.down]);
+        let back = k.feed_forward_backward(call, FeedForwardSums::default())?;
+        results.extend([back.x, back.up, back.up_bias, back.down]);
     }
-    let normal = cpu.layer_norm(&x, &gain, &d, 1e-5)?;
-    let back = cpu.layer_norm_backward(&x, &gain, &normal.mean, &normal.rstd, &grad)?;
-    found.extend([z, y, normal.y, back.x, back.gain, back.bias]);
-    let [q, k, v] = [8, 9, 10].map(|seed| numbers(&[1, 4, 300, 40], seed));
-    let (q, k, v) = (q?, k?, v?);
+    let normal = k.layer_norm(&x, &gain, &d, 1e-5)?;
+    let back = k.layer_norm_backward(&x, &gain, &normal.mean, &normal.rstd, &grad)?;
+    results.extend([z, y, normal.y, back.x, back.gain, back.bias]);
+    let [q, key, v, g] = [(); 4].map(|()| o.floats([1, 4, 300, 40]));
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         let options = AttentionOptions { causal: true, scale: 0.2, kind };
-        let (out, lse) = cpu.attention(&q, &k, &v, options)?;
-        let back = cpu.attention_backward(&q, &k, &v, &out, &lse, &q, options)?;
-        found.extend([out, lse, back.q, back.k, back.v]);
+        let (out, lse) = k.attention(&q, &key, &v, options)?;
+        let back = k.attention_backward(&q, &key, &v, &out, &lse, &g, options)?;
+        results.extend([out, lse, back.q, back.k, back.v]);
     }
-    found.push(cpu.matmul(&numbers(&[300, 400], 11)?, &numbers(&[400, 200], 12)?, false, false)?);
-    found.iter().map(|x| Ok(f32s("test", x)?.iter().map(|x| x.to_bits()).collect())).collect()
+    results.push(k.matmul(&o.floats([300, 400]), &o.floats([400, 200]), false, false)?);
+    Ok(results)
 }
 
 #[test]
 fn help_changes_no_bit() {
-    let cpu = |threads: usize| Cpu { threads: Threads::new(threads).unwrap(), memory: Allocator::default() };
-    let alone = results(&cpu(1)).unwrap();
+    let bits = |device: &Device| -> Vec<Vec<u64>> {
+        let bits = |x: &HostData| x.to_f64().into_iter().map(f64::to_bits).collect();
+        run(device, DType::F32, &work).iter().map(|(_, x)| bits(x)).collect()
+    };
+    let alone = bits(&crate::device(1).unwrap());
     for threads in [2, 4] {
-        let (cpu, helped) = (cpu(threads), Mutex::new(Vec::new()));
+        let (device, helped) = (crate::device(threads).unwrap(), Mutex::new(Vec::new()));
         for _ in 0..3 {
             // All jobs but one end at once, and that one waits until somebody is there to help.
-            cpu.concurrently(threads, &|job| {
+            device.kernels().concurrently(threads, &|job| {
                 if job == 0 {
                     while !crew::has_help() {
                         std::thread::yield_now();
                     }
-                    helped.lock().unwrap().push(results(&cpu).unwrap());
+                    helped.lock().unwrap().push(bits(&device));
                 }
             });
         }
