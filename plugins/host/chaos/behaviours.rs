@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use assay_protocol::{Failure, FailureClass, LogLevel, MetricPoint, Progress, Report, Request, RunRequest, read_frame};
+use assay_protocol::{
+    Failure, FailureClass, LogLevel, MetricPoint, NO_DEVICE, Progress, Report, Request, RunRequest, read_frame,
+};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::{hello, outputs, report, say};
@@ -58,7 +60,10 @@ pub(crate) fn run(name: &str, request: &RunRequest) -> ExitCode {
         "segfault" => (0..2).for_each(|_| die_by(Signal::SEGV)),
         "killed" => die_by(Signal::KILL),
         "panic" => panic!("the dice fell off the table"),
-        "close_output" => close_output(),
+        "close_output" => {
+            close_output();
+            loop_for_ever();
+        }
         "grandchild" => grandchild(epoch, "exec sleep 600"),
         "grandchild_allocates" => {
             // `tail` keeps the last lines, and this line has no end; the shell's limit is for a host that does not look.
@@ -176,12 +181,19 @@ fn die_by(signal: Signal) {
     }
 }
 
-/// Ends its output, and stays.
+/// Ends its output.
 fn close_output() {
-    // SAFETY: this takes the descriptor from `std::io::stdout`, which nothing uses after this line: the process only
-    // sleeps until it is killed.
+    // SAFETY: this takes the descriptor from `std::io::stdout`, which nothing uses after this call: the process only
+    // sleeps until it ends or is killed.
     drop(unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(1) });
-    loop_for_ever();
+}
+
+/// Has no device, and takes longer to exit than to close its output, as a process does on a busy machine.
+pub(crate) fn without_a_device() -> ExitCode {
+    eprintln!("error: the dice are lost");
+    close_output();
+    std::thread::sleep(Duration::from_millis(300));
+    ExitCode::from(NO_DEVICE)
 }
 
 /// Leaves a process behind that holds all of its pipes.

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         "no_hello" => behaviours::loop_for_ever(),
         "garbage" => say("Welcome to the machine!\nIt has no protocol.\n"),
         "exit_early" => return ExitCode::from(3),
+        "no_device" => return behaviours::without_a_device(),
         "wrong_protocol" => hello.protocol = 99,
         "wrong_backend" => hello.backend = "order".into(),
         "wrong_first" => report(&Report::Started { epoch: 1 }),

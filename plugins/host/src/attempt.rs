@@ -125,7 +125,12 @@ async fn supervise(
         let talk = pin!(talk.hold(pipes.stdout));
         work.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
     };
-    let gentle = request.is_some() && matches!(end, End::Said(Said::Completed(_) | Said::Failed(_) | Said::Closed));
+    let gentle = match end {
+        // How it exits says why it said nothing more; whoever only greets it needs to know that too.
+        End::Said(Said::Closed) => true,
+        End::Said(Said::Completed(_) | Said::Failed(_)) => request.is_some(),
+        _ => false,
+    };
     let patience = if gentle { limits.grace } else { Duration::ZERO };
     let ending = wind_down(&process, background.as_mut(), patience).await;
 

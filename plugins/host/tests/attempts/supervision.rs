@@ -68,6 +68,13 @@ async fn greeting_alone_says_what_an_executor_can_do() {
     assert_eq!(failure.class.name(), "protocol");
 }
 
+/// On a busy machine a moment lies between the end of an executor's output and its exit, which says why.
+#[tokio::test]
+async fn an_executor_without_a_device_is_waited_for() {
+    let failure = greet(&chaos_by_environment("no_device"), &limits()).await.unwrap_err();
+    assert_eq!((failure.class.name(), failure.message.as_str()), ("unavailable", "the dice are lost"));
+}
+
 #[tokio::test]
 async fn two_attempts_at_once_do_not_mix() {
     let (one, two) = tokio::join!(run("ok", limits()), run("exit", limits()));
