@@ -12,7 +12,6 @@
 //! multiply-adds over k in order: its bits depend on nothing but its own row and column, wherever the result is cut between
 //! threads.
 
-use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -23,6 +22,7 @@ use crate::matmul::{Extent, Matrix, PANEL, PANEL_ROOM, Place, STRIP};
 use crate::pack512::{GROUP, pack_a, pack_b};
 use crate::packed::{Left, Panels, Right};
 use crate::scratch::Scratch;
+use crate::simd::{LINE, prefetch};
 
 /// Steps of k that are packed together.
 const DEPTH: usize = 512;
@@ -207,8 +207,8 @@ unsafe fn panel(
         // The lines of the result that the next strip writes are fetched meanwhile: a hint, which may lead anywhere.
         for r in 0..if from + STRIP < width { rows } else { 0 } {
             let next = out.wrapping_add(r * stride + from + STRIP);
-            _mm_prefetch::<_MM_HINT_ET0>(next.cast());
-            _mm_prefetch::<_MM_HINT_ET0>(next.wrapping_add(16).cast());
+            prefetch(next);
+            prefetch(next.wrapping_add(LINE));
         }
         // SAFETY: the caller vouches for the extents.
         unsafe {
@@ -293,7 +293,7 @@ mod tests {
                             let place = Place { finish, ..Place::new(out.as_mut_ptr(), n, start) };
                             // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
                             unsafe { multiply(extent, a, b, place) };
-                            assert!(out.iter().zip(&value).all(|(z, y)| crate::math::gelu(*z) == *y));
+                            assert!(out.iter().zip(&value).all(|(z, y)| crate::gelu::gelu(*z) == *y));
                             out
                         });
                         assert!(lying == packed, "{m} {n} {k} {trans_a} {trans_b} {start:?}");

@@ -6,8 +6,8 @@
 use assay_tensor::{Array, DType, Result, bf16};
 use half::slice::HalfFloatSliceExt;
 
+use crate::gelu;
 use crate::kernels::Cpu;
-use crate::math;
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
 
@@ -35,14 +35,20 @@ simd! {
         }
     }
 
-    /// The bits of z rounded, and GELU of that, rounded too.
-    pub(crate) fn gelu_part(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
-        for ((z, kept), value) in z.iter().zip(kept).zip(value) {
-            *kept = rounded(z.to_bits());
-            let y = math::gelu(f32::from_bits(u32::from(*kept) << 16));
-            *value = f32::from_bits(u32::from(rounded(y.to_bits())) << 16);
+    /// The bits of x rounded, and the number that they are.
+    fn keep_part(x: &[f32], kept: &mut [u16], wide: &mut [f32]) {
+        for ((x, kept), wide) in x.iter().zip(kept).zip(wide) {
+            *kept = rounded(x.to_bits());
+            *wide = f32::from_bits(u32::from(*kept) << 16);
         }
     }
+}
+
+/// The bits of z rounded, and GELU of that, rounded too.
+pub(crate) fn gelu_part(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
+    keep_part(z, kept, value);
+    gelu::apply_in_place(value);
+    round_part(value);
 }
 
 /// The upper half of an f32's bits, rounded to nearest with ties to even; a NaN stays one.

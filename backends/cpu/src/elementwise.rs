@@ -5,6 +5,7 @@ use std::ops::Range;
 use assay_tensor::{Array, Binary, Kernels, Result, Unary};
 
 use crate::flush::Flushed;
+use crate::gelu;
 use crate::kernels::Cpu;
 use crate::math;
 use crate::norm::BLOCK;
@@ -66,7 +67,6 @@ maps! {
     Reciprocal 0.4: |x| 1.0 / x;
     Tanh 0.8: |x| math::tanh(x);
     Sigmoid 0.8: |x| math::sigmoid(x);
-    Gelu 1.0: |x| math::gelu(x);
     Silu 0.8: |x| x * math::sigmoid(x);
     Relu 0.3: |x| x.max(0.0);
     Cos 8.0: |x| x.cos();
@@ -120,7 +120,7 @@ pairs! {
     SinSlope 8.0: |s, g| g * s.cos();
     LnSlope 0.5: |s, g| g / s;
     SiluSlope 1.0: |s, g| g * math::silu_slope(s);
-    GeluSlope 1.2: |s, g| g * math::gelu_slope(s);
+    GeluSlope 1.2: |s, g| g * gelu::gelu_slope(s);
 }
 
 simd! {
@@ -186,7 +186,7 @@ pub(crate) fn unary(threads: &Threads, op: Unary, x: &[f32], y: &mut [f32]) {
         Unary::Reciprocal => map(threads, Reciprocal, x, y),
         Unary::Tanh => map(threads, Tanh, x, y),
         Unary::Sigmoid => map(threads, Sigmoid, x, y),
-        Unary::Gelu => map(threads, Gelu, x, y),
+        Unary::Gelu => threads.rows(y.len(), 1.0, [(y, 1)], |range, [y]| gelu::apply(&x[range], y)),
         Unary::Silu => map(threads, Silu, x, y),
         Unary::Relu => map(threads, Relu, x, y),
         Unary::Cos => map(threads, Cos, x, y),

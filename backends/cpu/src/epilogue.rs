@@ -1,10 +1,7 @@
 //! What a product begins from, and what is done with its rows while they are in the cache.
 
-use std::marker::PhantomData;
-
-use crate::math;
+use crate::gelu;
 use crate::matmul::STRIP;
-use crate::simd::simd;
 
 /// What a product is added to. Places are counted as in the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,18 +65,20 @@ pub(crate) struct Rows<P> {
 }
 
 /// How far behind the beginning of a row a column lies, where a row's strips of [`STRIP`] columns begin `strips` apart.
-fn across(column: usize, strips: usize) -> usize {
+pub(crate) fn across(column: usize, strips: usize) -> usize {
     column / STRIP * strips + column % STRIP
 }
 
 impl Rows<*mut f32> {
-    fn from(self, row: usize, column: usize) -> Self {
+    #[inline(always)]
+    pub(crate) fn from(self, row: usize, column: usize) -> Self {
         Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
     }
 }
 
 impl Rows<*const f32> {
-    fn from(self, row: usize, column: usize) -> Self {
+    #[inline(always)]
+    pub(crate) fn from(self, row: usize, column: usize) -> Self {
         Rows { at: self.at.wrapping_add(row * self.stride + column), ..self }
     }
 }
@@ -120,74 +119,16 @@ impl Finish {
     /// # Safety
     ///
     /// The rows must be valid for reads and writes, there and at what the finish points to.
-    pub(crate) unsafe fn rows(self, out: *mut f32, [rows, width]: [usize; 2], stride: usize) {
-        if matches!(self, Finish::Nothing) {
-            return;
-        }
-        for row in 0..rows {
-            // SAFETY: as the caller says.
-            unsafe {
-                let out = std::slice::from_raw_parts_mut(out.add(row * stride), width);
-                match self.at(row, 0) {
-                    Finish::Nothing => {}
-                    Finish::Gelu(to) => gelu(out, std::slice::from_raw_parts_mut(to.at, width)),
-                    Finish::GeluBack { argument, value, strips } => {
-                        let value = RowOfStrips { at: value.at, strips, row: PhantomData };
-                        gelu_back(std::slice::from_raw_parts(argument.at, width), out, value);
-                    }
+    pub(crate) unsafe fn rows(self, out: *mut f32, extent: [usize; 2], stride: usize) {
+        // SAFETY: as the caller says.
+        unsafe {
+            match self {
+                Finish::Nothing => {}
+                Finish::Gelu(to) => gelu::values(Rows { at: out.cast_const(), stride }, to, extent),
+                Finish::GeluBack { argument, value, strips } => {
+                    gelu::gradients(argument, Rows { at: out, stride }, value, strips, extent);
                 }
             }
-        }
-    }
-}
-
-/// A row whose strips of [`STRIP`] columns begin `strips` apart, between those of other rows: no other thread uses them.
-struct RowOfStrips<'a> {
-    at: *mut f32,
-    strips: usize,
-    row: PhantomData<&'a mut [f32]>,
-}
-
-impl RowOfStrips<'_> {
-    /// The first `width` elements of a strip.
-    ///
-    /// # Safety
-    ///
-    /// The row must have them.
-    #[inline(always)]
-    unsafe fn strip(&mut self, index: usize, width: usize) -> &mut [f32] {
-        // SAFETY: as the caller says.
-        unsafe { std::slice::from_raw_parts_mut(self.at.add(index * self.strips), width) }
-    }
-}
-
-simd! {
-    fn gelu(x: &[f32], y: &mut [f32]) {
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = math::gelu(*x);
-        }
-    }
-
-    fn gelu_back(x: &[f32], grad: &mut [f32], y: RowOfStrips<'_>) {
-        let back = |x: f32, grad: &mut f32, y: &mut f32| {
-            let (value, slope) = math::gelu_with_slope(x);
-            *grad *= slope;
-            *y = value;
-        };
-        let mut y = y;
-        let ((x, x_rest), (grad, grad_rest)) = (x.as_chunks::<STRIP>(), grad.as_chunks_mut::<STRIP>());
-        let whole = x.len();
-        for (strip, (x, grad)) in x.iter().zip(grad).enumerate() {
-            // SAFETY: the row is as wide as x.
-            let y = unsafe { y.strip(strip, STRIP) };
-            for i in 0..STRIP {
-                back(x[i], &mut grad[i], &mut y[i]);
-            }
-        }
-        // SAFETY: as above.
-        let rest = unsafe { y.strip(whole, x_rest.len()) };
-        for ((x, grad), y) in x_rest.iter().zip(grad_rest).zip(rest) {
-            back(*x, grad, y);
         }
     }
 }

@@ -8,7 +8,8 @@ use std::cell::Cell;
 
 use assay_tensor::{LEAST_PEAK, Result, TensorError};
 
-use crate::math::{ROUND, gelu};
+use crate::gelu;
+use crate::math::ROUND;
 use crate::memory::Block;
 use crate::norm;
 use crate::parallel::{Disjoint, Threads};
@@ -66,7 +67,7 @@ simd! {
             y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
         }
         if after.gelu {
-            y.iter_mut().for_each(|y| *y = gelu(*y));
+            gelu::apply_in_place(y);
         }
         if let Some((factor, of)) = after.skip {
             y.iter_mut().zip(factor).zip(of).for_each(|((y, factor), of)| *y += of * factor);

@@ -8,8 +8,9 @@ use std::arch::x86_64::{
 
 use crate::epilogue::Start;
 use crate::matmul::{Area, PANEL, STRIP};
+use crate::simd::LINE;
 
-/// Elements that are fetched ahead in a run: a line of 16 in each four steps of k.
+/// Elements that are fetched ahead in a run at most: a line in each four steps of k.
 const RUN: usize = 256;
 
 /// Where fetching ahead has come to.
@@ -25,18 +26,19 @@ impl<'a> Fetch<'a> {
         Fetch { areas, row: 0, column: 0 }
     }
 
-    /// The next [`RUN`] elements.
-    fn next(&mut self) -> Option<*const f32> {
+    /// The next run: where it begins, and how many lines it has.
+    fn next(&mut self) -> Option<(*const f32, usize)> {
         let area = self.areas.first()?;
         let at = area.at.wrapping_add(self.row * area.stride + self.column);
-        self.column += RUN;
+        let width = RUN.min(area.width - self.column);
+        self.column += width;
         if self.column >= area.width {
             (self.row, self.column) = (self.row + 1, 0);
         }
         if self.row >= area.rows {
             (self.areas, self.row) = (&self.areas[1..], 0);
         }
-        Some(at)
+        Some((at, width.div_ceil(LINE)))
     }
 }
 
@@ -223,8 +225,8 @@ pub(crate) unsafe fn fixed_kernel<const DOWN: usize, const ACROSS: usize>(
         }
         let mut fours = depth / 4;
         while fours > 0 {
-            let count = fours.min(RUN / 16);
-            let line = fetch.next().unwrap_or(b);
+            let (line, lines) = fetch.next().unwrap_or((b, fours));
+            let count = fours.min(lines);
             repeat!(count, line, a, b, step!(0), step!(1), step!(2), step!(3), "add {a}, 4 * {across}", "add {b}, 512");
             fours -= count;
         }

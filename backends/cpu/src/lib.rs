@@ -53,6 +53,7 @@ mod dots;
 mod elementwise;
 mod epilogue;
 mod feed_forward;
+mod gelu;
 mod heads;
 mod int8;
 #[cfg(target_arch = "x86_64")]

@@ -81,42 +81,8 @@ pub(crate) fn silu_slope(x: f32) -> f32 {
     p + x * (p * (1.0 - p))
 }
 
-const C: f32 = assay_tensor::GELU_FACTOR as f32;
-const D: f32 = assay_tensor::GELU_CUBIC as f32;
-
 /// The largest |x| for which e^x is taken without a look at its ends.
 const NEAR: f32 = 87.0;
-
-/// (1 + tanh u) / 2 = sigmoid(2 u) for u = sqrt(2/pi) (x + 0.044715 x^3), the gate of GELU. Written so, it keeps its
-/// relative accuracy where the tanh is close to -1. Below 1e-37 it is 0.
-#[inline(always)]
-fn gelu_gate(x: f32) -> f32 {
-    let minus = x * (x * x).mul_add(-2.0 * C * D, -2.0 * C);
-    let grown = exp_between(minus.clamp(-NEAR, NEAR));
-    if minus > NEAR { 0.0 } else { 1.0 / (1.0 + grown) }
-}
-
-/// GELU in its tanh form.
-#[inline(always)]
-pub(crate) fn gelu(x: f32) -> f32 {
-    x * gelu_gate(x)
-}
-
-/// The derivative of [`gelu`].
-#[inline(always)]
-pub(crate) fn gelu_slope(x: f32) -> f32 {
-    gelu_with_slope(x).1
-}
-
-/// [`gelu`] and its derivative: with p the gate, p + x p (1 - p) 2 u'.
-#[inline(always)]
-pub(crate) fn gelu_with_slope(x: f32) -> (f32, f32) {
-    // Beyond 20 the gate is 0 or 1 to rounding; without the limit, the square of a large x would overflow.
-    let near = x.clamp(-20.0, 20.0);
-    let p = gelu_gate(near);
-    let slope = (near * near).mul_add(6.0 * C * D, 2.0 * C);
-    (x * p, (near * slope).mul_add(p * (1.0 - p), p))
-}
 
 /// The nearest integer, ties to even, for |x| < 2^22; others are integers or nearly so and stay.
 #[inline(always)]
@@ -155,9 +121,6 @@ mod tests {
         assert_eq!((sigmoid(-1e9), sigmoid(1e9)), (0.0, 1.0));
         assert_eq!((exp_near(0.0), exp_near(f32::NEG_INFINITY), exp_near(-87.1)), (1.0, 0.0, 0.0));
         assert!(exp_near(f32::NAN).is_nan() && (-8700..8700).map(|i| i as f32 * 0.01).all(|x| exp_near(x) == exp(x)));
-        assert_eq!((gelu(-1e19), gelu(1e19), gelu_slope(-1e30), gelu_slope(1e30)), (0.0, 1e19, 0.0, 1.0));
-        let numbers = (-300_000..300_000).map(|i| i as f32 * 1e-4).chain([1e-39, -1e30, f32::INFINITY]);
-        assert!(numbers.into_iter().all(|x| gelu_with_slope(x).0 == gelu(x)));
         let rounded = [0.5, 1.5, -0.5, -2.5, 3.49, 8_388_607.0, 1e20].map(round);
         assert_eq!(rounded, [0.0, 2.0, 0.0, -2.0, 3.0, 8_388_607.0, 1e20]);
     }

@@ -3,12 +3,12 @@
 
 use std::cell::RefCell;
 
+use crate::simd::LINE;
+
 /// Elements that a thread keeps of each scratch. What is larger, such as the scores of `full` attention, goes with the call.
 const KEPT: usize = 1 << 20;
 /// How many there are at a time.
 const MOST: usize = 6;
-/// Bytes of a line of the cache, where every scratch begins: a vector that crosses lines costs two accesses.
-const LINE: usize = 64;
 
 /// Elements with arbitrary contents, which grow as they are asked for.
 #[derive(Debug)]
@@ -19,11 +19,12 @@ impl Scratch {
 
     /// The first `length` elements.
     pub(crate) fn first(&mut self, length: usize) -> &mut [f32] {
-        let room = length + LINE / size_of::<f32>();
+        // It begins at a line of the cache: a vector that crosses lines costs two accesses.
+        let room = length + LINE;
         if self.0.len() < room {
             self.0.resize(room, 0.0);
         }
-        let start = self.0.as_ptr().align_offset(LINE);
+        let start = self.0.as_ptr().align_offset(size_of::<[f32; LINE]>());
         &mut self.0[start..start + length]
     }
 }

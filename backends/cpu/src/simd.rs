@@ -104,6 +104,21 @@ pub(crate) fn features() -> Vec<String> {
     names
 }
 
+/// Elements of a line of the cache.
+pub(crate) const LINE: usize = 16;
+
+/// Fetches the line of the cache that a place is in: a hint, which may lead anywhere.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is no access, and every such machine has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// The number of partial sums of a row reduction: a vector of the widest instruction set.
 pub(crate) const LANES: usize = 16;
 
