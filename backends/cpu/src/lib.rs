@@ -58,6 +58,7 @@ mod heads;
 mod int8;
 #[cfg(target_arch = "x86_64")]
 mod kernel512;
+mod lanes;
 mod linear;
 mod matmul;
 mod movement;
