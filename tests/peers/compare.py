@@ -32,7 +32,7 @@ SIZES = {
     "S": {"dim": 256, "states": 64, "layers": 4, "cells": 2, "vocabulary": 256, "heads": 4},
     "M": {"dim": 384, "states": 128, "layers": 6, "cells": 2, "vocabulary": 8192, "heads": 6},
 }
-FORMS = {"ten": ["toeplitz", "fft", "loop", "serial"], "pulse": ["chunks"], "transformer": ["sdpa"]}
+FORMS = {"ten": ["toeplitz", "fft", "loop", "serial"], "pulse": ["chunks", "folded"], "transformer": ["sdpa"]}
 # Compiling unrolls these loops into graphs that take the compiler many minutes (and at XS were slower than in eager mode).
 EAGER_ONLY = {"loop", "serial"}
 # A block takes about so long, in seconds, and holds a step at least.

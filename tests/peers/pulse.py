@@ -1,7 +1,8 @@
 """PULSE in PyTorch: dense routing, GRU gates, mixing slots, local attention with rotary positions in each chunk.
 
 What does not depend on the slots is computed for all chunks at once; what does runs chunk after chunk, and the last
-chunk's update, which nothing reads, is left out.
+chunk's update, which nothing reads, is left out. Queries, values and the way out are matrices of tokens (`chunks`), or
+applied on the side of the slots (`folded`): (W_q x) . k = x . (W_q^T k), sum p (W_v x) = W_v sum p x.
 """
 
 import torch
@@ -10,14 +11,15 @@ from torch import nn
 
 from blocks import NORM_EPSILON, Net
 
-FORMS = ["chunks"]
+FORMS = ["chunks", "folded"]
 MASS_EPSILON = 1e-6
 ROPE_BASE = 10_000.0
 
 
 class Pulse(Net):
-    def __init__(self, arrays, model):
+    def __init__(self, arrays, model, folded):
         super().__init__(arrays, model)
+        self.slots = self.slots_folded if folded else self.slots_of_projected
         self.width = model.get("slot_width", model["dim"])
         self.mixing_heads = model.get("mixing_heads", 4)
         half = model["dim"] // model["heads"] // 2
@@ -32,7 +34,23 @@ class Pulse(Net):
     def weight(self, name, x):
         return F.linear(x, self.p(f"{name}.weight"))
 
-    def slots(self, name, x):
+    def slots_folded(self, name, x):
+        width, chunk = self.width, self.model["chunk"]
+        to_query, to_value = self.p(f"{name}.in.weight").split(width, 0)
+        to_query = to_query.t().contiguous() * width**-0.5
+        state = self.p(f"{name}.initial").expand(x.shape[0], -1, -1)
+        reads, tokens = [], x.split(chunk, 1)
+        for n, token in enumerate(tokens):
+            keys, contents = self.weight(f"{name}.sides", state).split(width, 2)
+            weights = torch.bmm(token, F.linear(keys, to_query).transpose(1, 2)).softmax(2)
+            reads.append(torch.bmm(weights, self.weight(f"{name}.out", contents)))
+            if n + 1 < len(tokens):
+                mass = weights.sum(1)[:, :, None] + MASS_EPSILON
+                written = F.linear(torch.bmm(weights.transpose(1, 2), token), to_value)
+                state = self.update(name, state, written / mass)
+        return torch.cat(reads, 1)
+
+    def slots_of_projected(self, name, x):
         width, chunk = self.width, self.model["chunk"]
         queries, values = self.weight(f"{name}.in", x).split(width, 2)
         queries, values = (queries * width**-0.5).split(chunk, 1), values.split(chunk, 1)
@@ -74,4 +92,4 @@ class Pulse(Net):
 
 
 def build(arrays, model, form) -> nn.Module:
-    return Pulse(arrays, model)
+    return Pulse(arrays, model, form == "folded")

@@ -203,11 +203,11 @@ impl Chunked {
             && window.qkv.int8().is_some()
         {
             // Layers with int8 weights normalise what they read on the way.
-            let read = slots.forward(base, &norm.then(&slots.input, x)?, &pieces, carry, after, observe)?;
+            let read = slots.project(base, &norm.then(&slots.input, x)?, &pieces, carry, after, observe)?;
             return local.forward(&read, &norm.then(&window.qkv, x)?, &pieces, carry, after);
         }
         let normal = norm.forward(x)?;
-        let read = slots.forward(base, &slots.input.forward(&normal)?, &pieces, carry, after, observe)?;
+        let read = slots.forward(base, &normal, &pieces, carry, after, observe)?;
         let mixed = match &local.kind {
             Kind::Attention(window) => local.forward(&read, &window.qkv.forward(&normal)?, &pieces, carry, after)?,
             Kind::Conv { .. } => local.forward(&read, &normal, &pieces, carry, after)?,

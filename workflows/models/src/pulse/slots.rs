@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use assay_tensor::{AttentionKind, AttentionOptions, HIDDEN, Routed, Tensor, TokenRouting};
 
+use super::folded::Folded;
 use super::gate::{Gate, SlotState};
 use crate::carry::{Carry, State};
 use crate::config::{GateKind, Mixing, PulseConfig, Routing};
@@ -79,6 +80,13 @@ pub struct Mix {
     pub norm: LayerNorm,
 }
 
+/// The pieces of the tokens, `[B, T', P]` each, or as they came, `[B, T', D]`, where the projections are folded.
+struct Tokens<'a> {
+    queries: &'a [Tensor],
+    values: &'a [Tensor],
+    folded: Option<&'a Folded>,
+}
+
 /// The slots and what the chunk under way has written so far.
 struct Running {
     state: SlotState,
@@ -89,12 +97,35 @@ struct Running {
 }
 
 impl Slots {
-    /// `base` `[B, T, D]`, if there is one, plus what the tokens read, of which queries and values are given, `[B, T, 2P]`.
-    /// `observe` sees how they are routed.
+    /// `base` `[B, T, D]`, if there is one, plus what the tokens `x` `[B, T, D]` read. `observe` sees how they are routed.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
     pub fn forward(
+        &self,
+        base: Option<&Tensor>,
+        x: &Tensor,
+        pieces: &Pieces,
+        carry: &Carry,
+        after: &mut State,
+        observe: &mut Observer,
+    ) -> Result<Tensor, ModelError> {
+        match Folded::of(self, pieces)? {
+            None => self.project(base, &self.input.forward(x)?, pieces, carry, after, observe),
+            Some(folded) => {
+                let x = x.split(1, &pieces.lengths())?;
+                let tokens = Tokens { queries: &x, values: &x, folded: Some(&folded) };
+                let read = self.walk(tokens, pieces, carry, after, observe)?;
+                Ok(base.map(|base| base.add(&read)).transpose()?.unwrap_or(read))
+            }
+        }
+    }
+
+    /// [`Slots::forward`] of tokens of which queries and values are given, `[B, T, 2P]`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn project(
         &self,
         base: Option<&Tensor>,
         projected: &Tensor,
@@ -103,32 +134,55 @@ impl Slots {
         after: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
-        let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
-        let batch = projected.dims()[0];
         if projected.dims()[1] == 1
             && let Some(read) = self.one_token(projected, pieces, carry, after, observe)?
         {
             return self.out.onto(base, &read);
         }
-        let (lengths, projected) = (pieces.lengths(), projected.split(2, &[width, width])?);
-        let queries = projected[0].scale(1.0 / (width as f64).sqrt())?.split(1, &lengths)?;
-        let values = projected[1].split(1, &lengths)?;
+        let (lengths, width) = (pieces.lengths(), self.width());
+        let projected = projected.split(2, &[width, width])?;
+        let [queries, values] = [projected[0].split(1, &lengths)?, projected[1].split(1, &lengths)?];
+        let tokens = Tokens { queries: &queries, values: &values, folded: None };
+        self.out.onto(base, &self.walk(tokens, pieces, carry, after, observe)?)
+    }
+
+    /// What the tokens read, piece after piece: `[B, T, P]`, or `[B, T, D]` from the output on where it is folded.
+    fn walk(
+        &self,
+        tokens: Tokens<'_>,
+        pieces: &Pieces,
+        carry: &Carry,
+        after: &mut State,
+        observe: &mut Observer,
+    ) -> Result<Tensor, ModelError> {
+        let Tokens { queries, values, folded } = tokens;
+        let (batch, slots, width) = (queries[0].dims()[0], self.initial.dims()[0], self.width());
+        let scale = 1.0 / (width as f64).sqrt();
         let mut running = self.start(carry, pieces, batch)?;
-        let mut reads = Vec::with_capacity(lengths.len());
-        for (index, (query, value)) in queries.iter().zip(&values).enumerate() {
+        let mut reads = Vec::with_capacity(queries.len());
+        for (index, (query, value)) in queries.iter().zip(values).enumerate() {
             let sides = running.sides(&self.sides)?.split(2, &[width, width])?;
-            let weights = self.route(&query.matmul_with(&sides[0], false, true)?)?;
+            let (keys, contents) = match folded {
+                None => (sides[0].clone(), sides[1].clone()),
+                Some(folded) => (folded.query.forward(&sides[0])?, self.out.forward(&sides[1])?),
+            };
+            let weights = self.route(&query.matmul_with(&keys.scale(scale)?, false, true)?)?;
             observe(&weights)?;
-            reads.push(weights.matmul(&sides[1])?);
+            reads.push(weights.matmul(&contents)?);
             let mass = weights.sum(&[1], false)?.reshape([batch, slots, 1])?;
-            running.write(weights.matmul_with(value, true, false)?, mass)?;
+            let sum = weights.matmul_with(value, true, false)?;
+            running.write(folded.map(|folded| folded.value.forward(&sum)).transpose()?.unwrap_or(sum), mass)?;
             if pieces.closes(index) {
                 running = self.update(running)?;
             }
         }
         self.save(running, after);
-        let read = Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?;
-        self.out.onto(base, &read)
+        Ok(Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?)
+    }
+
+    /// P.
+    fn width(&self) -> usize {
+        self.initial.dims()[1]
     }
 
     /// What one token reads, `[B, 1, P]`, from its query and value `[B, 1, 2P]`; as [`Slots::forward`] otherwise. None where
@@ -284,17 +338,74 @@ impl Mix {
 mod tests {
     use super::*;
     use crate::parameters::{Builder, constant};
-    use assay_tensor::DType;
+    use assay_tensor::{DType, Device};
+    use serde_json::{Value, json};
+
+    /// Slots of a model of width 5 with chunks of 12.
+    fn slots(device: &Device, extra: Value) -> Slots {
+        let mut config = json!({"dim": 5, "layers": 1, "states": 2, "chunk": 12, "slot_width": 6, "mixing_heads": 2});
+        config.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let config: PulseConfig = serde_json::from_value(config).unwrap();
+        let mut builder = Builder::fresh(device, 1, DType::F64);
+        Slots::build(&mut builder.root(), "slots".into(), &config, 1.0).unwrap()
+    }
+
+    fn close(found: &Tensor, expected: &Tensor) {
+        assert_eq!(found.dims(), expected.dims());
+        for (found, expected) in found.to_f64_vec().unwrap().into_iter().zip(expected.to_f64_vec().unwrap()) {
+            assert!((found - expected).abs() < 1e-12, "{found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn folded_projections_read_write_and_learn_the_same() {
+        let device = assay_reference::device();
+        for extra in [json!({}), json!({"gate": "lstm", "routing": "top_k", "top_k": 1}), json!({"mixing": "off"})] {
+            let slots = slots(&device, extra);
+            let number = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;
+            let mut carries = [Carry::default(), Carry::default()];
+            // A chunk and its half; the other half, a chunk and a beginning.
+            for length in [18, 20] {
+                let numbers = (0..3 * length * 5).map(number).collect();
+                let x = constant(&device, DType::F64, numbers, &[3, length, 5]).unwrap().variable();
+                let pieces = Pieces::new(carries[0].position, length, slots.chunk);
+                assert!(Folded::of(&slots, &pieces).unwrap().is_some());
+                let run = |folded: bool, carry: &mut Carry| {
+                    let (mut after, mut routed) = (State::default(), Vec::new());
+                    let mut observe = |weights: &Tensor| {
+                        routed.push(weights.clone());
+                        Ok(())
+                    };
+                    let read = match folded {
+                        true => slots.forward(Some(&x), &x, &pieces, carry, &mut after, &mut observe),
+                        false => {
+                            let projected = slots.input.forward(&x).unwrap();
+                            slots.project(Some(&x), &projected, &pieces, carry, &mut after, &mut observe)
+                        }
+                    };
+                    *carry = Carry { position: carry.position + length, state: after };
+                    let read = read.unwrap();
+                    let learned = read.square().unwrap().sum_all().unwrap().backward().unwrap();
+                    (read, routed, learned.get(&x).unwrap().clone())
+                };
+                let [folded, direct] = [true, false].map(|folded| run(folded, &mut carries[usize::from(folded)]));
+                close(&folded.0, &direct.0);
+                close(&folded.2, &direct.2);
+                folded.1.iter().zip(&direct.1).for_each(|(folded, direct)| close(folded, direct));
+                let names = |carry: &Carry| carry.state.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+                assert_eq!(names(&carries[0]), names(&carries[1]));
+                for name in names(&carries[0]) {
+                    let [direct, folded] = [0, 1].map(|i| carries[i].get(&name, &[None, None, None]).unwrap().unwrap());
+                    close(folded, direct);
+                }
+            }
+        }
+    }
 
     /// The weights of one token whose score for each slot is given, with `top_k` kept.
     fn routed(scores: &[f64], top_k: usize) -> Vec<f64> {
         let device = assay_reference::device();
-        let config = serde_json::json!({
-            "dim": 4, "layers": 1, "states": scores.len(), "chunk": 2, "routing": "top_k", "top_k": top_k,
-        });
-        let config: PulseConfig = serde_json::from_value(config).unwrap();
-        let mut builder = Builder::fresh(&device, 1, DType::F64);
-        let slots = Slots::build(&mut builder.root(), "slots".into(), &config, 1.0).unwrap();
+        let slots = slots(&device, json!({"states": scores.len(), "routing": "top_k", "top_k": top_k}));
         let scores = constant(&device, DType::F64, scores.to_vec(), &[1, 1, scores.len()]).unwrap();
         slots.route(&scores).unwrap().to_f64_vec().unwrap()
     }

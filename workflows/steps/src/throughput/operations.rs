@@ -10,10 +10,12 @@
 //! | `transformer` | 6 D (T + 1) L: a token has (T + 1) / 2 keys on average, 2 D for its scores and 2 D for their sum |
 //! | `transformer`, `attention: sparse` | that by the realised density; `causal: false`: 12 D T L |
 //! | `pulse` | 18 P S for each block: scores, writing and reading are 2 P S each; 12 P S^2 for each update where slots mix |
+//! | `pulse`, projections folded | 18 D S instead of 18 P S |
 //! | `pulse`, in a block | 6 D (C + 1) for local attention, 24 D for a convolution, 12 M W for a memory |
 //!
 //! The matrices that work on slots meet S of them once in C tokens; that which writes to a memory works once in C. What
-//! comes after the last chunk, which nothing reads, is not counted.
+//! comes after the last chunk, which nothing reads, is not counted. W_q, W_v and W_o of a `pulse` work on slots where that is
+//! less than on tokens (`assay_models::pulse::folds`).
 //!
 //! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
 //! works once in s tokens. Norms, activations, embeddings and the update are left out: they take time, but hardly any
@@ -22,7 +24,7 @@
 
 use assay_models::{
     AttentionKind, LocalKind, Mixing, Model, ModelConfig, Objective, Parameter, PulseConfig, Resonance, Role,
-    TenConfig, TransformerConfig, Weight,
+    TenConfig, TransformerConfig, Weight, pulse::folds,
 };
 
 /// Operations that forward and backward need for each token of sequences of `length` tokens.
@@ -62,8 +64,12 @@ fn scale(name: &str) -> f64 {
 /// How often a token meets a matrix of a PULSE.
 fn per_token(config: &PulseConfig, name: &str, length: usize) -> f64 {
     let parts: Vec<&str> = name.split('.').skip(2).collect();
+    let chunks = (config.states * length.div_ceil(config.chunk)) as f64 / length as f64;
     match parts.as_slice() {
-        ["slots", "sides", ..] => (config.states * length.div_ceil(config.chunk)) as f64 / length as f64,
+        ["slots", "sides", ..] => chunks,
+        // W_q for each chunk, W_v for each but the last.
+        ["slots", "in", ..] if folds(config, length) => 0.5 * (chunks + config.states as f64 * updates(config, length)),
+        ["slots", "out", ..] if folds(config, length) => chunks,
         ["slots", "gates" | "candidate" | "mix", ..] => config.states as f64 * updates(config, length),
         ["memory", "write", ..] => updates(config, length),
         _ => 1.0,
@@ -105,7 +111,8 @@ fn slots(config: &PulseConfig, layer: usize, length: usize) -> f64 {
         LocalKind::Conv => 24.0 * dim,
     };
     let memory = config.memory.as_ref().map_or(0.0, |memory| 12.0 * (memory.slots * memory.width) as f64);
-    18.0 * width * states + mixing + local + memory
+    let met = if folds(config, length) { dim } else { width };
+    18.0 * met * states + mixing + local + memory
 }
 
 fn recurrence(config: &TenConfig) -> f64 {
@@ -156,6 +163,13 @@ mod tests {
         let rest = 18.0 * 4.0 * 6.0 + 12.0 * 4.0 * 36.0 / 7.0 + 6.0 * d * 6.0;
         let expected = 6.0 * (l * matrices + v * d) + l * rest;
         assert!((operations(pulse) - expected).abs() < 1e-9 * expected);
+        // One slot and one chunk: queries and the way out are matrices of that slot, and nothing reads what is written.
+        let folded = json!({
+            "family": "pulse", "dim": 8, "states": 1, "layers": 3, "slot_width": 4, "chunk": 7, "heads": 2,
+        });
+        let matrices = (2.0 * 4.0 * d + 2.0 * 16.0) / 7.0 + 4.0 * d * d + 8.0 * d * d;
+        let expected = 6.0 * (l * matrices + v * d) + l * (18.0 * d + 6.0 * d * 8.0);
+        assert!((operations(folded) - expected).abs() < 1e-9 * expected);
         let transformer = json!({"family": "transformer", "dim": 8, "layers": 3, "heads": 2, "tied": true});
         let expected = 6.0 * (l * 12.0 * d * d + v * d) + 6.0 * d * l * 8.0;
         assert_eq!(operations(transformer), expected);
