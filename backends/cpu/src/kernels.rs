@@ -309,6 +309,10 @@ impl Kernels for Cpu {
         self.add_all(sum, xs)
     }
 
+    fn few_rows(&self) -> usize {
+        128
+    }
+
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         let _flushed = Flushed::here();
         let name = "matmul";

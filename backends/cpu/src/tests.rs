@@ -5,6 +5,7 @@
 mod fused;
 mod helped;
 mod primitives;
+mod put_off;
 mod refusals;
 
 use assay_tensor::{Array, DType, Device, HostData, Kernels, Result, Shape};

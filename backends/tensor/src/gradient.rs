@@ -20,15 +20,21 @@ use crate::upstream::Upstream;
 /// One gradient for each input.
 type Rules = Result<Vec<Option<Array>>>;
 
-/// Takes what has been added up so far as the gradient of input i. A rule that takes it gives the sum with its own part
-/// in it.
-type Sum<'a> = &'a mut dyn FnMut(usize) -> Option<Array>;
+/// What has arrived so far at the inputs of the operation.
+pub(crate) trait Sums {
+    /// Takes what has been added up as the gradient of an input. A rule that takes it gives the sum with its own part in it.
+    fn take(&mut self, input: usize) -> Option<Array>;
+
+    /// Puts off adding g^T x, of the rows of both, to the gradient of an input, and says whether it did: products of few rows
+    /// are done together.
+    fn put_off(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool>;
+}
 
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
 /// The gradients of the inputs of `node`, given those of its values. The scan, the split and the heads have several values.
-pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>, sum: Sum<'_>) -> Rules {
+pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>, sums: &mut dyn Sums) -> Rules {
     if let Op::Scan { inputs, states, segment } = &node.op {
         return scan(k, inputs, (&states.0, &states.1), *segment, &grads);
     }
@@ -40,13 +46,13 @@ pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Arra
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
-        Some(g) => rule(k, &node.op, inputs, &g, sum),
+        Some(g) => rule(k, &node.op, inputs, &g, sums),
         None => Ok(vec![None; inputs.len()]),
     }
 }
 
 /// The table.
-fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> Rules {
+fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Sums) -> Rules {
     let m = Math(k);
     let w = |saved: &Array| m.wide(saved);
     let wanted = |i: usize| inputs[i].is_tracked();
@@ -112,7 +118,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         Op::Permute { axes } => like(k.permute(g, &inverse(axes))?),
         Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
         Op::Concat { axis } => apart(k, g, inputs, *axis),
-        Op::Rows { ids } => like(match sum(0) {
+        Op::Rows { ids } => like(match sums.take(0) {
             Some(sum) => k.scatter_add_rows_onto(sum, g, ids)?,
             None => k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?,
         }),
@@ -131,26 +137,26 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sum: Sum<'_>) -> 
         | Op::AddScaled { .. }
         | Op::LayerNorm { .. }
         | Op::CrossEntropy { .. }
-        | Op::Attention { .. } => layer(k, op, inputs, g, &to, sum),
+        | Op::Attention { .. } => layer(k, op, inputs, g, &to, sums),
     }
 }
 
 /// The table of layers: operations that a backend may fuse.
-fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>, sum: Sum<'_>) -> Rules {
+fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>, sums: &mut dyn Sums) -> Rules {
     let w = |saved: &Array| Math(k).wide(saved);
     match op {
         // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => linear(k, x, weight, &inputs[2..], g, to, sum),
+        Op::Linear { x, weight } => linear(k, x, weight, &inputs[2..], g, to, sums),
         // y = a + x W^T + b:  da = g, and the others as there
         Op::LinearOnto { x, weight } => {
-            let mut grads = linear(k, x, weight, &inputs[2..inputs.len() - 1], g, to, sum)?;
+            let mut grads = linear(k, x, weight, &inputs[2..inputs.len() - 1], g, to, sums)?;
             grads.push(to(inputs.len() - 1, &|| Ok(g.clone()))?);
             Ok(grads)
         }
         // y = a + GELU(z) D^T + d with z = x U^T + u:
         //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
         Op::FeedForward { x, up, argument, down } => {
-            let sums = FeedForwardSums { x: sum(0), up: sum(1), down: sum(3) };
+            let sums = FeedForwardSums { x: sums.take(0), up: sums.take(1), down: sums.take(3) };
             let call = FeedForward { x, up, argument, down, grad: g };
             let d = k.feed_forward_backward(call, sums)?;
             let mut grads = vec![Some(d.x), Some(d.up), Some(d.up_bias), Some(d.down), to(4, &|| Ok(g.clone()))?];
@@ -171,7 +177,7 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
-            let d = match sum(0) {
+            let d = match sums.take(0) {
                 Some(sum) => k.layer_norm_backward_onto(sum, &w(x)?, &w(gain)?, mean, rstd, g)?,
                 None => k.layer_norm_backward(&w(x)?, &w(gain)?, mean, rstd, g)?,
             };
@@ -218,14 +224,17 @@ fn linear(
     bias: &[Input],
     g: &Array,
     to: ToInput<'_>,
-    sum: Sum<'_>,
+    sums: &mut dyn Sums,
 ) -> Rules {
     let upstream = Upstream::new(k, g);
-    let of_weight = match sum(1) {
-        Some(sum) => Some(upstream.product(x, true, Some(sum))?),
-        None => to(1, &|| upstream.product(x, true, None))?,
+    let of_weight = match sums.put_off(1, g, x)? {
+        true => None,
+        false => match sums.take(1) {
+            Some(sum) => Some(upstream.product(x, true, Some(sum))?),
+            None => to(1, &|| upstream.product(x, true, None))?,
+        },
     };
-    let of_x = match sum(0) {
+    let of_x = match sums.take(0) {
         Some(sum) => Some(upstream.product(weight, false, Some(sum))?.viewed(&x.shape)),
         None => to(0, &|| Ok(upstream.product(weight, false, None)?.viewed(&x.shape)))?,
     };

@@ -222,6 +222,11 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn matmul_onto(&self, sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
     }
+    /// Rows below which the gradient of a weight, g^T x, is put off until it can be done with others: a product of few rows
+    /// takes as long as its sum is read and written.
+    fn few_rows(&self) -> usize {
+        0
+    }
     /// `sum` + [`Kernels::scatter_add_rows`]; the memory of `sum` may be used again.
     fn scatter_add_rows_onto(&self, sum: Array, x: &Array, ids: &Array) -> Result<Array> {
         let rows = sum.dims().first().copied().unwrap_or(0);

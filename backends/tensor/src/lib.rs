@@ -41,6 +41,7 @@ mod kernels;
 mod math;
 mod op;
 mod ops;
+mod pending;
 mod repeat;
 mod shape;
 mod tape;

@@ -9,8 +9,9 @@ use crate::checkpoint;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
-use crate::gradient;
+use crate::gradient::{self, Sums};
 pub(crate) use crate::op::Op;
+use crate::pending::Pending;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -54,6 +55,10 @@ impl Edge {
 }
 
 impl Node {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     fn new(op: Op, inputs: Vec<Input>) -> Arc<Node> {
         Arc::new(Node { id: NEXT.fetch_add(1, Ordering::Relaxed), op, inputs })
     }
@@ -130,7 +135,7 @@ impl Gradients {
     }
 
     /// Takes out what has been added up for the value at `edge`, if that is a leaf.
-    fn take_at(&mut self, edge: &Edge) -> Option<Array> {
+    pub(crate) fn take_at(&mut self, edge: &Edge) -> Option<Array> {
         matches!(edge.node.op, Op::Leaf).then(|| self.0.remove(&edge.node.id)).flatten().map(Tensor::into_array)
     }
 
@@ -171,34 +176,16 @@ impl Tensor {
     }
 }
 
-/// The gradients of a node's values that have arrived so far.
-struct Pending {
-    node: Arc<Node>,
-    gradients: Vec<Option<Array>>,
-}
-
-impl Pending {
-    fn add(&mut self, device: &Device, output: usize, gradient: Array) -> Result<()> {
-        if self.gradients.len() <= output {
-            self.gradients.resize(output + 1, None);
-        }
-        let slot = &mut self.gradients[output];
-        *slot = Some(match slot.take() {
-            Some(sum) => device.kernels().accumulate(sum, &gradient)?,
-            None => gradient,
-        });
-        Ok(())
-    }
-}
-
 /// Visits nodes in descending order of number: each after everything that uses it. `roots` are values and their
 /// gradients; those of leaves are added to `leaves`.
 pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradients) -> Result<Gradients> {
     let mut pending: BTreeMap<u64, Pending> = BTreeMap::new();
     for (root, gradient) in roots {
-        arrive(device, &mut pending, &root, gradient)?;
+        Pending::of(&mut pending, &root).add(device, root.output, gradient)?;
     }
-    while let Some((id, Pending { node, gradients })) = pending.pop_last() {
+    while let Some((id, mut waiting)) = pending.pop_last() {
+        waiting.finish(device, &mut leaves)?;
+        let Pending { node, gradients, .. } = waiting;
         let inputs = match &node.op {
             Op::Leaf => {
                 if let Some(gradient) = gradients.into_iter().flatten().next() {
@@ -212,29 +199,40 @@ pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradi
                 inputs
             }
             _ => {
-                let mut sum = |input: usize| {
-                    let edge = node.inputs[input].edge.as_ref()?;
-                    let waiting = pending.get_mut(&edge.node.id).and_then(|p| p.gradients.get_mut(edge.output)?.take());
-                    waiting.or_else(|| leaves.take_at(edge))
-                };
-                gradient::of_inputs(device.kernels(), &node, gradients, &mut sum)?
+                let mut arrived = Arrived { device, node: &node, pending: &mut pending, leaves: &mut leaves };
+                gradient::of_inputs(device.kernels(), &node, gradients, &mut arrived)?
             }
         };
         for (input, gradient) in node.inputs.iter().zip(inputs) {
             if let (Some(edge), Some(gradient)) = (&input.edge, gradient) {
                 debug_assert_eq!(gradient.shape, input.shape, "gradient of {}", node.op.name());
-                arrive(device, &mut pending, edge, gradient)?;
+                Pending::of(&mut pending, edge).add(device, edge.output, gradient)?;
             }
         }
     }
     Ok(leaves)
 }
 
-/// Adds a gradient to what has arrived at a value so far.
-fn arrive(device: &Device, pending: &mut BTreeMap<u64, Pending>, edge: &Edge, gradient: Array) -> Result<()> {
-    pending.entry(edge.node.id).or_insert_with(|| Pending { node: edge.node.clone(), gradients: Vec::new() }).add(
-        device,
-        edge.output,
-        gradient,
-    )
+/// What has arrived at the inputs of a node.
+struct Arrived<'a> {
+    device: &'a Device,
+    node: &'a Node,
+    pending: &'a mut BTreeMap<u64, Pending>,
+    leaves: &'a mut Gradients,
+}
+
+impl Sums for Arrived<'_> {
+    fn take(&mut self, input: usize) -> Option<Array> {
+        let edge = self.node.inputs[input].edge.as_ref()?;
+        let waiting = self.pending.get_mut(&edge.node.id).and_then(|pending| pending.take(edge.output));
+        waiting.or_else(|| self.leaves.take_at(edge))
+    }
+
+    fn put_off(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool> {
+        let Some(edge) = &self.node.inputs[input].edge else { return Ok(false) };
+        if x.shape.rows() >= self.device.kernels().few_rows() {
+            return Ok(false);
+        }
+        Pending::of(self.pending, edge).put_off(self.device, edge.output, (g, x), self.leaves)
+    }
 }
