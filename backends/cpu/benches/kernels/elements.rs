@@ -7,9 +7,15 @@ use crate::measured::{Work, bench, kernels, numbers};
 
 /// Rows and columns of most arrays here: 16 MiB in f32, beyond the caches of a core.
 const SHAPE: [usize; 2] = [2048, 2048];
+/// Rows as those of a small model, in the caches.
+const NEAR: [usize; 2] = [128, 128];
 
 fn passes(count: usize) -> Work {
-    Work::Bytes(4 * count * SHAPE[0] * SHAPE[1])
+    passes_over(SHAPE, count)
+}
+
+fn passes_over(shape: [usize; 2], count: usize) -> Work {
+    Work::Bytes(4 * count * shape[0] * shape[1])
 }
 
 #[divan::bench(args = ["exp", "tanh", "sigmoid", "gelu", "silu"])]
@@ -44,19 +50,19 @@ fn softmax(bencher: Bencher<'_, '_>) {
     bench(bencher, "softmax".into(), passes(2), || kernels().softmax(&x));
 }
 
-#[divan::bench]
-fn layer_norm(bencher: Bencher<'_, '_>) {
-    let (x, row) = (numbers(SHAPE), numbers(SHAPE[1]));
-    bench(bencher, "layer norm".into(), passes(2), || kernels().layer_norm(&x, &row, &row, 1e-5));
+#[divan::bench(args = [SHAPE, NEAR])]
+fn layer_norm(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
+    let (x, row) = (numbers(shape), numbers(shape[1]));
+    let name = format!("layer norm of {shape:?}");
+    bench(bencher, name, passes_over(shape, 2), || kernels().layer_norm(&x, &row, &row, 1e-5));
 }
 
-#[divan::bench]
-fn layer_norm_gradient(bencher: Bencher<'_, '_>) {
-    let (x, g, row) = (numbers(SHAPE), numbers(SHAPE), numbers(SHAPE[1]));
+#[divan::bench(args = [SHAPE, NEAR])]
+fn layer_norm_gradient(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
+    let (x, g, row) = (numbers(shape), numbers(shape), numbers(shape[1]));
     let norm = kernels().layer_norm(&x, &row, &row, 1e-5).expect("the shapes fit");
-    bench(bencher, "layer norm, gradient".into(), passes(3), || {
-        kernels().layer_norm_backward(&x, &row, &norm.mean, &norm.rstd, &g)
-    });
+    let name = format!("layer norm of {shape:?}, gradient");
+    bench(bencher, name, passes_over(shape, 3), || kernels().layer_norm_backward(&x, &row, &norm.mean, &norm.rstd, &g));
 }
 
 fn targets() -> assay_tensor::Array {
