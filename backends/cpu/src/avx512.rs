@@ -6,11 +6,11 @@
 //!     for each strip of 32 columns      28 accumulators; each step of k takes 2 vectors of B and 14 numbers of A
 //! ```
 //!
-//! `pack512.rs` packs, `kernel512.rs` multiplies. A step of k is 28 fused multiply-adds, 14 cycles of both units. What else
-//! it takes has to fit beside them: where other programs share the core, they leave fewer instructions and loads a cycle to
-//! this one, which a loop of multiply-adds alone does not notice. Every element of the result is one chain of
-//! multiply-adds over k in order: its bits depend on nothing but its own row and column, wherever the result is cut between
-//! threads.
+//! Rows of A of the most usual widths are read as they lie. `pack512.rs` packs, `kernel512.rs` multiplies. A step of k is 28
+//! fused multiply-adds, 14 cycles of both units. What else it takes has to fit beside them: where other programs share the
+//! core, they leave fewer instructions and loads a cycle to this one, which a loop of multiply-adds alone does not notice.
+//! Every element of the result is one chain of multiply-adds over k in order: its bits depend on nothing but its own row and
+//! column, wherever the result is cut between threads.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -30,6 +30,9 @@ const DEPTH: usize = 512;
 const WIDTH: usize = 512;
 /// Columns from which packing rows of A costs less than it saves.
 const ENOUGH: usize = 128;
+/// Widths of rows for which there is a kernel that reads them as they lie, as quickly as packed: those of the pieces of
+/// feed-forward layers, and of models of these widths.
+const LYING: [usize; 3] = [128, 256, 384];
 /// Multiply-adds from which on it is worth it to share rows with helpers.
 const WORTH: usize = 1 << 20;
 /// Elements after which places fall into the same sets of the first cache.
@@ -149,11 +152,11 @@ unsafe fn group(
 ) {
     let Piece { depth, width, stride, .. } = piece;
     // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page, a
-    // few panels at once, as they lie in the same lines; its rows for the faster kernel, or because they would throw each other
-    // out of the first cache, panel by panel, so that what is packed stays there.
+    // few panels at once, as they lie in the same lines; its rows for the faster kernel, where it cannot read them as they lie,
+    // or because they would throw each other out of the first cache, panel by panel, so that what is packed stays there.
     let (columns, rows) = match a {
         Left::Matrix(Matrix { strides: [down, 1], .. }) => {
-            (false, width >= ENOUGH || (width > STRIP && down.is_multiple_of(PAGE)))
+            (false, (width >= ENOUGH && !LYING.contains(&down)) || (width > STRIP && down.is_multiple_of(PAGE)))
         }
         Left::Matrix(_) => (width > STRIP, false),
         Left::Packed(_) => (false, false),
@@ -214,10 +217,15 @@ unsafe fn panel(
         unsafe {
             let call = Call { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
             match rows {
-                14 if strides == [1, PANEL_ROOM] => fixed_kernel::<1, PANEL_ROOM>(call, columns, start, fetch),
-                14 if strides == [1, STRIP] => fixed_kernel::<1, STRIP>(call, columns, start, fetch),
-                14 if strides == [STRIP, 1] => fixed_kernel::<STRIP, 1>(call, columns, start, fetch),
-                14 => kernel::<14>(call, columns, start),
+                14 => match strides {
+                    [1, PANEL_ROOM] => fixed_kernel::<1, PANEL_ROOM>(call, columns, start, fetch),
+                    [1, STRIP] => fixed_kernel::<1, STRIP>(call, columns, start, fetch),
+                    [STRIP, 1] => fixed_kernel::<STRIP, 1>(call, columns, start, fetch),
+                    [128, 1] => fixed_kernel::<128, 1>(call, columns, start, fetch),
+                    [256, 1] => fixed_kernel::<256, 1>(call, columns, start, fetch),
+                    [384, 1] => fixed_kernel::<384, 1>(call, columns, start, fetch),
+                    _ => kernel::<14>(call, columns, start),
+                },
                 13 => kernel::<13>(call, columns, start),
                 12 => kernel::<12>(call, columns, start),
                 11 => kernel::<11>(call, columns, start),
@@ -263,8 +271,9 @@ mod tests {
             return;
         }
         let extents = [(1, 1, 1), (3, 5, 2), (14, 32, 16), (15, 33, 17), (13, 31, 130), (29, 70, 515), (40, 600, 40)];
-        // The last has rows that fall into the same sets of the cache, so that A is packed.
-        for (m, n, k) in extents.into_iter().chain([(20, 48, 1024), (14, 16, 512), (31, 40, 2048)]) {
+        // Rows that are read as they lie; rows that fall into the same sets of the cache, so that A is packed.
+        let lying = LYING.map(|k| (17, 140, k));
+        for (m, n, k) in extents.into_iter().chain(lying).chain([(20, 48, 1024), (14, 16, 512), (31, 40, 2048)]) {
             let extent = Extent { m, n, k };
             let (x, w, bias) = (numbers(m * k, 1), numbers(k * n, 2), numbers(n, 3));
             for trans_a in [false, true] {
