@@ -30,9 +30,6 @@ const DEPTH: usize = 512;
 const WIDTH: usize = 512;
 /// Columns from which packing rows of A costs less than it saves.
 const ENOUGH: usize = 128;
-/// Widths of rows for which there is a kernel that reads them as they lie, as quickly as packed: those of the pieces of
-/// feed-forward layers, and of models of these widths.
-const LYING: [usize; 3] = [128, 256, 384];
 /// Multiply-adds from which on it is worth it to share rows with helpers.
 const WORTH: usize = 1 << 20;
 /// Elements after which places fall into the same sets of the first cache.
@@ -156,7 +153,7 @@ unsafe fn group(
     // or because they would throw each other out of the first cache, panel by panel, so that what is packed stays there.
     let (columns, rows) = match a {
         Left::Matrix(Matrix { strides: [down, 1], .. }) => {
-            (false, (width >= ENOUGH && !LYING.contains(&down)) || (width > STRIP && down.is_multiple_of(PAGE)))
+            (false, (width >= ENOUGH && fixed([down, 1]).is_none()) || (width > STRIP && down.is_multiple_of(PAGE)))
         }
         Left::Matrix(_) => (width > STRIP, false),
         Left::Packed(_) => (false, false),
@@ -188,6 +185,23 @@ unsafe fn group(
     }
 }
 
+/// A kernel for whole panels.
+type Fixed = unsafe fn(Call, usize, Start<'_>, &mut Fetch<'_>);
+
+/// The kernel that reads panels with these distances between rows and between steps of k, if there is one: packed, of a strip,
+/// or rows as they lie, of the width of the pieces of feed-forward layers and of models of usual widths.
+fn fixed(strides: [usize; 2]) -> Option<Fixed> {
+    Some(match strides {
+        [1, PANEL_ROOM] => fixed_kernel::<1, PANEL_ROOM>,
+        [1, STRIP] => fixed_kernel::<1, STRIP>,
+        [STRIP, 1] => fixed_kernel::<STRIP, 1>,
+        [128, 1] => fixed_kernel::<128, 1>,
+        [256, 1] => fixed_kernel::<256, 1>,
+        [384, 1] => fixed_kernel::<384, 1>,
+        _ => return None,
+    })
+}
+
 /// Up to [`PANEL`] rows of the result, all strips. `a` has the distances `strides` between rows and between steps of k.
 ///
 /// # Safety
@@ -203,6 +217,7 @@ unsafe fn panel(
     out: *mut f32,
 ) {
     let Piece { depth, width, strips, between, start, stride, .. } = piece;
+    let fixed = fixed(strides);
     for (strip, from) in strips.chunks(between).zip((0..width).step_by(STRIP)) {
         let strip = &strip[..depth * STRIP];
         let columns = STRIP.min(width - from);
@@ -217,14 +232,9 @@ unsafe fn panel(
         unsafe {
             let call = Call { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
             match rows {
-                14 => match strides {
-                    [1, PANEL_ROOM] => fixed_kernel::<1, PANEL_ROOM>(call, columns, start, fetch),
-                    [1, STRIP] => fixed_kernel::<1, STRIP>(call, columns, start, fetch),
-                    [STRIP, 1] => fixed_kernel::<STRIP, 1>(call, columns, start, fetch),
-                    [128, 1] => fixed_kernel::<128, 1>(call, columns, start, fetch),
-                    [256, 1] => fixed_kernel::<256, 1>(call, columns, start, fetch),
-                    [384, 1] => fixed_kernel::<384, 1>(call, columns, start, fetch),
-                    _ => kernel::<14>(call, columns, start),
+                14 => match fixed {
+                    Some(fixed) => fixed(call, columns, start, fetch),
+                    None => kernel::<14>(call, columns, start),
                 },
                 13 => kernel::<13>(call, columns, start),
                 12 => kernel::<12>(call, columns, start),
@@ -272,7 +282,7 @@ mod tests {
         }
         let extents = [(1, 1, 1), (3, 5, 2), (14, 32, 16), (15, 33, 17), (13, 31, 130), (29, 70, 515), (40, 600, 40)];
         // Rows that are read as they lie; rows that fall into the same sets of the cache, so that A is packed.
-        let lying = LYING.map(|k| (17, 140, k));
+        let lying = [128, 256, 384].map(|k| (17, 140, k));
         for (m, n, k) in extents.into_iter().chain(lying).chain([(20, 48, 1024), (14, 16, 512), (31, 40, 2048)]) {
             let extent = Extent { m, n, k };
             let (x, w, bias) = (numbers(m * k, 1), numbers(k * n, 2), numbers(n, 3));

@@ -88,6 +88,8 @@ pub(crate) fn no_type(operation: &'static str, dtype: DType) -> TensorError {
 
 /// Products of some hundred rows are as fast as larger ones, and what they leave stays in a second cache of 2 MiB.
 const TOKENS_A_THREAD: usize = 512;
+/// The slots of a chunk are fewer rows, the tokens of a piece are more.
+const FEW_ROWS: usize = 128;
 
 impl Kernels for Cpu {
     fn info(&self) -> DeviceInfo {
@@ -310,7 +312,7 @@ impl Kernels for Cpu {
     }
 
     fn few_rows(&self) -> usize {
-        128
+        FEW_ROWS
     }
 
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {

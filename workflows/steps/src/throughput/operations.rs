@@ -15,7 +15,7 @@
 //!
 //! The matrices that work on slots meet S of them once in C tokens; that which writes to a memory works once in C. What
 //! comes after the last chunk, which nothing reads, is not counted. W_q, W_v and W_o of a `pulse` work on slots where that is
-//! less than on tokens (`assay_models::pulse::folds`).
+//! enough less than on tokens (`assay_models::pulse::folds`).
 //!
 //! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
 //! works once in s tokens. Norms, activations, embeddings and the update are left out: they take time, but hardly any
@@ -64,12 +64,15 @@ fn scale(name: &str) -> f64 {
 /// How often a token meets a matrix of a PULSE.
 fn per_token(config: &PulseConfig, name: &str, length: usize) -> f64 {
     let parts: Vec<&str> = name.split('.').skip(2).collect();
-    let chunks = (config.states * length.div_ceil(config.chunk)) as f64 / length as f64;
+    // That which works on the slots of each chunk.
+    let each_chunk = (config.states * length.div_ceil(config.chunk)) as f64 / length as f64;
     match parts.as_slice() {
-        ["slots", "sides", ..] => chunks,
+        ["slots", "sides", ..] => each_chunk,
         // W_q for each chunk, W_v for each but the last.
-        ["slots", "in", ..] if folds(config, length) => 0.5 * (chunks + config.states as f64 * updates(config, length)),
-        ["slots", "out", ..] if folds(config, length) => chunks,
+        ["slots", "in", ..] if folds(config, length) => {
+            0.5 * (each_chunk + config.states as f64 * updates(config, length))
+        }
+        ["slots", "out", ..] if folds(config, length) => each_chunk,
         ["slots", "gates" | "candidate" | "mix", ..] => config.states as f64 * updates(config, length),
         ["memory", "write", ..] => updates(config, length),
         _ => 1.0,
