@@ -19,8 +19,13 @@ pub enum Class {
 }
 
 /// A refused operation. Nothing has been changed when it is returned.
+///
+/// It is a pointer, so that results are small: most are passed on, and hold no error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TensorError {
+pub struct TensorError(Box<Parts>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Parts {
     class: Class,
     operation: &'static str,
     problem: String,
@@ -33,62 +38,64 @@ pub type Result<T, E = TensorError> = std::result::Result<T, E>;
 
 impl TensorError {
     /// An error of `operation`; `problem` is a lower-case fragment.
+    #[cold]
     pub fn new(operation: &'static str, problem: impl Into<String>) -> TensorError {
-        TensorError { class: Class::Refused, operation, problem: problem.into(), shapes: Vec::new(), hint: None }
+        let (class, problem) = (Class::Refused, problem.into());
+        TensorError(Box::new(Parts { class, operation, problem, shapes: Vec::new(), hint: None }))
     }
 
     /// The same error in another class.
     pub fn of_class(mut self, class: Class) -> TensorError {
-        self.class = class;
+        self.0.class = class;
         self
     }
 
     /// The same error with the shapes that were involved, in the order of the operation's arguments.
     pub fn shapes<'a>(mut self, shapes: impl IntoIterator<Item = &'a Shape>) -> TensorError {
-        self.shapes.extend(shapes.into_iter().cloned());
+        self.0.shapes.extend(shapes.into_iter().cloned());
         self
     }
 
     /// The same error with advice.
     pub fn hint(mut self, hint: impl Into<String>) -> TensorError {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     /// What kind of failure it is.
     pub fn class(&self) -> Class {
-        self.class
+        self.0.class
     }
 
     /// The operation that refused.
     pub fn operation(&self) -> &'static str {
-        self.operation
+        self.0.operation
     }
 
     /// What is wrong, without shapes and hint.
     pub fn problem(&self) -> &str {
-        &self.problem
+        &self.0.problem
     }
 
     /// What to do about it, where that is known.
     pub fn advice(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.0.hint.as_deref()
     }
 
     /// The shapes that were involved.
     pub fn involved(&self) -> &[Shape] {
-        &self.shapes
+        &self.0.shapes
     }
 }
 
 impl fmt::Display for TensorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.operation, self.problem)?;
-        if !self.shapes.is_empty() {
-            let list: Vec<String> = self.shapes.iter().map(Shape::to_string).collect();
+        write!(f, "{}: {}", self.0.operation, self.0.problem)?;
+        if !self.0.shapes.is_empty() {
+            let list: Vec<String> = self.0.shapes.iter().map(Shape::to_string).collect();
             write!(f, " (shapes {})", list.join(", "))?;
         }
-        match &self.hint {
+        match &self.0.hint {
             Some(hint) => write!(f, "; {hint}"),
             None => Ok(()),
         }
