@@ -198,7 +198,10 @@ impl Cpu {
     /// A matrix is a weight if it was the right side of x W^T before.
     pub(crate) fn packed<'a>(&self, weight: &'a Array, m: usize, way: Way) -> Option<Strips<'a>> {
         let &[n, k] = weight.dims() else { return None };
-        let pair = pair(weight).filter(|_| own_kernel(m) && n * k >= SMALLEST)?;
+        if !own_kernel(m) || n * k < SMALLEST {
+            return None;
+        }
+        let pair = pair(weight, matches!(way, Way::Forward))?;
         let slot = match way {
             Way::Forward => &pair.forward,
             Way::Back if matches!(pair.forward.get(), Some(Some(_))) => &pair.back,

@@ -59,6 +59,11 @@ impl Threads {
     /// What `part` computes for an item must not depend on the range that it is called with: that is what makes
     /// results independent of the number of threads.
     pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
+        let Some(pool) = &self.pool else {
+            return if items > 0 {
+                part(0..items)
+            };
+        };
         let worth = (items as f64 * cost / GRAIN) as usize;
         let most = if crew::has_help() { HELPED } else { self.count };
         let parts = most.min(worth).min(items.div_ceil(align));
@@ -69,9 +74,9 @@ impl Threads {
                 part(range);
             }
         };
-        match &self.pool {
-            Some(pool) if parts > 1 && !ALONE.get() => pool.run(parts, &one),
-            Some(_) if parts > 1 && crew::has_help() && crew::share(parts, &one) => {}
+        match parts > 1 {
+            true if !ALONE.get() => pool.run(parts, &one),
+            true if crew::has_help() && crew::share(parts, &one) => {}
             _ if items > 0 => part(0..items),
             _ => {}
         }

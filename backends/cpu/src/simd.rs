@@ -1,5 +1,8 @@
 //! One loop, compiled for each instruction set, chosen when it runs.
 
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
+
 /// Declares functions whose bodies are compiled three times: for AVX-512, for AVX2 with FMA, and for the baseline. The
 /// best that the machine has is taken at run time. A function may have one type parameter, for the operation that it
 /// applies; whatever such an operation calls must be `#[inline(always)]`, or it would stay at the baseline.
@@ -49,20 +52,23 @@ pub(crate) enum Level {
     Avx512,
 }
 
-/// The best that this machine has. Detection is cached by the standard library.
+/// The best that this machine has: asked once, as loops of a few numbers ask for it too.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn level() -> Level {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-    let avx512 = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl");
-    match (avx2, avx512) {
-        (true, true) => Level::Avx512,
-        (true, false) => Level::Avx2,
-        _ => Level::Baseline,
-    }
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        match (avx2, avx512) {
+            (true, true) => Level::Avx512,
+            (true, false) => Level::Avx2,
+            _ => Level::Baseline,
+        }
+    })
 }
 
 /// The best that this machine has.

@@ -52,10 +52,19 @@ pub(crate) fn zeros<T: Clone + Default>(operation: &'static str, length: usize) 
 /// The elements of an array, and what else is known of them.
 struct Buffer {
     elements: Elements,
-    /// The elements as products read them, where they are a weight's.
+    /// How many there are.
+    length: usize,
+    /// Of few arrays, so that the many others stay small.
+    prepared: OnceLock<Box<Prepared>>,
+}
+
+/// The elements as products read them.
+#[derive(Default)]
+struct Prepared {
+    /// Where they are a weight's.
     packed: Pair,
-    /// Of int8 weights what products take, made when the first one asks for it.
-    bytes: OnceLock<Box<Packed>>,
+    /// Where they are int8 weights: made when the first product asks for it.
+    bytes: OnceLock<Packed>,
 }
 
 /// Makes arrays of a device's memory.
@@ -87,23 +96,27 @@ impl Allocator {
 
     /// An array of these elements.
     pub(crate) fn wrap(&self, elements: Elements, shape: impl Into<Shape>, dtype: DType) -> Array {
-        Array::new(Buffer { elements, packed: Pair::default(), bytes: OnceLock::new() }, shape, dtype)
+        let length = elements.len();
+        Array::new(Buffer { elements, length, prepared: OnceLock::new() }, shape, dtype)
     }
 }
 
 /// The elements of an array, as many as its shape says.
 pub(crate) fn elements<'a>(operation: &'static str, x: &'a Array) -> Result<&'a Elements> {
-    let Some(Buffer { elements, .. }) = x.buffer.downcast_ref::<Buffer>() else {
-        return Err(TensorError::new(operation, "the array belongs to another backend")
-            .shapes([&x.shape])
-            .hint("move it with to_device()"));
-    };
-    match elements.len() == x.numel() {
-        true => Ok(elements),
-        false => {
-            Err(TensorError::new(operation, format!("the array holds {} elements", elements.len())).shapes([&x.shape]))
-        }
+    match x.buffer.downcast_ref::<Buffer>() {
+        Some(buffer) if buffer.length == x.numel() => Ok(&buffer.elements),
+        other => Err(strange(operation, x, other)),
     }
+}
+
+/// What is wrong with an array that another backend made, or whose shape does not fit its elements.
+#[cold]
+fn strange(operation: &'static str, x: &Array, found: Option<&Buffer>) -> TensorError {
+    match found {
+        None => TensorError::new(operation, "the array belongs to another backend").hint("move it with to_device()"),
+        Some(buffer) => TensorError::new(operation, format!("the array holds {} elements", buffer.length)),
+    }
+    .shapes([&x.shape])
 }
 
 /// The elements of an f32 array.
@@ -145,35 +158,40 @@ pub(crate) fn packed_bytes<'a>(
     operation: &'static str,
     x: &'a Array,
 ) -> Result<Option<&'a Packed>> {
-    let (elements, &[n, k]) = (i8s(operation, x)?, x.dims()) else { return Ok(None) };
-    let Some(Buffer { bytes, .. }) = x.buffer.downcast_ref::<Buffer>() else { return Ok(None) };
+    let (&[n, k], Some(Buffer { prepared, .. })) = (x.dims(), x.buffer.downcast_ref()) else { return Ok(None) };
+    let bytes = &prepared.get_or_init(Box::default).bytes;
     let packed = match bytes.get() {
         Some(packed) => packed,
         None => {
-            let packed = Box::new(Packed::new(memory, elements, [n, k])?);
+            let packed = Packed::new(memory, i8s(operation, x)?, [n, k])?;
             bytes.get_or_init(|| packed)
         }
     };
-    Ok(Some(packed.as_ref()).filter(|packed| packed.shape == [n, k]))
+    Ok(Some(packed).filter(|packed| packed.shape == [n, k]))
 }
 
 /// The elements of an f32 array for change in place: only where nothing else holds on to them.
 pub(crate) fn f32s_mut(x: &mut Array) -> Option<&mut [f32]> {
     let length = x.numel();
     let buffer: &mut (dyn Any + Send + Sync) = Arc::get_mut(&mut x.buffer)?;
-    let Buffer { elements, packed, .. } = buffer.downcast_mut::<Buffer>()?;
-    *packed = Pair::default();
+    let Buffer { elements, prepared, .. } = buffer.downcast_mut::<Buffer>()?;
+    prepared.take();
     match elements {
         Elements::F32(v) if v.len() == length => Some(v),
         _ => None,
     }
 }
 
-/// What is packed of an array's elements.
-pub(crate) fn pair(x: &Array) -> Option<&Pair> {
-    Some(&x.buffer.downcast_ref::<Buffer>()?.packed)
+/// What is packed of an array's elements; where nothing was prepared so far, a place for it if `make`.
+pub(crate) fn pair(x: &Array, make: bool) -> Option<&Pair> {
+    let Buffer { prepared, .. } = x.buffer.downcast_ref()?;
+    match make {
+        true => Some(&prepared.get_or_init(Box::default).packed),
+        false => Some(&prepared.get()?.packed),
+    }
 }
 
+#[cold]
 fn wrong_type(operation: &'static str, x: &Array, wanted: DType) -> TensorError {
     TensorError::new(operation, format!("needs elements of type {wanted}, not {}", x.dtype)).shapes([&x.shape])
 }
