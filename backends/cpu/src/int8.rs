@@ -15,7 +15,7 @@ use crate::norm;
 use crate::parallel::{Disjoint, Threads};
 use crate::simd::simd;
 use crate::storage::Allocator;
-use crate::vnni::{DEPTHS, GROUP, Packed, ROWS, Sums};
+use crate::vnni::{DEPTHS, GROUP, Packed, ROWS};
 
 /// The widest rows whose sums fit i32 on every path: 2^31 / (255 * 128), rounded down to a power of two.
 pub(crate) const WIDEST: usize = 65_536;
@@ -58,11 +58,8 @@ simd! {
         total
     }
 
-    /// What becomes of the sums of one row: y = f(sum step scale + bias) + factor of + residual.
-    fn finish(sums: &[i32], step: f32, after: After<'_>, y: &mut [f32]) {
-        for ((y, sum), scale) in y.iter_mut().zip(sums).zip(after.scale) {
-            *y = *sum as f32 * step * scale;
-        }
+    /// What becomes of the products of one row: f(y + bias) + factor of + residual.
+    fn finish(after: After<'_>, y: &mut [f32]) {
         if let Some(bias) = after.bias {
             y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
         }
@@ -131,7 +128,7 @@ pub(crate) struct Weights<'a> {
     pub(crate) packed: Option<&'a Packed>,
 }
 
-/// What follows the product, see [`finish`]. Vectors have N elements, what is added in the result's shape as many as it.
+/// What becomes of sums of levels: y = f(sum step scale + bias) + factor of + residual, see [`finish`]. Vectors have N elements, what is added in the result's shape as many as it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct After<'a> {
     pub(crate) scale: &'a [f32],
@@ -156,26 +153,52 @@ impl<'a> After<'a> {
     }
 }
 
-/// The rows of a layer's input as levels, `stride` apart, and their steps.
+/// What a thread works in, which only grows while it is kept.
 #[derive(Debug, Default)]
-struct Quantized {
-    levels: Vec<u8>,
-    stride: usize,
-    steps: Vec<f32>,
+struct Work {
+    layer: LayerWork,
+    /// What stands between two layers, and what the next one makes of it.
+    between: [Vec<f32>; 2],
 }
 
-/// Bytes that a thread keeps from one call to the next: enough for the row of one token.
+/// What one layer works in.
+#[derive(Debug, Default)]
+struct LayerWork {
+    levels: Vec<u8>,
+    steps: Vec<f32>,
+    /// A row, put together and normalised.
+    row: Vec<f32>,
+    /// The norm of what is skipped along.
+    skipped: Vec<f32>,
+}
+
+/// Bytes that a thread keeps of each from one call to the next: enough for the row of one token.
 const KEPT: usize = 1 << 18;
 
 thread_local! {
-    /// The memory of the last small call from this thread.
-    static LAST: Cell<Quantized> = Cell::default();
-    /// The memory of the last row that this thread put together or normalised.
-    static ROW: Cell<Vec<f32>> = Cell::default();
-    /// The memory of the norm of what was last skipped along.
-    static SKIPPED: Cell<Vec<f32>> = Cell::default();
-    /// The memory of what stood between the last two layers.
-    static BETWEEN: Cell<Vec<f32>> = Cell::default();
+    /// The memory of the last small call from this thread. It is taken out, not borrowed: who waits for others may help with
+    /// another call.
+    static LAST: Cell<Option<Box<Work>>> = const { Cell::new(None) };
+}
+
+/// Calls `with` with this thread's memory, or with new one where that is in use.
+fn working<R>(with: impl FnOnce(&mut Work) -> R) -> R {
+    let mut work = LAST.take().unwrap_or_default();
+    let result = with(&mut work);
+    let Work { layer: LayerWork { levels, steps, row, skipped }, between: [one, other] } = &*work;
+    let longest = [steps, row, skipped, one, other].map(Vec::len).into_iter().fold(0, usize::max);
+    if levels.len().max(longest * size_of::<f32>()) <= KEPT {
+        LAST.set(Some(work));
+    }
+    result
+}
+
+/// The first elements of what may have to grow for them.
+fn first<T: Clone + Default>(kept: &mut Vec<T>, length: usize) -> &mut [T] {
+    if kept.len() < length {
+        kept.resize(length, T::default());
+    }
+    &mut kept[..length]
 }
 
 /// Layers one after the other: y [rows, N] of the last, and N.
@@ -192,141 +215,156 @@ pub(crate) fn chain<'a>(
     };
     let width = last.after.scale.len();
     let mut y = memory.take(name, rows * width)?;
-    // Each layer reads what the one before has left here.
-    let (mut between, mut next) = (BETWEEN.take(), Vec::new());
-    for (index, layer) in before.iter().enumerate() {
-        let n = layer.after.scale.len();
-        if index == 0 {
-            between.resize(rows * n, 0.0);
-            linear(threads, &inputs, rows, layer, &mut between);
-        } else {
-            next.resize(rows * n, 0.0);
-            linear(threads, &Inputs::all(&between, layer.weights.k), rows, layer, &mut next);
+    working(|Work { layer: work, between: [between, next] }| {
+        // Each layer reads what the one before has left in `between`.
+        let (mut between, mut next) = (between, next);
+        let mut length = 0;
+        for (index, layer) in before.iter().enumerate() {
+            let all = Inputs::all(&between[..length], layer.weights.k);
+            length = rows * layer.after.scale.len();
+            linear(threads, work, if index == 0 { &inputs } else { &all }, rows, layer, first(next, length));
             std::mem::swap(&mut between, &mut next);
         }
-    }
-    match before.is_empty() {
-        true => linear(threads, &inputs, rows, last, &mut y),
-        false => linear(threads, &Inputs::all(&between, last.weights.k), rows, last, &mut y),
-    }
-    if between.len() * size_of::<f32>() <= KEPT {
-        BETWEEN.set(between);
-    }
+        let all = Inputs::all(&between[..length], last.weights.k);
+        linear(threads, work, if before.is_empty() { &inputs } else { &all }, rows, last, &mut y);
+    });
     Ok((y, width))
 }
 
 /// y [rows, N] of a layer. K is [`WIDEST`] at most.
-fn linear(threads: &Threads, inputs: &Inputs<'_>, rows: usize, layer: &Layer<'_>, y: &mut [f32]) {
+fn linear(threads: &Threads, work: &mut LayerWork, inputs: &Inputs<'_>, rows: usize, layer: &Layer<'_>, y: &mut [f32]) {
     let Layer { norm, weights, mut after, skip_norm } = *layer;
+    let LayerWork { levels, steps, row, skipped } = work;
     let (n, k) = (after.scale.len(), weights.k);
     if n * rows == 0 {
         return;
     }
-    let mut normal = Vec::new();
     if let (Some((gain, bias, eps)), Some((factor, of))) = (skip_norm, after.skip) {
-        normal = SKIPPED.take();
-        normal.resize(rows * n, 0.0);
-        threads.rows(rows, n as f64, [(&mut normal, n)], |range, [normal]| {
+        let normal = first(skipped, rows * n);
+        threads.rows(rows, n as f64, [(normal, n)], |range, [normal]| {
             for (row, y) in range.zip(normal.chunks_exact_mut(n)) {
                 norm::forward_rows(&of[row * n..][..n], gain, bias, eps, y, &mut [0.0], &mut [0.0]);
             }
         });
-        after.skip = Some((factor, &normal));
+        after.skip = Some((factor, &skipped[..rows * n]));
     }
-    let quantized = quantized(threads, inputs, norm, rows, k);
+    let quantized = quantized(threads, (levels, steps, row), inputs, norm, rows, k);
     let (groups, blocks) = (n.div_ceil(GROUP), rows.div_ceil(ROWS));
     // One row waits for its weights to come from a cache or from memory; more share them.
     let cost = (GROUP * k) as f64 * if rows == 1 { 0.012 } else { 0.004 * ROWS as f64 } + 20.0;
     let out = Disjoint::new(y);
     // Groups of columns are outermost, so that a group's weights stay in the cache for all rows.
     threads.split(groups * blocks, 1, cost, |range| {
-        let mut sums = [[0; GROUP]; ROWS];
-        for piece in range {
+        // Those of one row lie side by side, so that they are finished at once.
+        let together = if rows == 1 { range.len() } else { 1 };
+        for piece in range.step_by(together) {
             let (group, first) = (piece / blocks, piece % blocks * ROWS);
-            let columns = group * GROUP..(group * GROUP + GROUP).min(n);
-            let count = ROWS.min(rows - first);
-            multiply(&quantized, first..first + count, weights, columns.clone(), &mut sums);
-            for (row, sums) in (first..first + count).zip(&sums) {
-                let place = row * n + columns.start;
-                // SAFETY: `split` gives each piece once, and pieces do not overlap.
-                let y = unsafe { out.part(place..place + columns.len()) };
-                finish(&sums[..columns.len()], quantized.steps[row], after.part(columns.clone(), place), y);
+            let columns = group * GROUP..((group + together) * GROUP).min(n);
+            // SAFETY: `split` gives each piece once, and pieces do not overlap; nor do rows.
+            let part = |row: usize| unsafe { out.part(row * n + columns.start..row * n + columns.end) };
+            let some = first..rows.min(first + ROWS);
+            multiply(quantized, some.clone(), weights, after.scale, columns.clone(), part);
+            for row in some {
+                finish(after.part(columns.clone(), row * n + columns.start), part(row));
             }
         }
     });
-    if quantized.levels.len() <= KEPT {
-        LAST.set(quantized);
-    }
-    if normal.len() * size_of::<f32>() <= KEPT {
-        SKIPPED.set(normal);
-    }
+}
+
+/// The rows of a layer's input as levels, `stride` apart, and their steps.
+#[derive(Debug, Clone, Copy)]
+struct Quantized<'a> {
+    levels: &'a [u8],
+    stride: usize,
+    steps: &'a [f32],
 }
 
 /// Quantizes the rows of an input, after its norm.
-fn quantized(threads: &Threads, inputs: &Inputs<'_>, norm: Option<Norm<'_>>, rows: usize, k: usize) -> Quantized {
+fn quantized<'a>(
+    threads: &Threads,
+    (levels, steps, row): (&'a mut Vec<u8>, &'a mut Vec<f32>, &mut Vec<f32>),
+    inputs: &Inputs<'_>,
+    norm: Option<Norm<'_>>,
+    rows: usize,
+    k: usize,
+) -> Quantized<'a> {
     let stride = k.next_multiple_of(DEPTHS);
-    let Quantized { mut levels, mut steps, .. } = LAST.take();
-    levels.resize(rows * stride, 0);
-    steps.resize(rows, 0.0);
-    let (all_levels, all_steps) = (Disjoint::new(&mut levels), Disjoint::new(&mut steps));
+    let (levels, steps) = (first(levels, rows * stride), first(steps, rows));
+    if rows == 1 {
+        steps[0] = quantized_row(inputs, norm, 0, first(row, 2 * k), &mut levels[..k]);
+        return Quantized { levels, stride, steps };
+    }
+    let (all_levels, all_steps) = (Disjoint::new(levels), Disjoint::new(steps));
     threads.split(rows, 1, k as f64, |range| {
-        let mut memory = ROW.take();
-        memory.resize(2 * k, 0.0);
-        let (joined, normal) = memory.split_at_mut(k);
-        for row in range {
-            let mut x = inputs.first.row(row);
-            if !inputs.others.is_empty() {
-                let mut at = 0;
-                for part in std::iter::once(&inputs.first).chain(&inputs.others) {
-                    joined[at..at + part.width].copy_from_slice(part.row(row));
-                    at += part.width;
-                }
-                x = joined;
+        working(|work| {
+            let memory = first(&mut work.layer.row, 2 * k);
+            for row in range {
+                // SAFETY: `split` gives each row once.
+                let (levels, step) =
+                    unsafe { (all_levels.part(row * stride..row * stride + k), all_steps.part(row..row + 1)) };
+                step[0] = quantized_row(inputs, norm, row, memory, levels);
             }
-            if let Some((gain, bias, eps)) = norm
-                && k > 0
-            {
-                norm::forward_rows(x, gain, bias, eps, normal, &mut [0.0], &mut [0.0]);
-                x = normal;
-            }
-            // SAFETY: `split` gives each row once.
-            let (levels, step) =
-                unsafe { (all_levels.part(row * stride..row * stride + k), all_steps.part(row..row + 1)) };
-            step[0] = quantize(x, levels);
-        }
-        if memory.len() * size_of::<f32>() <= KEPT {
-            ROW.set(memory);
-        }
+        });
     });
     Quantized { levels, stride, steps }
 }
 
-/// sum (a - 128) q for some rows, [`ROWS`] at most, and some columns, those of a group.
-fn multiply(
-    quantized: &Quantized,
+/// Quantizes a row of an input, after its norm, to levels; returns its step. `memory` has room for two rows.
+fn quantized_row(
+    inputs: &Inputs<'_>,
+    norm: Option<Norm<'_>>,
+    row: usize,
+    memory: &mut [f32],
+    levels: &mut [u8],
+) -> f32 {
+    let (joined, normal) = memory.split_at_mut(levels.len());
+    let mut x = inputs.first.row(row);
+    if !inputs.others.is_empty() {
+        let mut at = 0;
+        for part in std::iter::once(&inputs.first).chain(&inputs.others) {
+            joined[at..at + part.width].copy_from_slice(part.row(row));
+            at += part.width;
+        }
+        x = joined;
+    }
+    if let Some((gain, bias, eps)) = norm
+        && !x.is_empty()
+    {
+        norm::forward_rows(x, gain, bias, eps, normal, &mut [0.0], &mut [0.0]);
+        x = normal;
+    }
+    quantize(x, levels)
+}
+
+/// sum (a - 128) q step scale for some rows, [`ROWS`] at most, and some columns, which begin with a group: `out` is where
+/// those of a row go.
+fn multiply<'a>(
+    quantized: Quantized<'_>,
     rows: std::ops::Range<usize>,
     weights: Weights<'_>,
+    scale: &[f32],
     columns: std::ops::Range<usize>,
-    sums: &mut [Sums; ROWS],
+    out: impl Fn(usize) -> &'a mut [f32],
 ) {
-    let levels = |row: usize| &quantized.levels[row * quantized.stride..][..quantized.stride];
+    let levels = |row: usize| (&quantized.levels[row * quantized.stride..][..quantized.stride], quantized.steps[row]);
     #[cfg(target_arch = "x86_64")]
     if let Some(packed) = weights.packed {
-        let group = columns.start / GROUP;
         if rows.len() == ROWS {
+            let all: [_; ROWS] = std::array::from_fn(|i| levels(rows.start + i));
             // SAFETY: weights are packed only where the machine has VNNI.
-            return unsafe { packed.sums(std::array::from_fn::<_, ROWS, _>(|i| levels(rows.start + i)), group, sums) };
+            return unsafe { packed.products(all, scale, columns, std::array::from_fn(|i| out(rows.start + i))) };
         }
-        for (row, sums) in rows.zip(sums) {
+        for row in rows {
             // SAFETY: as above.
-            unsafe { packed.sums([levels(row)], group, std::array::from_mut(sums)) };
+            unsafe { packed.products([levels(row)], scale, columns.clone(), [out(row)]) };
         }
         return;
     }
     let k = weights.k;
-    for (row, sums) in rows.zip(sums) {
-        for (column, sum) in columns.clone().zip(sums) {
-            *sum = dot(&levels(row)[..k], &weights.q[column * k..][..k]);
+    for row in rows {
+        let (levels, step) = levels(row);
+        for (column, y) in columns.clone().zip(out(row)) {
+            *y = dot(&levels[..k], &weights.q[column * k..][..k]) as f32 * step * scale[column];
         }
     }
 }
@@ -336,34 +374,40 @@ mod tests {
     use super::*;
 
     /// Levels of `rows` rows of k, and weights for n columns, from one end of their ranges to the other.
-    fn operands(rows: usize, n: usize, k: usize) -> (Quantized, Vec<u8>) {
+    fn operands(rows: usize, n: usize, k: usize) -> (Vec<u8>, Vec<u8>) {
         let stride = k.next_multiple_of(DEPTHS);
         // What stands behind the last level of a row must not matter.
         let levels = (0..rows * stride).map(|i| (i * 37 % 255 + 1) as u8).collect();
-        let q = (0..n * k).map(|i| (i * 91 % 256) as u8).collect();
-        (Quantized { levels, stride, steps: vec![1.0; rows] }, q)
+        (levels, (0..n * k).map(|i| (i * 91 % 256) as u8).collect())
     }
 
     #[test]
     fn every_path_gives_the_same_integers() {
         for (n, k) in [(1, 1), (3, 3), (16, 63), (17, 64), (33, 65), (50, 128), (64, 200), (130, 1000), (5, 6)] {
-            let (quantized, q) = operands(ROWS, n, k);
+            let (levels, q) = operands(ROWS, n, k);
+            let quantized = Quantized { levels: &levels, stride: k.next_multiple_of(DEPTHS), steps: &[1.0; ROWS] };
             let packed = Packed::new(&Allocator::default(), &q, [n, k]).unwrap();
             let exact = |row: usize, column: usize| -> i64 {
                 let levels = &quantized.levels[row * quantized.stride..][..k];
                 levels.iter().zip(&q[column * k..]).map(|(&a, &q)| (i64::from(a) - 128) * i64::from(q as i8)).sum()
             };
+            let scale = vec![1.0; n];
             for packed in [None, has_vnni().then_some(&packed)] {
                 let weights = Weights { q: &q, k, packed };
                 for rows in [0..1, 1..4, 0..4] {
-                    for group in 0..n.div_ceil(GROUP) {
-                        let columns = group * GROUP..(group * GROUP + GROUP).min(n);
-                        let mut sums = [[0; GROUP]; ROWS];
-                        multiply(&quantized, rows.clone(), weights, columns.clone(), &mut sums);
-                        for (row, sums) in rows.clone().zip(&sums) {
-                            let expected: Vec<i64> = columns.clone().map(|column| exact(row, column)).collect();
-                            let found: Vec<i64> = sums[..columns.len()].iter().map(|sum| i64::from(*sum)).collect();
-                            assert_eq!(found, expected, "{n} x {k}");
+                    // Group by group, and all at once.
+                    let groups = (0..n.div_ceil(GROUP)).map(|group| group * GROUP..(group * GROUP + GROUP).min(n));
+                    for columns in groups.chain(std::iter::once(0..n)) {
+                        let width = columns.len();
+                        let mut y = vec![0.0; ROWS * width];
+                        let out = Disjoint::new(&mut y);
+                        // SAFETY: rows do not overlap.
+                        let part = |row: usize| unsafe { out.part(row * width..(row + 1) * width) };
+                        multiply(quantized, rows.clone(), weights, &scale, columns.clone(), part);
+                        for row in rows.clone() {
+                            // Up to 2^24 every integer is a number of f32.
+                            let expected: Vec<f32> = columns.clone().map(|column| exact(row, column) as f32).collect();
+                            assert_eq!(y[row * width..][..width], expected, "{n} x {k}");
                         }
                     }
                 }
@@ -376,12 +420,15 @@ mod tests {
         // The largest products, and sums that begin as far from them as they can.
         let (levels, q) = (vec![255u8; WIDEST], vec![0x80u8; WIDEST]);
         let expected = -127 * 128 * WIDEST as i32;
-        let quantized = Quantized { levels, stride: WIDEST, steps: vec![1.0] };
+        let quantized = Quantized { levels: &levels, stride: WIDEST, steps: &[1.0] };
         let packed = Packed::new(&Allocator::default(), &q, [1, WIDEST]).unwrap();
         for packed in [None, has_vnni().then_some(&packed)] {
-            let mut sums = [[0; GROUP]; ROWS];
-            multiply(&quantized, 0..1, Weights { q: &q, k: WIDEST, packed }, 0..1, &mut sums);
-            assert_eq!(sums[0][0], expected);
+            let mut y = [0.0];
+            let out = Disjoint::new(&mut y);
+            // SAFETY: there is one row.
+            let part = |_| unsafe { out.part(0..1) };
+            multiply(quantized, 0..1, Weights { q: &q, k: WIDEST, packed }, &[1.0], 0..1, part);
+            assert_eq!(y[0], expected as f32);
         }
     }
 
@@ -392,7 +439,8 @@ mod tests {
         let after = After { scale: &[0.5], bias: None, gelu: false, skip: None, residual: None };
         let mut y = [9.0; 4];
         let weights = Weights { q: &[1, 2], k: 2, packed: None };
-        linear(&threads, &Inputs::all(&x, 2), 4, &Layer { norm: None, weights, after, skip_norm: None }, &mut y);
+        let layer = Layer { norm: None, weights, after, skip_norm: None };
+        linear(&threads, &mut LayerWork::default(), &Inputs::all(&x, 2), 4, &layer, &mut y);
         assert!(y[0] == 0.0 && y[1].is_nan() && y[2].is_nan(), "{y:?}");
         assert_eq!(y[3], -127.0 * (3.0 * (1.0 / 127.0) as f32) * 0.5);
     }

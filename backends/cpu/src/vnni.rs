@@ -11,6 +11,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use assay_tensor::Result;
 
@@ -27,9 +28,6 @@ pub(crate) const GROUP: usize = STRIP * STRIPS;
 pub(crate) const DEPTHS: usize = 4;
 /// Rows that are multiplied at a time, where there are so many.
 pub(crate) const ROWS: usize = 4;
-
-/// The sums of a row and the columns of a group.
-pub(crate) type Sums = [i32; GROUP];
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
@@ -114,41 +112,52 @@ impl Packed {
         (&self.lines.all()[from * depth..to * depth], &self.starts[from * STRIP..to * STRIP])
     }
 
-    /// sum (a - 128) q of `R` rows of levels and the columns of a group; a row has K levels, and any up to a multiple of
-    /// [`DEPTHS`].
+    /// sum (a - 128) q step scale of `R` rows of levels, with their steps, and of columns that begin with a group; a row
+    /// has K levels, and any up to a multiple of [`DEPTHS`]. `scale` has N elements, each of `out` one for each of the columns.
     ///
     /// # Safety
     ///
     /// The machine must have AVX-512 F, BW and VNNI.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    pub(crate) fn sums<const R: usize>(&self, levels: [&[u8]; R], group: usize, out: &mut [Sums; R]) {
-        let (lines, starts) = self.group(group);
-        // One row alone has too few sums to hide that each waits for the last one.
-        match (R, starts.len() / STRIP) {
-            (1, 4) => tile::<R, 4, 2>(levels, lines, starts, out),
-            (1, 3) => tile::<R, 3, 2>(levels, lines, starts, out),
-            (1, 2) => tile::<R, 2, 4>(levels, lines, starts, out),
-            (1, _) => tile::<R, 1, 4>(levels, lines, starts, out),
-            (_, 4) => tile::<R, 4, 1>(levels, lines, starts, out),
-            (_, 3) => tile::<R, 3, 1>(levels, lines, starts, out),
-            (_, 2) => tile::<R, 2, 1>(levels, lines, starts, out),
-            _ => tile::<R, 1, 1>(levels, lines, starts, out),
+    pub(crate) fn products<const R: usize>(
+        &self,
+        rows: [(&[u8], f32); R],
+        scale: &[f32],
+        columns: Range<usize>,
+        mut out: [&mut [f32]; R],
+    ) {
+        for (index, scale) in scale[columns.clone()].chunks(GROUP).enumerate() {
+            let (lines, starts) = self.group(columns.start / GROUP + index);
+            let out = out.each_mut().map(|y| &mut y[index * GROUP..][..scale.len()]);
+            // One row alone has too few sums to hide that each waits for the last one.
+            match (R, starts.len() / STRIP) {
+                (1, 4) => tile::<R, 4, 2>(rows, lines, starts, scale, out),
+                (1, 3) => tile::<R, 3, 2>(rows, lines, starts, scale, out),
+                (1, 2) => tile::<R, 2, 4>(rows, lines, starts, scale, out),
+                (1, _) => tile::<R, 1, 4>(rows, lines, starts, scale, out),
+                (_, 4) => tile::<R, 4, 1>(rows, lines, starts, scale, out),
+                (_, 3) => tile::<R, 3, 1>(rows, lines, starts, scale, out),
+                (_, 2) => tile::<R, 2, 1>(rows, lines, starts, scale, out),
+                _ => tile::<R, 1, 1>(rows, lines, starts, scale, out),
+            }
         }
     }
 }
 
-/// [`Packed::sums`] for `S` strips, in `P` partial sums, each of every P-th line.
+/// [`Packed::products`] of a group of `S` strips, in `P` partial sums, each of every P-th line.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn tile<const R: usize, const S: usize, const P: usize>(
-    levels: [&[u8]; R],
+    rows: [(&[u8], f32); R],
     lines: &[Line],
     starts: &[i32],
-    out: &mut [Sums; R],
+    scale: &[f32],
+    mut out: [&mut [f32]; R],
 ) {
     let depth = lines.len() / S;
-    assert!(levels.iter().all(|row| row.len() >= depth * DEPTHS) && starts.len() == S * STRIP, "whole strips");
+    assert!(rows.iter().all(|(row, _)| row.len() >= depth * DEPTHS) && starts.len() == S * STRIP, "whole strips");
+    assert!(out.iter().all(|row| row.len() == scale.len()), "a scale for each column");
     let mut sums = [[[_mm512_setzero_si512(); S]; R]; P];
     for row in &mut sums[0] {
         for (strip, sum) in row.iter_mut().enumerate() {
@@ -160,7 +169,7 @@ fn tile<const R: usize, const S: usize, const P: usize>(
         // SAFETY: `step` is below `depth`, so that its S lines and each row's 4 levels are there.
         let weights: [__m512i; S] =
             std::array::from_fn(|strip| unsafe { _mm512_load_si512(lines.as_ptr().add(step * S + strip).cast()) });
-        for (row, levels) in sums.iter_mut().zip(&levels) {
+        for (row, (levels, _)) in sums.iter_mut().zip(&rows) {
             // SAFETY: as above.
             let four = unsafe { levels.as_ptr().add(step * DEPTHS).cast::<i32>().read_unaligned() };
             let four = _mm512_set1_epi32(four);
@@ -178,14 +187,20 @@ fn tile<const R: usize, const S: usize, const P: usize>(
     for step in whole..depth {
         add(&mut sums[0], step);
     }
-    for (row, out) in out.iter_mut().enumerate() {
+    for (row, ((_, step), out)) in rows.iter().zip(&mut out).enumerate() {
         for strip in 0..S {
             let mut total = sums[0][row][strip];
             for part in &sums[1..] {
                 total = _mm512_add_epi32(total, part[row][strip]);
             }
-            // SAFETY: a row of `out` has room for 4 strips.
-            unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(strip * STRIP).cast(), total) };
+            let first = strip * STRIP;
+            let kept = u16::MAX.checked_shr((first + STRIP).saturating_sub(scale.len()) as u32).unwrap_or(0);
+            // SAFETY: what is kept of a strip lies before the end of `scale` and of `out`, which is as long.
+            unsafe {
+                let scale = _mm512_maskz_loadu_ps(kept, scale.as_ptr().wrapping_add(first));
+                let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_set1_ps(*step));
+                _mm512_mask_storeu_ps(out.as_mut_ptr().wrapping_add(first), kept, _mm512_mul_ps(scaled, scale));
+            }
         }
     }
 }

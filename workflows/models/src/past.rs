@@ -12,7 +12,7 @@ use crate::carry::{Carry, State};
 use crate::error::ModelError;
 
 /// The tokens of a piece that does not grow any more.
-const PIECE: usize = 64;
+const PIECE: usize = 16;
 
 /// The names of keys and values in a carry. The first piece has the name itself, which is that of the whole where there is
 /// one piece; a later one has the place of its first token behind it.
