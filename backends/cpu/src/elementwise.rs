@@ -138,9 +138,7 @@ simd! {
 
     fn pair_rows<P: Pair>(op: P, a: &[f32], b: &[f32], y: &mut [f32], walk: &Walk<2>, rows: Range<usize>) {
         let (length, step) = walk.inner;
-        let mut out = y.chunks_exact_mut(length);
-        walk.for_rows(rows, |[i, j]| {
-            let Some(y) = out.next() else { return };
+        for ([i, j], y) in walk.offsets(rows).zip(y.chunks_exact_mut(length)) {
             // Along a row each operand is contiguous or one element.
             match step {
                 [1, 1] => {
@@ -162,7 +160,7 @@ simd! {
                 }
                 _ => y.fill(op.at(a[i], b[j])),
             }
-        });
+        }
     }
 }
 

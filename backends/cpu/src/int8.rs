@@ -128,7 +128,8 @@ pub(crate) struct Weights<'a> {
     pub(crate) packed: Option<&'a Packed>,
 }
 
-/// What becomes of sums of levels: y = f(sum step scale + bias) + factor of + residual, see [`finish`]. Vectors have N elements, what is added in the result's shape as many as it.
+/// What becomes of sums of levels: y = f(sum step scale + bias) + factor of + residual, see [`finish`]. Vectors have N
+/// elements, what is added in the result's shape as many as it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct After<'a> {
     pub(crate) scale: &'a [f32],

@@ -23,15 +23,14 @@ pub(crate) fn strided<T: Copy + Send + Sync>(
     let out = Disjoint::new(y);
     threads.split(walk.rows(), 1, cost, |range| {
         // SAFETY: `split` gives disjoint ranges of rows.
-        let mut rows = unsafe { out.part(range.start * length..range.end * length) }.chunks_exact_mut(length);
-        walk.for_rows(range, |[from]| {
-            let Some(y) = rows.next() else { return };
+        let rows = unsafe { out.part(range.start * length..range.end * length) }.chunks_exact_mut(length);
+        for ([from], y) in walk.offsets(range).zip(rows) {
             match step {
                 0 => y.fill(x[from]),
                 1 => y.copy_from_slice(&x[from..from + length]),
                 _ => y.iter_mut().zip(x[from..].iter().step_by(step)).for_each(|(y, x)| *y = *x),
             }
-        });
+        }
     });
 }
 

@@ -60,9 +60,10 @@ impl Threads {
     /// results independent of the number of threads.
     pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
         let Some(pool) = &self.pool else {
-            return if items > 0 {
-                part(0..items)
-            };
+            if items > 0 {
+                part(0..items);
+            }
+            return;
         };
         let worth = (items as f64 * cost / GRAIN) as usize;
         let most = if crew::has_help() { HELPED } else { self.count };

@@ -36,9 +36,9 @@ impl<const N: usize> Walk<N> {
         self.outer.iter().map(|(extent, _)| extent).product()
     }
 
-    /// Calls `visit` with the operands' offsets for each row of `range` in order.
-    #[inline(always)]
-    pub(crate) fn for_rows(&self, range: Range<usize>, mut visit: impl FnMut([usize; N])) {
+    /// The operands' offsets for each row of `range` in order. An iterator rather than a function that calls another one for
+    /// each: loops stay inside of what they are compiled for, see [`crate::simd`].
+    pub(crate) fn offsets(&self, range: Range<usize>) -> Offsets<'_, N> {
         let mut index = vec![0; self.outer.len()];
         let mut offset = [0; N];
         let mut rest = range.start;
@@ -47,18 +47,36 @@ impl<const N: usize> Walk<N> {
             rest /= extent;
             (0..N).for_each(|i| offset[i] += index[axis] * stride[i]);
         }
-        for _ in range {
-            visit(offset);
-            for (axis, (extent, stride)) in self.outer.iter().enumerate().rev() {
-                index[axis] += 1;
-                (0..N).for_each(|i| offset[i] += stride[i]);
-                if index[axis] < *extent {
-                    break;
-                }
-                index[axis] = 0;
-                (0..N).for_each(|i| offset[i] -= extent * stride[i]);
+        Offsets { outer: &self.outer, index, offset, left: range.len() }
+    }
+}
+
+/// What [`Walk::offsets`] gives.
+pub(crate) struct Offsets<'a, const N: usize> {
+    outer: &'a [(usize, [usize; N])],
+    /// Of the next row, its place along each axis, and what the operands' offsets are there.
+    index: Vec<usize>,
+    offset: [usize; N],
+    left: usize,
+}
+
+impl<const N: usize> Iterator for Offsets<'_, N> {
+    type Item = [usize; N];
+
+    #[inline]
+    fn next(&mut self) -> Option<[usize; N]> {
+        self.left = self.left.checked_sub(1)?;
+        let here = self.offset;
+        for ((extent, stride), index) in self.outer.iter().zip(&mut self.index).rev() {
+            *index += 1;
+            (0..N).for_each(|i| self.offset[i] += stride[i]);
+            if *index < *extent {
+                break;
             }
+            *index = 0;
+            (0..N).for_each(|i| self.offset[i] -= extent * stride[i]);
         }
+        Some(here)
     }
 }
 
@@ -78,11 +96,7 @@ mod tests {
     #[test]
     fn rows_are_visited_in_order_from_anywhere() {
         let walk = Walk::new(&[2, 3, 2], [&[1, 4, 2]]);
-        let offsets = |range| {
-            let mut seen = Vec::new();
-            walk.for_rows(range, |[at]| seen.push(at));
-            seen
-        };
+        let offsets = |range| walk.offsets(range).map(|[at]| at).collect::<Vec<_>>();
         assert_eq!(walk.rows(), 2);
         assert_eq!((offsets(0..2), offsets(1..2)), (vec![0, 1], vec![1]));
     }

@@ -38,6 +38,13 @@ fn add(bencher: Bencher<'_, '_>) {
     bench(bencher, "add".into(), passes(3), || kernels().binary(Binary::Add, &x, &y));
 }
 
+#[divan::bench(args = [SHAPE, NEAR])]
+fn multiply_by_a_row(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
+    let (x, row) = (numbers(shape), numbers(shape[1]));
+    let name = format!("multiply {shape:?} by a row");
+    bench(bencher, name, passes_over(shape, 2), || kernels().binary(Binary::Mul, &x, &row));
+}
+
 #[divan::bench]
 fn sum_over_rows(bencher: Bencher<'_, '_>) {
     let x = numbers(SHAPE);
