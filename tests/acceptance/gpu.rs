@@ -87,8 +87,8 @@ fn two_trainings(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran
         let executor = attempts.last().and_then(|attempt| attempt.executor.as_ref()).expect("it greeted");
         assert_eq!(executor["devices"], 2, "{executor:#}");
         let details = executor["device"]["details"].as_array().expect("details").iter();
-        let numbers = details.filter_map(|detail| detail.as_str()?.strip_prefix("device ")?.parse().ok());
-        numbers.last().expect("the number of the device")
+        let mut numbers = details.filter_map(|detail| detail.as_str()?.strip_prefix("device ")?.parse().ok());
+        numbers.next_back().expect("the number of the device")
     };
     let devices = ["train", "either"].map(device);
     (ran, devices)

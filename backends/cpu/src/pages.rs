@@ -101,7 +101,7 @@ mod tests {
             let pieces = Piece::several("test", size / 4).unwrap();
             assert!((pieces.len() * size).is_multiple_of(HUGE) && pieces.len() <= 512, "{size}: {}", pieces.len());
             for (i, piece) in pieces.iter().enumerate() {
-                assert!(piece.start() as usize % 4096 == 0 && piece.len() * 4 == size);
+                assert!((piece.start() as usize).is_multiple_of(4096) && piece.len() * 4 == size);
                 // SAFETY: the elements are this piece's.
                 let elements = unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) };
                 assert!(elements[0] == 0.0 && elements[piece.len() - 1] == 0.0);

@@ -27,7 +27,7 @@ enum Setup {
     /// Causal attention over H heads of width d, of operands of a type (`f32` or `bf16`); forward alone, or with its gradient.
     Attention { batch: usize, heads: usize, length: usize, width: usize, precision: DType, backward: bool },
     /// Training steps.
-    Training { setup: assay_steps::Setup },
+    Training { setup: Box<assay_steps::Setup> },
 }
 
 #[derive(Deserialize)]

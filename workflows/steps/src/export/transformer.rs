@@ -58,9 +58,7 @@ pub fn places(graph: &mut Graph, tokens: &Value) -> Value {
 /// graph, in f32, the angles would lose digits with the length.
 fn rotation(graph: &mut Graph, model: &Transformer, task: &Task, dim: usize, tokens: &Value) -> Option<(Value, Value)> {
     let attention = &model.blocks.first()?.attention;
-    if attention.rotations.is_none() {
-        return None;
-    }
+    attention.rotations.as_ref()?;
     let width = dim / attention.heads;
     let half = width / 2;
     let angle = |t: usize, channel: usize| t as f64 / ROPE_BASE.powf((channel % half) as f64 / half as f64);
