@@ -1,5 +1,7 @@
 //! Which sequences each step sees: stages by length, batches of like length, all decided by a seed.
 
+use std::collections::HashSet;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -134,12 +136,7 @@ impl Order {
 
     fn next(&mut self, lengths: &[usize], batching: Batching) -> Vec<usize> {
         if self.ready.is_empty() {
-            let (mut pool, mut tokens) = (Vec::new(), 0);
-            while !batching.is_enough(POOL, pool.len(), tokens) {
-                let Some(sample) = self.draw() else { break };
-                tokens += lengths[sample];
-                pool.push(sample);
-            }
+            let mut pool = self.pool(lengths, batching);
             pool.sort_by_key(|sample| lengths[*sample]);
             self.ready = batching.cut(&pool, lengths);
             shuffle(&mut self.ready, &mut self.rng);
@@ -147,13 +144,38 @@ impl Order {
         self.ready.pop().unwrap_or_default()
     }
 
-    /// The next sample of this pass; after the last a new pass begins, in another order.
-    fn draw(&mut self) -> Option<usize> {
+    /// The samples that are sorted together. None comes twice, as both would stand in one batch then: a pool ends with its
+    /// pass, but for what a first batch lacks. Only where batches of a fixed size have more places than there are samples,
+    /// they come again.
+    fn pool(&mut self, lengths: &[usize], batching: Batching) -> Vec<usize> {
+        let (mut pool, mut tokens, mut taken) = (Vec::new(), 0, HashSet::new());
+        while !batching.is_enough(POOL, pool.len(), tokens) {
+            let whole = batching.is_enough(1, pool.len(), tokens);
+            if self.pass.is_empty() && whole {
+                break;
+            }
+            let again = !whole && taken.len() == self.eligible.len() && matches!(batching, Batching::Sequences(_));
+            let Some(sample) = self.draw(|sample| again || !taken.contains(&sample)) else { break };
+            tokens += lengths[sample];
+            taken.insert(sample);
+            pool.push(sample);
+        }
+        // What is left of a batch of a fixed size comes first in the next pool: the last ones, which are as random as all.
+        if let Batching::Sequences(size) = batching {
+            let left = pool.split_off(pool.len() / size.max(1) * size.max(1));
+            self.pass.extend(left.into_iter().rev());
+        }
+        pool
+    }
+
+    /// The next sample of this pass that is wanted, if there is one; after the last a new pass begins, in another order.
+    fn draw(&mut self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         if self.pass.is_empty() {
             self.pass.clone_from(&self.eligible);
             shuffle(&mut self.pass, &mut self.rng);
         }
-        self.pass.pop()
+        let at = self.pass.iter().rposition(|sample| wanted(*sample))?;
+        Some(self.pass.remove(at))
     }
 }
 
@@ -193,6 +215,34 @@ mod tests {
         assert_ne!(seen[..4], [0, 1, 2, 3], "batches come in random order");
         seen.sort_unstable();
         assert_eq!(seen, (0..64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_batch_has_a_sample_twice_and_passes_are_even() {
+        let budget = |max_tokens| Batching::Tokens(Budget { max_tokens, max_sequences: 64 });
+        for (count, batching) in [
+            (100, Batching::Sequences(32)),
+            (33, Batching::Sequences(32)),
+            (32, Batching::Sequences(32)),
+            (600, Batching::Sequences(32)),
+            (100, budget(300)),
+            (100, budget(4000)),
+        ] {
+            let lengths: Vec<_> = (0..count).map(|index| 1 + (index * 37) % 60).collect();
+            let mut curriculum = Curriculum::new(&[stage(1000, 60)], &split(&lengths), batching, 7).unwrap();
+            let mut seen = vec![0; count];
+            for step in 1..=300 {
+                let batch = curriculum.batch(step);
+                if let Batching::Sequences(size) = batching {
+                    assert_eq!(batch.len(), size);
+                }
+                let distinct: HashSet<_> = batch.iter().collect();
+                assert_eq!(distinct.len(), batch.len(), "{batching:?} of {count}, step {step}: {batch:?}");
+                batch.iter().for_each(|sample| seen[*sample] += 1);
+                let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+                assert!(most - least <= 2, "{batching:?} of {count}, step {step}: {least} to {most} times");
+            }
+        }
     }
 
     #[test]
