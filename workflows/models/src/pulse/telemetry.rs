@@ -1,4 +1,4 @@
-//! How evenly a PULSE uses its slots: [`Usage`].
+//! How much a PULSE uses each of its slots, and how evenly: [`Usage`].
 
 use assay_tensor::Tensor;
 
@@ -6,6 +6,9 @@ use super::network::Pulse;
 use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::telemetry::distribution;
+
+/// Slots of all blocks together up to which each is reported by itself. Of more there is the distribution alone.
+const EACH: usize = 128;
 
 impl Pulse {
     /// See [`Model::telemetry`](crate::Model::telemetry).
@@ -24,13 +27,13 @@ struct Usage<'a> {
     position: usize,
     /// For each block the routing mass of each slot.
     mass: Vec<Vec<f64>>,
-    /// The entropies of all tokens in all blocks, added up, in nats.
-    entropy: f64,
+    /// For each block the entropies of all tokens, added up, in nats.
+    entropies: Vec<f64>,
 }
 
 impl<'a> Usage<'a> {
     fn new(batch: &'a Batch) -> Self {
-        Usage { batch, position: 0, mass: Vec::new(), entropy: 0.0 }
+        Usage { batch, position: 0, mass: Vec::new(), entropies: Vec::new() }
     }
 
     /// Takes up `weights` `[B, T', S]`: block by block, and in a block piece by piece.
@@ -40,14 +43,15 @@ impl<'a> Usage<'a> {
         };
         if self.position == 0 {
             self.mass.push(vec![0.0; slots]);
+            self.entropies.push(0.0);
         }
         let values = weights.to_f64_vec()?;
-        let Some(mass) = self.mass.last_mut() else { return Ok(()) };
+        let (Some(mass), Some(sum)) = (self.mass.last_mut(), self.entropies.last_mut()) else { return Ok(()) };
         for (row, weights) in values.chunks_exact((length * slots).max(1)).enumerate() {
             let present = self.batch.lengths()[row].saturating_sub(self.position).min(length);
             for token in weights.chunks_exact(slots).take(present) {
                 mass.iter_mut().zip(token).for_each(|(mass, weight)| *mass += weight);
-                self.entropy += entropy(token);
+                *sum += entropy(token);
             }
         }
         self.position += length;
@@ -65,13 +69,24 @@ impl<'a> Usage<'a> {
         if all.is_empty() {
             return Vec::new();
         }
+        let entropies: Vec<f64> = self.entropies.iter().map(|sum| sum / tokens).collect();
+        let mut each = Vec::new();
+        for (block, (shares, entropy)) in shares.iter().zip(&entropies).enumerate() {
+            each.push((format!("pulse/routing_entropy/block{block}"), *entropy));
+            if all.len() <= EACH {
+                let named =
+                    |(slot, share): (usize, &f64)| (format!("pulse/slot_utilisation/block{block}.slot{slot}"), *share);
+                each.extend(shares.iter().enumerate().map(named));
+            }
+        }
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let variance = all.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / all.len() as f64;
         let evenness = shares.iter().map(|shares| evenness(shares)).sum::<f64>() / shares.len() as f64;
         let mut metrics = distribution("pulse/slot_utilisation", all);
         metrics.push(("pulse/slot_utilisation/std".into(), variance.sqrt()));
         metrics.push(("pulse/slot_utilisation/evenness".into(), evenness));
-        metrics.push(("pulse/routing_entropy".into(), self.entropy / (tokens * self.mass.len() as f64)));
+        metrics.push(("pulse/routing_entropy".into(), entropies.iter().sum::<f64>() / entropies.len() as f64));
+        metrics.extend(each);
         metrics
     }
 }
@@ -108,6 +123,13 @@ mod tests {
         assert_eq!((of("pulse/slot_utilisation/min"), of("pulse/slot_utilisation/max")), (0.25, 0.75));
         assert!((of("pulse/slot_utilisation/std") - 0.125_f64.sqrt() / 2.0).abs() < 1e-12);
         assert!((of("pulse/routing_entropy") - 0.5 * 2_f64.ln()).abs() < 1e-12);
+        // Each by itself: three tokens of four went to the first slot of the first block.
+        let shares = [(0, 0, 0.75), (0, 1, 0.25), (1, 0, 0.5), (1, 1, 0.5)];
+        for (block, slot, share) in shares {
+            assert_eq!(of(&format!("pulse/slot_utilisation/block{block}.slot{slot}")), share);
+        }
+        assert_eq!(of("pulse/routing_entropy/block0"), 0.0);
+        assert!((of("pulse/routing_entropy/block1") - 2_f64.ln()).abs() < 1e-12);
         let uneven = (0.25 * 4_f64.ln() + 0.75 * (4.0 / 3.0_f64).ln()) / 2_f64.ln();
         assert!((of("pulse/slot_utilisation/evenness") - (uneven + 1.0) / 2.0).abs() < 1e-12);
     }
