@@ -113,7 +113,7 @@ impl Attention {
         let k = carry.extend(&self.names.keys, k, after)?;
         let v = carry.extend(&self.names.values, v, after)?;
         let mixed = match &self.lookup {
-            Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), carry, after)?,
+            Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), self.qkv.precision, carry, after)?,
             Lookup::Dense(kind) => {
                 // Causal from the end: the queries are the last T of all the tokens that have keys.
                 let scale = 1.0 / (width as f64).sqrt();

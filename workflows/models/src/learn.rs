@@ -148,7 +148,7 @@ impl Student {
         let (model, smoothing) = (&self.model, self.smoothing);
         let shares = each(model.device(), lesson.sheets.len(), |share| {
             let sheet = &lesson.sheets[share];
-            let mode = Mode::Learn { dropout: sheet.seed.clone() };
+            let mode = Mode::Learn { dropout: sheet.seed.clone(), part: 0 };
             Learner { model, sheet, mode, smoothing, share }.learn()
         })?;
         let before = std::mem::take(&mut self.sums);
@@ -236,6 +236,10 @@ impl Learner<'_> {
 
     fn at_once(&self) -> Result<Sums, ModelError> {
         let (mut sums, began) = (Sums::default(), Instant::now());
+        // The sequences of a share may all be of one token, of which a language model predicts nothing.
+        if self.marks(0).is_none() {
+            return Ok(sums);
+        }
         let hidden = self.model.hidden(&self.sheet.batch(), &self.mode)?;
         let logits = match (self.model.head(), self.sheet.pooling.first()) {
             (Head::Classifier { pool, .. }, Some(table)) => self.model.head().read(&pool.part(&hidden, table)?)?,

@@ -17,19 +17,31 @@ pub enum Mode {
         /// The seed of this update's masks (U32, `[2]`, its low word first). It lies on the device, so that what a pass asks
         /// of the device is the same at each update.
         dropout: Option<Tensor>,
+        /// Which part of its batch this is, where sequences are read apart: no two parts have the same masks.
+        part: u64,
     },
 }
 
 /// One place of a network where values are dropped (Srivastava et al. 2014): each is kept with probability 1 - p and
 /// then scaled by 1 / (1 - p).
 ///
-/// A mask follows from the seed of the update, the place, and the chunk of the sequence, counted from its beginning. So
+/// A mask follows from the seed of the update, the part of its batch, the place, and the chunk of the sequence, counted from its beginning. So
 /// a sequence that is run chunk by chunk, or a second time, drops what it drops in one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Dropout {
     rate: f64,
     chunk: usize,
     place: u64,
+}
+
+impl Mode {
+    /// The same for a part of the batch.
+    pub(crate) fn of_part(&self, part: usize) -> Mode {
+        match self {
+            Mode::Evaluate => Mode::Evaluate,
+            Mode::Learn { dropout, .. } => Mode::Learn { dropout: dropout.clone(), part: part as u64 },
+        }
+    }
 }
 
 impl Dropout {
@@ -44,8 +56,9 @@ impl Dropout {
     /// # Errors
     /// If the device fails.
     pub fn forward(&self, x: &Tensor, position: usize, mode: &Mode) -> Result<Tensor, ModelError> {
-        let Some(seed) = self.seed(mode) else { return Ok(x.clone()) };
-        let place = |position: usize| mix(self.place ^ mix((position / self.chunk) as u64));
+        let Some((seed, part)) = self.seed(mode) else { return Ok(x.clone()) };
+        let part = if part == 0 { 0 } else { mix(!part) };
+        let place = |position: usize| mix(self.place ^ part ^ mix((position / self.chunk) as u64));
         let lengths = Pieces::new(position, x.dims()[1], self.chunk).lengths();
         if lengths.len() == 1 {
             return Ok(x.dropout_at(self.rate, seed, place(position))?);
@@ -76,10 +89,10 @@ impl Dropout {
         }
     }
 
-    /// The seed of the update's masks, if values are dropped here at all.
-    fn seed<'a>(&self, mode: &'a Mode) -> Option<&'a Tensor> {
+    /// The seed of the update's masks and the part of the batch, if values are dropped here at all.
+    fn seed<'a>(&self, mode: &'a Mode) -> Option<(&'a Tensor, u64)> {
         match mode {
-            Mode::Learn { dropout } if self.rate > 0.0 => dropout.as_ref(),
+            Mode::Learn { dropout: Some(seed), part } if self.rate > 0.0 => Some((seed, *part)),
             _ => None,
         }
     }

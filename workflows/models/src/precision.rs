@@ -12,7 +12,8 @@ use crate::error::ModelError;
 /// activation function or attention is given; what a block is given, and with it what `checkpoint: block` keeps; what a norm
 /// gives. GPUs also round what they multiply with these: on the way back the gradients of linear layers, and inside of attention
 /// the softmax's weights and the gradients of scores and result. Sums are in f32, and so is everything else: the parameters
-/// themselves, their gradients and moments, norms, states and carries, the residual sums within a block, logits and losses.
+/// themselves, their gradients and moments, norms, states and carries (PULSE's slots and memory with what is computed of them,
+/// the weights of routing too), the residual sums within a block, logits and losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {

@@ -19,10 +19,10 @@ impl Model {
     /// # Errors
     /// See [`SequenceModel::run`].
     pub(crate) fn hidden(&self, batch: &Batch, mode: &Mode) -> Result<Tensor, ModelError> {
-        let read = |tokens: &Tensor| Ok(self.network().run(tokens, &Carry::default(), mode)?.0);
+        let read = |tokens: &Tensor, mode: &Mode| Ok(self.network().run(tokens, &Carry::default(), mode)?.0);
         let padded = batch.tokens().dims()[1];
         if self.config().causal() || batch.lengths().iter().all(|length| *length == padded) {
-            return read(batch.tokens());
+            return read(batch.tokens(), mode);
         }
         let ids = batch.tokens().to_u32_vec()?;
         let mut lengths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -30,9 +30,10 @@ impl Model {
             lengths.entry(*length).or_default().push(row);
         }
         let mut groups = Vec::with_capacity(lengths.len());
-        for (length, rows) in &lengths {
+        for (group, (length, rows)) in lengths.iter().enumerate() {
             let tokens = rows.iter().flat_map(|row| &ids[row * padded..][..*length]).copied().collect();
-            let hidden = read(&Tensor::from_u32(self.device(), tokens, [rows.len(), *length])?)?;
+            let tokens = Tensor::from_u32(self.device(), tokens, [rows.len(), *length])?;
+            let hidden = read(&tokens, &mode.of_part(group))?;
             groups.push(lengthened(hidden, padded)?);
         }
         // Where each row of the batch now stands among the groups.
@@ -56,4 +57,33 @@ fn lengthened(hidden: Tensor, length: usize) -> Result<Tensor, ModelError> {
     let missing = [rows, length - known, dim];
     let zeros = constant(hidden.device(), hidden.dtype(), vec![0.0; missing.iter().product()], &missing)?;
     Ok(Tensor::concat(&[&hidden, &zeros], 1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_tensor::DType;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{ModelConfig, Objective, Task};
+
+    #[test]
+    fn sequences_that_are_read_apart_have_masks_of_their_own() {
+        let config = json!({"family": "transformer", "dim": 4, "layers": 1, "causal": false, "dropout": 0.5});
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let task = Task { vocabulary: 5, max_length: 8, objective: Objective::Classify(3) };
+        let model = Model::fresh(&assay_reference::device(), &config, &task, 3, DType::F64).unwrap();
+        let seed = Tensor::from_u32(model.device(), vec![7, 0], 2).unwrap();
+        let mode = Mode::Learn { dropout: Some(seed), part: 0 };
+        let numbers = |x: &Tensor| x.to_f64_vec().unwrap();
+        let alone = |ids: &[u32], part: usize| {
+            let batch = Batch::new(model.device(), &[ids]).unwrap();
+            numbers(&model.network().run(batch.tokens(), &Carry::default(), &mode.of_part(part)).unwrap().0)
+        };
+        let (long, short): (&[u32], &[u32]) = (&[1, 2, 3], &[4, 1]);
+        let hidden = numbers(&model.hidden(&Batch::new(model.device(), &[long, short]).unwrap(), &mode).unwrap());
+        // The shorter ones come first.
+        assert_eq!((&hidden[..12], &hidden[12..20]), (&alone(long, 1)[..], &alone(short, 0)[..]));
+        assert_ne!(alone(long, 1), alone(long, 0));
+    }
 }

@@ -52,7 +52,7 @@ impl Memory {
         };
         let mut reads = Vec::with_capacity(lengths.len());
         for (index, (query, x)) in queries.iter().zip(x.split(1, &lengths)?).enumerate() {
-            let address = query.matmul_with(&memory, false, true)?.softmax()?;
+            let address = self.query.precision.round(query)?.matmul_with(&memory, false, true)?.softmax()?;
             reads.push(address.matmul(&memory)?);
             let seen = x.sum(&[1], false)?;
             let total = match sum.take() {

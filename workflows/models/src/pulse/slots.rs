@@ -161,6 +161,7 @@ impl Slots {
         let mut running = self.start(carry, pieces, batch)?;
         let mut reads = Vec::with_capacity(queries.len());
         for (index, (query, value)) in queries.iter().zip(values).enumerate() {
+            let (query, value) = (self.input.precision.round(query)?, self.input.precision.round(value)?);
             let sides = running.sides(&self.sides)?.split(2, &[width, width])?;
             let (keys, contents) = match folded {
                 None => (sides[0].clone(), sides[1].clone()),
@@ -170,7 +171,7 @@ impl Slots {
             observe(&weights)?;
             reads.push(weights.matmul(&contents)?);
             let mass = weights.sum(&[1], false)?.reshape([batch, slots, 1])?;
-            let sum = weights.matmul_with(value, true, false)?;
+            let sum = weights.matmul_with(&value, true, false)?;
             running.write(folded.map(|folded| folded.value.forward(&sum)).transpose()?.unwrap_or(sum), mass)?;
             if pieces.closes(index) {
                 running = self.update(running)?;

@@ -7,6 +7,7 @@ use super::summary::Scores;
 use crate::error::ModelError;
 use crate::parameters::constant;
 use crate::pieces::Pieces;
+use crate::precision::Precision;
 
 /// Query blocks that are computed together, as they keep equally many blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +22,11 @@ struct Group {
     ended: bool,
 }
 
-/// What the queries see, `[B, H, T, P]`. `gates` are the factors on the values of past blocks.
+/// What the queries see, `[B, H, T, P]`, in a precision. `gates` are the factors on the values of past blocks.
 pub(super) fn attend(
     (q, k, v): (&Tensor, &Tensor, &Tensor),
-    position: usize,
-    block: usize,
+    precision: Precision,
+    (position, block): (usize, usize),
     choice: &Choice,
     gates: Option<&Scores>,
 ) -> Result<Tensor, ModelError> {
@@ -41,7 +42,8 @@ pub(super) fn attend(
         let queries = queries.reshape([rows, 1, group.length, width])?;
         let (keys, values) = (blocks.keys(group)?, blocks.values(group)?);
         let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
-        let mixed = queries.attention(&keys, &values, options)?;
+        let kept = |x: &Tensor| precision.round(x);
+        let mixed = kept(&queries)?.attention(&kept(&keys)?, &kept(&values)?, options)?;
         seen.push(mixed.reshape([batch, heads, group.count * group.length, width])?);
     }
     Ok(Tensor::concat(&seen.iter().collect::<Vec<_>>(), 2)?)

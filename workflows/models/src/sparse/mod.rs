@@ -38,6 +38,7 @@ use crate::config::{SparsityConfig, SparsityKind};
 use crate::error::ModelError;
 use crate::layers::Linear;
 use crate::parameters::Scope;
+use crate::precision::Precision;
 use summary::Scores;
 
 /// What a layer of sparse attention needs beyond a dense one.
@@ -76,6 +77,7 @@ impl Sparse {
         &self,
         x: &Tensor,
         (q, k, v): (&Tensor, &Tensor, &Tensor),
+        precision: Precision,
         carry: &Carry,
         after: &mut State,
     ) -> Result<Tensor, ModelError> {
@@ -90,6 +92,6 @@ impl Sparse {
             (Some(_), Some(scores)) => Some(Scores { values: scores.values.sigmoid()?.scale(2.0)?, ..scores }),
             _ => None,
         };
-        attend::attend((q, k, v), carry.position, self.config.block, &choice, gates.as_ref())
+        attend::attend((q, k, v), precision, (carry.position, self.config.block), &choice, gates.as_ref())
     }
 }

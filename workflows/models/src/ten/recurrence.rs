@@ -77,11 +77,13 @@ impl Recurrence {
             Recurrence::Selective { select, alpha, phase } => selected(select, alpha, phase, states.x)?,
         };
         match boundary {
+            // The scan counts segments from its first step, which may stand inside a chunk.
+            None if states.truncate && states.begins_inside() => states.turned(&decay, None),
             None => {
                 let segment = states.truncate.then_some(states.chunk);
                 scan(&decay, (&states.beta.0, states.beta.1.as_ref()), &states.carry, segment)
             }
-            Some(boundary) => states.turned(&decay, boundary),
+            Some(boundary) => states.turned(&decay, Some(boundary)),
         }
     }
 }
@@ -112,8 +114,15 @@ fn scan(
 }
 
 impl States<'_> {
-    /// Chunk by chunk, with the states turned by `boundary` where a chunk begins, except at the very beginning.
-    fn turned(&self, decay: &Pair, boundary: &Tensor) -> Result<Pair, ModelError> {
+    /// Whether the first step does not begin a chunk, and some other one does.
+    fn begins_inside(&self) -> bool {
+        let inside = self.position % self.chunk;
+        inside > 0 && inside + self.x.dims()[1] > self.chunk
+    }
+
+    /// Chunk by chunk, with the states turned by `boundary`, if there is one, where a chunk begins, except at the very
+    /// beginning.
+    fn turned(&self, decay: &Pair, boundary: Option<&Tensor>) -> Result<Pair, ModelError> {
         let lengths = Pieces::new(self.position, self.x.dims()[1], self.chunk).lengths();
         let (input_re, input_im) = (self.beta.0.split(1, &lengths)?, self.beta.1.as_ref());
         let input_im = input_im.map(|im| im.split(1, &lengths)).transpose()?;
@@ -128,7 +137,10 @@ impl States<'_> {
             if self.truncate && index > 0 {
                 carry = (carry.0.detach(), carry.1.detach());
             }
-            if at > 0 && at.is_multiple_of(self.chunk) {
+            if let Some(boundary) = boundary
+                && at > 0
+                && at.is_multiple_of(self.chunk)
+            {
                 carry = (coupled(boundary, &carry.0)?, coupled(boundary, &carry.1)?);
             }
             let here = decays.as_ref().map_or_else(|| decay.clone(), |d| (d.0[index].clone(), d.1[index].clone()));

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use crate::common::{classify, cpu, distance, exact, ids, predict, ragged, with};
-use crate::grid::{base, few, grid};
-use assay_models::{Batch, Carry, Model, Parameter, Pass, Precision, SequenceModel, Task, Training, Weight};
+use crate::grid::{base, few, grid, whole};
+use assay_models::{
+    Batch, Carry, Model, ModelConfig, Parameter, Pass, Precision, SequenceModel, Task, Training, Weight,
+};
 use assay_tensor::{DType, Gradients, Tensor};
 use serde_json::json;
 
@@ -49,11 +51,17 @@ fn tasks() -> [(Task, &'static [u32]); 2] {
     [(classify(), &[2, 0]), (predict(), &[])]
 }
 
+/// Those of them that a config can learn: what is not causal has seen the next token.
+fn fitting(config: &ModelConfig) -> impl Iterator<Item = (Task, &'static [u32])> {
+    let causal = config.causal();
+    tasks().into_iter().filter(move |(task, _)| causal || *task == classify())
+}
+
 #[test]
 fn every_gradient_agrees_with_central_differences() {
-    for (name, config) in grid() {
+    for (name, config) in grid().into_iter().chain(whole()) {
         let config = with(&config, json!({"truncate": false}));
-        for (task, labels) in tasks() {
+        for (task, labels) in fitting(&config) {
             let model = exact(&config, &task);
             let batch = ragged(model.device());
             let pass = model.learn(&batch, labels, &Training::default()).unwrap();
@@ -100,8 +108,8 @@ fn apart(left: &Pass, right: &Pass) -> f64 {
 
 #[test]
 fn learning_is_scoring_and_going_back() {
-    for (name, config) in grid() {
-        for (task, labels) in tasks() {
+    for (name, config) in grid().into_iter().chain(whole()) {
+        for (task, labels) in fitting(&config) {
             let model = tracked(&exact(&config, &task));
             let batch = ragged(model.device());
             let pass = model.learn(&batch, labels, &Training::default()).unwrap();
@@ -116,15 +124,15 @@ fn learning_is_scoring_and_going_back() {
 
 #[test]
 fn recomputing_changes_no_gradient() {
-    for (name, config) in grid() {
-        for (task, labels) in tasks() {
+    for (name, config) in grid().into_iter().chain(whole()) {
+        for (task, labels) in fitting(&config) {
             let training = Training { label_smoothing: 0.1, dropout: Some(5), ..Training::default() };
             let of = |checkpoint: &str| {
                 let model = exact(&with(&config, json!({"checkpoint": checkpoint, "dropout": 0.3})), &task);
                 model.learn(&ragged(model.device()), labels, &training).unwrap()
             };
             let whole = of("none");
-            for checkpoint in ["block", "chunk"] {
+            for checkpoint in ["block", "chunk"].into_iter().filter(|kind| config.causal() || *kind == "block") {
                 let again = of(checkpoint);
                 let difference = apart(&whole, &again);
                 assert!(difference < 1e-12, "checkpoint {checkpoint} changes {difference}: {name}");
@@ -179,10 +187,12 @@ fn pieces_of_a_truncated_pass_add_up_to_the_whole() {
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
-    for (name, config) in grid() {
-        let wide = with(&config, json!({"dim": 24, "states": 20, "dropout": 0.1}));
-        let runs = tasks().map(|task| [Precision::F32, Precision::Bf16].map(|precision| (task.clone(), precision)));
-        for ((task, labels), precision) in runs.into_iter().flatten() {
+    let widened = |(name, config)| (name, with(&config, json!({"dim": 24, "states": 20})));
+    for (name, config) in grid().into_iter().map(widened).chain(whole()) {
+        let wide = with(&config, json!({"dropout": 0.1}));
+        let runs =
+            fitting(&config).map(|task| [Precision::F32, Precision::Bf16].map(|precision| (task.clone(), precision)));
+        for ((task, labels), precision) in runs.flatten() {
             let of = |threads: usize| {
                 let model = Model::fresh(&cpu(threads), &wide, &task, 7, DType::F32).unwrap();
                 let batch = ragged(model.device());
@@ -200,8 +210,9 @@ fn the_number_of_threads_changes_no_bit() {
     }
 }
 
-/// Gradients of the sum of all hidden vectors, weighted, by parameter.
-fn hidden_gradients(model: &Model, pieces: &[usize], detach: bool) -> Vec<Vec<f64>> {
+/// Gradients of the sum of all hidden vectors, weighted, by parameter. They are read in pieces, and the carry is detached at
+/// the places in `cuts`.
+fn hidden_gradients(model: &Model, pieces: &[usize], cuts: &[usize]) -> Vec<Vec<f64>> {
     let model = tracked(model);
     let tokens = Tensor::from_u32(model.device(), ids(8), [1, 8]).unwrap();
     let (mut carry, mut parts) = (Carry::default(), Vec::new());
@@ -209,7 +220,7 @@ fn hidden_gradients(model: &Model, pieces: &[usize], detach: bool) -> Vec<Vec<f6
         let piece = tokens.slice(1, carry.position, *length).unwrap();
         let (hidden, next) = model.network().forward(&piece, &carry).unwrap();
         parts.push(hidden);
-        carry = if detach { next.detach() } else { next };
+        carry = if cuts.contains(&next.position) { next.detach() } else { next };
     }
     let hidden = Tensor::concat(&parts.iter().collect::<Vec<_>>(), 1).unwrap();
     let loss = hidden.square().unwrap().mul(&hidden.offset(0.3).unwrap()).unwrap().sum(&[0, 1, 2], false).unwrap();
@@ -226,16 +237,21 @@ fn hidden_gradients(model: &Model, pieces: &[usize], detach: bool) -> Vec<Vec<f6
 fn truncation_cuts_the_memory_at_chunk_boundaries_and_nothing_else() {
     for (name, config) in grid().into_iter().filter(|(_, config)| config.common().truncate) {
         // To cut the memory inside one call is to detach the carry between calls.
-        let truncated = hidden_gradients(&exact(&config, &classify()), &[8], false);
-        let detached = hidden_gradients(&exact(&config, &classify()), &[3, 3, 2], true);
+        let truncated = hidden_gradients(&exact(&config, &classify()), &[8], &[]);
+        let detached = hidden_gradients(&exact(&config, &classify()), &[3, 3, 2], &[3, 6]);
+        // Pieces that begin inside of a chunk.
+        let inside = hidden_gradients(&exact(&config, &classify()), &[2, 6], &[]);
+        let inside_detached = hidden_gradients(&exact(&config, &classify()), &[2, 1, 3, 2], &[3, 6]);
         let whole = exact(&with(&config, json!({"truncate": false})), &classify());
-        let flowing = hidden_gradients(&whole, &[8], false);
-        let pieces = hidden_gradients(&whole, &[3, 3, 2], false);
+        let flowing = hidden_gradients(&whole, &[8], &[]);
+        let pieces = hidden_gradients(&whole, &[3, 3, 2], &[]);
         let far = |left: &[Vec<f64>], right: &[Vec<f64>]| {
             left.iter().zip(right).map(|(l, r)| distance(l, r)).fold(0.0, f64::max)
         };
         let size = flowing.iter().flatten().fold(1.0_f64, |size, value| size.max(value.abs()));
         assert!(far(&truncated, &detached) < 1e-9 * size, "truncated is not detached: {name}");
+        assert!(far(&inside, &inside_detached) < 1e-9 * size, "truncated inside of a chunk is not detached: {name}");
+        assert!(far(&inside, &truncated) < 1e-9 * size, "where a piece begins changes what is truncated: {name}");
         assert!(far(&flowing, &pieces) < 1e-9 * size, "pieces do not pass the gradient on: {name}");
         assert!(far(&truncated, &flowing) > 1e-6, "truncation changes nothing: {name}");
     }

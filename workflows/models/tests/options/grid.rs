@@ -92,6 +92,38 @@ pub fn grid() -> Vec<(String, ModelConfig)> {
     families().iter().flat_map(Family::pairs).map(|value| (value.to_string(), read(&value).unwrap())).collect()
 }
 
+/// What the grid has no place for, for tests that learn from whole sequences: PULSE with folded projections, which takes chunks
+/// of more tokens than there are slots, and transformers that are not causal.
+pub fn whole() -> Vec<(String, ModelConfig)> {
+    let mut all = Vec::new();
+    for change in [
+        json!({}),
+        json!({"gate": "lstm", "routing": "top_k", "top_k": 1}),
+        json!({"mixing": "off", "local": "conv", "memory": {"slots": 2, "width": 3}}),
+    ] {
+        let mut config = json!({"family": "pulse", "dim": 4, "layers": 2, "states": 2, "slot_width": 6, "chunk": 7, "heads": 2,
+            "mixing_heads": 2, "ffn_multiplier": 2});
+        config.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        all.push(config);
+    }
+    for attention in ["full", "flash"] {
+        for pool in ["mean", "last", "max"] {
+            all.push(json!({"family": "transformer", "dim": 8, "layers": 2, "heads": 2, "ffn_multiplier": 2,
+                "attention": attention, "causal": false, "positions": "rope", "pool": pool}));
+        }
+    }
+    all.iter().map(|value| (value.to_string(), read(value).unwrap())).collect()
+}
+
+#[test]
+fn some_of_what_is_read_whole_folds() {
+    let folds = |(_, config): &(String, ModelConfig)| match config {
+        ModelConfig::Pulse(config) => assay_models::pulse::folds(config, 7),
+        _ => false,
+    };
+    assert_eq!(whole().iter().filter(|config| folds(config)).count(), 3);
+}
+
 /// For each family its base, and the base with each single option: for tests that take long.
 pub fn few() -> Vec<(String, ModelConfig)> {
     let singles = |family: &Family| {

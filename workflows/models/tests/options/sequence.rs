@@ -3,11 +3,13 @@
 
 use crate::common::{classify, cpu, distance, exact, ids, with};
 use crate::grid::{base, depends_on_chunk, few, grid};
-use assay_models::{Batch, Carry, Model, ModelConfig, SequenceModel};
+use assay_models::{Batch, Carry, Model, ModelConfig, SequenceModel, Task};
 use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
 
 const LENGTH: usize = 9;
+/// Tokens that are decoded one by one: keys and values lie in several pieces then.
+const TOKENS: usize = 40;
 
 fn tokens(device: &Device, ids: &[u32], batch: usize) -> Tensor {
     Tensor::from_u32(device, ids.to_vec(), [batch, ids.len() / batch]).unwrap()
@@ -88,10 +90,14 @@ fn the_chunk_changes_no_output() {
 #[test]
 fn a_saved_carry_continues_exactly() {
     let device = cpu(1);
+    let task = Task { max_length: 64, ..classify() };
     for (name, config) in grid() {
-        let model = Model::fresh(&device, &config, &classify(), 7, DType::F32).unwrap();
+        let model = Model::fresh(&device, &config, &task, 7, DType::F32).unwrap();
         let (first, second) = (tokens(&device, &ids(8), 2), tokens(&device, &ids(10), 2));
-        let (_, carry) = model.network().forward(&first, &Carry::default()).unwrap();
+        let (_, mut carry) = model.network().forward(&first, &Carry::default()).unwrap();
+        for id in ids(TOKENS) {
+            carry = model.network().forward(&tokens(&device, &[id; 2], 2), &carry).unwrap().1;
+        }
         let bytes = carry.to_bytes().unwrap();
         let restored = Carry::from_bytes(&device, &bytes).unwrap();
         assert_eq!(restored.to_bytes().unwrap(), bytes);

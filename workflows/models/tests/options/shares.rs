@@ -47,6 +47,25 @@ fn shares_add_up_to_the_whole() {
 }
 
 #[test]
+fn a_share_may_have_nothing_to_predict() {
+    for (name, config) in few() {
+        for truncate in [true, false] {
+            let config = with(&config, json!({"chunk": 128, "truncate": truncate, "resonance_strength": 0.01}));
+            let task = Task { max_length: 1100, ..predict() };
+            let model = Model::fresh(&cpu(1), &config, &task, 7, DType::F32).unwrap();
+            let ids = ids(1100);
+            let pass = |sequences: &[&[u32]]| {
+                model.learn(&Batch::new(model.device(), sequences).unwrap(), &[], &Training::default()).unwrap()
+            };
+            // Two shares, of one sequence each, where the batch has two.
+            let (both, alone) = (pass(&[&ids, &ids[..1]]), pass(&[&ids]));
+            assert_eq!((both.count, both.correct), (alone.count, alone.correct), "{name}");
+            assert!((both.loss - alone.loss).abs() < 1e-5 * alone.loss, "{} not {}: {name}", both.loss, alone.loss);
+        }
+    }
+}
+
+#[test]
 fn the_number_of_threads_changes_no_bit_of_a_batch_in_shares() {
     for (name, config) in few() {
         let config = with(&config, json!({"chunk": 128, "dropout": 0.1}));
