@@ -61,6 +61,7 @@ impl<'a> Usage<'a> {
         Ok(())
     }
 
+    /// A block's number counts the blocks with slots, from 0.
     fn metrics(&self) -> Vec<(String, f64)> {
         let tokens = self.batch.token_count() as f64;
         let shares: Vec<Vec<f64>> =
