@@ -197,6 +197,7 @@ mod tests {
         let kind = |name, metrics| StepKind {
             name,
             version: 1,
+            measures: false,
             about: "",
             schema: Value::Null,
             outputs: NONE,

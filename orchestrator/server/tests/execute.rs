@@ -79,6 +79,7 @@ fn kinds() -> Vec<StepKind> {
     vec![StepKind {
         name: "prepare",
         version: 1,
+        measures: false,
         about: "makes a number",
         schema: json!({"type": "object", "properties": {"n": {}}, "additionalProperties": false}),
         outputs: &[assay_spec::OutputKind { name: "made", about: "the number" }],

@@ -21,6 +21,7 @@ impl Step for Fake {
         StepKind {
             name: self.0,
             version: 3,
+            measures: false,
             about: "A step for tests.",
             schema: Value::Bool(true),
             outputs: &[],

@@ -159,6 +159,7 @@ impl Step for Fake {
         StepKind {
             name: self.0,
             version: 1,
+            measures: false,
             about: "A step for tests.",
             schema: Value::Bool(true),
             outputs: &[],

@@ -34,7 +34,7 @@ impl ResolvedStep {
         }
         self.files.retain(|file| file.key != key);
         self.artifacts = artifacts_in(&self.config);
-        self.key = cache_key(&self.kind, self.version, &self.config, Some(self.replicate));
+        self.key = cache_key(&self.kind, self.version, &self.config, &self.on, Some(self.replicate));
     }
 }
 
@@ -97,7 +97,8 @@ mod tests {
                 replicate: 1,
                 files: local_files(&schema(), &config, Path::new("")),
                 artifacts: Vec::new(),
-                key: cache_key("prepare", 1, &config, None),
+                key: cache_key("prepare", 1, &config, &Value::Null, None),
+                on: Value::Null,
                 config,
             };
             let artifact = ArtifactRef { hash: hash.repeat(64), name: name.into(), bytes: 3 };

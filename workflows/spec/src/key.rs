@@ -1,18 +1,38 @@
 //! The cache key: one hash over everything that can change what a task computes, and nothing else.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// BLAKE3 of the canonical JSON of `{config, kind, replicate, version}`, in lower-case hexadecimal.
+use crate::kind::StepKind;
+use crate::workflow::Resource;
+
+/// BLAKE3 of the canonical JSON of `{config, kind, on, replicate, version}`, in lower-case hexadecimal.
 ///
-/// `config` counts artifacts by their hash alone: a file's name is for people. The replicate counts as 1 where there
-/// is none, so that giving a job a second replicate does not run the first one again.
-pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, replicate: Option<u32>) -> String {
+/// `config` counts artifacts by their hash alone: a file's name is for people. `on` is what counts of what the task runs on,
+/// see [`counted`], and is left out where nothing does. The replicate counts as 1 where there is none, so that giving a job a
+/// second replicate does not run the first one again.
+pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, replicate: Option<u32>) -> String {
     let mut text = String::from("{\"config\":");
     write_canonical(config, &mut text);
     text.push_str(",\"kind\":");
     write_canonical(&Value::from(kind), &mut text);
+    if !on.is_null() {
+        text.push_str(",\"on\":");
+        write_canonical(on, &mut text);
+    }
     text.push_str(&format!(",\"replicate\":{},\"version\":{version}}}", replicate.unwrap_or(1)));
     blake3::hash(text.as_bytes()).to_hex().to_string()
+}
+
+/// What of a task's resources counts for its results. A measurement is one of its backend, its threads, and of having them
+/// alone; other results have other bits on another backend, and the same with any number of threads. Of the backend `cpu`
+/// alone, which is what a task gets that asks for nothing, nothing is said.
+pub(crate) fn counted(kind: &StepKind, resources: &[Resource]) -> Value {
+    if kind.measures {
+        let one = |r: &Resource| json!({"backend": r.backend, "cpus": r.cpus, "exclusive": r.exclusive});
+        return resources.iter().map(one).collect();
+    }
+    let backends: Vec<&str> = resources.iter().map(|resource| resource.backend.as_str()).collect();
+    if backends.iter().all(|backend| *backend == Resource::default().backend) { Value::Null } else { json!(backends) }
 }
 
 /// JSON without spaces, with the keys of every object sorted by their bytes.
@@ -51,4 +71,42 @@ fn write_joined<T>(
         write(item, out);
     }
     out.push(close);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_counts_for_its_backend_and_threads_and_a_result_for_its_backend() {
+        let key = |measures: bool, resources: &[(&str, u32)]| {
+            let kind = StepKind {
+                name: "work",
+                version: 1,
+                measures,
+                about: "",
+                schema: json!({}),
+                outputs: &[],
+                metrics: &[],
+                check: |_| Vec::new(),
+            };
+            let on = |(backend, cpus): &(&str, u32)| Resource {
+                backend: (*backend).into(),
+                cpus: *cpus,
+                ..Resource::default()
+            };
+            let resources: Vec<Resource> = resources.iter().map(on).collect();
+            cache_key("work", 1, &json!({}), &counted(&kind, &resources), None)
+        };
+        let plain = [("cpu", 1)];
+        for other in [&[("cuda", 1)][..], &[("cuda", 1), ("cpu", 1)], &[("cpu", 1), ("cuda", 1)]] {
+            assert_ne!(key(false, other), key(false, &plain), "{other:?}");
+            assert_ne!(key(true, other), key(true, &plain), "{other:?}");
+        }
+        assert_eq!(key(false, &[("cpu", 2)]), key(false, &plain));
+        assert_ne!(key(true, &[("cpu", 2)]), key(true, &plain));
+        assert_ne!(key(true, &plain), key(false, &plain));
+        // As before there was anything of it in the key.
+        assert_eq!(key(false, &plain), cache_key("work", 1, &json!({}), &Value::Null, Some(1)));
+    }
 }

@@ -9,6 +9,8 @@ pub struct StepKind {
     pub name: &'static str,
     /// Raised whenever the same config and inputs would give other results; part of the cache key.
     pub version: u32,
+    /// Whether what it reports measures what it runs on: then a result counts for the same backend and threads alone.
+    pub measures: bool,
     /// One sentence, for help and for the JSON Schema.
     pub about: &'static str,
     /// JSON Schema (draft 2020-12, as schemars 1 writes it) of the `with:` block.

@@ -10,7 +10,7 @@ use crate::artifact::{ArtifactRef, Outputs, artifacts_in};
 use crate::draft::Reader;
 use crate::expand::{lineage, view};
 use crate::files::{LocalFile, local_files};
-use crate::key::cache_key;
+use crate::key::{cache_key, counted};
 use crate::kind::StepKind;
 use crate::node::Node;
 use crate::problem::{Log, Problems};
@@ -59,8 +59,10 @@ pub struct ResolvedStep {
     pub files: Vec<LocalFile>,
     /// Every artifact that the config names, in order of hash, each once.
     pub artifacts: Vec<ArtifactRef>,
-    /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config and the replicate. Artifacts
-    /// count by their content alone.
+    /// What counts of what it runs on, in the cache key: the backends; of a measurement also the threads.
+    pub on: Value,
+    /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config, what counts of what it runs on,
+    /// and the replicate. Artifacts count by their content alone.
     pub key: String,
 }
 
@@ -141,12 +143,14 @@ impl Workflow {
             return Err(ResolveError::Invalid { task: task.address.clone(), problems });
         }
         let kind = &template.kind;
+        let on = counted(kind, &task.resources);
         Ok(ResolvedStep {
             kind: kind.name.to_owned(),
             version: kind.version,
             replicate: task.replicate.unwrap_or(1),
             files: local_files(&kind.schema, &config, folder_of(self.shared.source.file())),
-            key: cache_key(kind.name, kind.version, &config, task.replicate),
+            key: cache_key(kind.name, kind.version, &config, &on, task.replicate),
+            on,
             artifacts: artifacts_in(&config),
             config,
         })

@@ -71,6 +71,7 @@ impl Step for Evaluate {
         StepKind {
             name: "evaluate",
             version: 1,
+            measures: false,
             about: "Scores a checkpoint on a split of a dataset.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,

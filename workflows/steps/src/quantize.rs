@@ -79,6 +79,7 @@ impl Step for Quantize {
         StepKind {
             name: "quantize",
             version: 1,
+            measures: false,
             about: "Stores the matrices of a model in int8, and says what that costs in accuracy.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,

@@ -140,6 +140,7 @@ pub fn kinds() -> Vec<StepKind> {
     let kind = |name, about, schema, outputs: &[OutputKind], check| StepKind {
         name,
         version: 1,
+        measures: false,
         about,
         schema,
         outputs: outputs.to_vec().leak(),

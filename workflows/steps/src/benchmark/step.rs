@@ -93,6 +93,7 @@ impl Step for Benchmark {
         StepKind {
             name: "benchmark",
             version: 1,
+            measures: true,
             about: "Measures the latency of models, interleaved, with intervals; the machine is recorded.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,

@@ -70,6 +70,7 @@ impl Step for Export {
         StepKind {
             name: "export",
             version: 1,
+            measures: false,
             about: "Writes a model as safetensors and ONNX, and checks the ONNX file in a runtime of its own.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,

@@ -59,6 +59,7 @@ impl Step for Prepare {
         StepKind {
             name: "prepare",
             version: 1,
+            measures: false,
             about: "Makes a dataset: generates it, so that nothing is downloaded, or cuts up a local text.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,

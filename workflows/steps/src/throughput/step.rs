@@ -118,6 +118,7 @@ impl Step for Throughput {
         StepKind {
             name: "throughput",
             version: 1,
+            measures: true,
             about: "Measures how fast a fresh model trains and decodes, against the machine's own floor.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,

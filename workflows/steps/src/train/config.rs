@@ -271,14 +271,20 @@ impl Config {
                 ));
             }
         }
-        let values = [("lr", adamw.lr), ("eps", adamw.eps), ("weight_decay", adamw.weight_decay)];
-        for (key, value) in values.into_iter().chain(adamw.clip_norm.map(|norm| ("clip_norm", norm))) {
+        for (key, value) in [("lr", adamw.lr), ("weight_decay", adamw.weight_decay)] {
             if !(value >= 0.0 && value.is_finite()) {
-                found.push(finding(
-                    &["optimizer", key],
-                    format!("{key} {value} is negative"),
-                    "give a number from 0 up",
-                ));
+                let message = format!("{key} {value} is negative");
+                found.push(finding(&["optimizer", key], message, "give a number from 0 up"));
+            }
+        }
+        // A gradient of 0 over an epsilon of 0 is no number; clipped to a norm of 0, no gradient is left.
+        let eps = ("eps", adamw.eps, "the usual one is 1e-8");
+        for (key, value, hint) in [eps]
+            .into_iter()
+            .chain(adamw.clip_norm.map(|norm| ("clip_norm", norm, "leave it out where gradients shall not be clipped")))
+        {
+            if !(value > 0.0 && value.is_finite()) {
+                found.push(finding(&["optimizer", key], format!("{key} {value} is not above 0"), hint));
             }
         }
         if adamw.warmup_steps > self.steps() {

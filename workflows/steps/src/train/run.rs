@@ -218,10 +218,7 @@ impl<'a> Trainer<'a> {
         if what == "loss" {
             context.metric("train/loss", step, value);
         }
-        Err(StepError::Check {
-            message: format!("training diverged: the {what} is {value} at step {step} of {}", self.config.steps()),
-            hint: Some("lower optimizer.lr, or give optimizer.clip_norm and optimizer.warmup_steps".into()),
-        })
+        Err(diverged(self.config, &format!("the {what} is {value} at step {step} of {}", self.config.steps())))
     }
 
     fn announce_stage(&mut self, step: u64, context: &mut dyn Context) {
@@ -269,6 +266,7 @@ impl<'a> Trainer<'a> {
             self.reports.metric(context, "memory/peak_bytes", step, bytes as f64);
         }
         context.log(&format!("step {step}: valid loss {:.3}, accuracy {:.1} %", valid.loss, 100.0 * valid.accuracy));
+        self.check_finite("validation loss", valid.loss, step, context)?;
         // The throughput is that of training alone.
         self.since += began.elapsed();
         self.profiler.end_numbered(span, "validate", step);
@@ -328,4 +326,14 @@ fn identity(config: &Config, context: &dyn Context) -> String {
 /// If the model cannot read the split, or [`StepError::Cancelled`].
 pub fn score(model: &Model, split: &Split, config: &Config, context: &dyn Context) -> Result<SplitScore, StepError> {
     score_batches(model, split, config.batching(), || context.cancelled())
+}
+
+/// A training whose numbers are not numbers any more: what was seen, and what may help.
+pub(super) fn diverged(config: &Config, seen: &str) -> StepError {
+    let OptimizerConfig::AdamW(adamw) = &config.optimizer;
+    let hint = match adamw.clip_norm {
+        None => "lower optimizer.lr, or give optimizer.clip_norm and optimizer.warmup_steps",
+        Some(_) => "lower optimizer.lr or optimizer.clip_norm, or raise optimizer.warmup_steps",
+    };
+    StepError::Check { message: format!("training diverged: {seen}"), hint: Some(hint.into()) }
 }

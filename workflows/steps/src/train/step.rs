@@ -1,12 +1,12 @@
 //! The step kind `train`: what it offers, and the run from dataset to checkpoint.
 
-use assay_models::{Model, Precision, checkpoint};
+use assay_models::{Model, ModelError, Precision, Weight, checkpoint};
 use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
 use assay_tensor::{DType, Device};
 use serde_json::Value;
 
 use super::config::Config;
-use super::run::{Trainer, score};
+use super::run::{Trainer, diverged, score};
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
 use crate::random::seed_for;
@@ -53,6 +53,7 @@ impl Step for Train {
         StepKind {
             name: "train",
             version: 3,
+            measures: false,
             about: "Fits a model to a dataset, in stages of growing length.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
@@ -112,8 +113,16 @@ fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Resul
     Ok(model)
 }
 
-/// Writes the checkpoint, and scores the test split, which nothing was chosen by.
+/// Writes the checkpoint, and scores the test split, which nothing was chosen by. A model that is not one of numbers is no
+/// result, also where no batch has noticed: after the last update, or in parameters that no sequence has asked for.
 fn finish(config: &Config, model: &Model, dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
+    for (name, parameter) in model.parameters().iter() {
+        if let Weight::Dense(tensor) = &parameter.value
+            && let Some(value) = tensor.to_f32_vec().map_err(ModelError::from)?.iter().find(|value| !value.is_finite())
+        {
+            return Err(diverged(config, &format!("`{name}` holds {value} after the last step")));
+        }
+    }
     let path = context.workdir().join("model.safetensors");
     let bytes = checkpoint::save(model, &path)?;
     context.metric("size/bytes", config.steps(), bytes as f64);
@@ -124,5 +133,32 @@ fn finish(config: &Config, model: &Model, dataset: &Dataset, context: &mut dyn C
         context.metric("test/perplexity", config.steps(), perplexity);
     }
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
+    if !test.loss.is_finite() {
+        return Err(diverged(config, &format!("the test loss is {}", test.loss)));
+    }
     context.artifact("model", &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::context;
+    use super::*;
+
+    #[test]
+    fn a_parameter_that_is_no_number_spoils_the_result() {
+        let (mut context, config) = context(1);
+        let config: Config = parse(config).unwrap();
+        let dataset = Dataset::read(&context.input(&config.data).unwrap()).unwrap();
+        let model = fresh(&config, &dataset, &mut context).unwrap();
+        let spoiled = model.parameters().map(|name, tensor| match name {
+            "embedding.table" => Ok(tensor.scale(f64::NAN)?),
+            _ => Ok(tensor.clone()),
+        });
+        let model = model.with_parameters(&spoiled.unwrap()).unwrap();
+        let Err(StepError::Check { message, .. }) = finish(&config, &model, &dataset, &mut context) else {
+            panic!("it is no result")
+        };
+        assert!(message.contains("`embedding.table` holds NaN after the last step"), "{message}");
+        assert!(context.artifacts.is_empty());
+    }
 }

@@ -246,6 +246,18 @@ fn a_diverged_training_is_a_failed_check_that_names_the_step() {
     assert!(context.artifacts.is_empty());
 }
 
+#[test]
+fn a_model_that_the_last_step_spoiled_is_no_result() {
+    let (mut context, mut config) = context(1);
+    config["optimizer"] = json!({"name": "adamw", "lr": 1e300});
+    config["curriculum"] = json!([{"until_step": 1, "max_length": 8}]);
+    let Err(StepError::Check { message, hint: Some(hint) }) = context.run(&Train, config) else {
+        panic!("it must fail")
+    };
+    assert!(message.starts_with("training diverged: the validation loss is "), "{message}");
+    assert!(hint.contains("give optimizer.clip_norm") && context.artifacts.is_empty());
+}
+
 fn refused(change: impl FnOnce(&mut Value), part: &str) {
     let (mut context, mut config) = context(1);
     change(&mut config);
@@ -259,6 +271,8 @@ fn what_cannot_work_is_refused_with_a_hint() {
     refused(|config| config["curriculum"][1]["until_step"] = json!(20), "until_step 20 does not come after");
     refused(|config| config["model"]["dim"] = json!(0), "dim 0 is outside");
     refused(|config| config["optimiser"] = json!({}), "optimiser");
+    refused(|config| config["optimizer"]["eps"] = json!(0.0), "eps 0 is not above 0");
+    refused(|config| config["optimizer"]["clip_norm"] = json!(0.0), "clip_norm 0 is not above 0");
 }
 
 #[test]
