@@ -14,7 +14,7 @@ use sea_orm::{EntityTrait, Set};
 use crate::failure_point::FailurePoint;
 use crate::rows::{now, stored};
 use crate::store::blocking;
-use crate::{ArtifactView, OutputView, RunArtifact, Store, StoreError, rows};
+use crate::{ArtifactView, OutputView, RunArtifact, Store, StoreError, StoreErrorKind, rows};
 
 impl Store {
     /// Takes a finished file into the store under its hash. The file stays where it is.
@@ -166,6 +166,12 @@ fn hash_of(from: &Path, mut take: impl FnMut(&[u8]) -> Result<(), StoreError>) -
 
 /// Copies a file, flushes the copy, and tells its hash and size.
 fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
+    // A pipe may never say anything, and a device never end.
+    let found = std::fs::metadata(from).map_err(StoreError::io("read", from))?;
+    if !found.is_file() {
+        let message = format!("`{}` is no regular file", from.display());
+        return Err(StoreError::new(StoreErrorKind::Io, message, "name a file, not a folder, a pipe or a device"));
+    }
     let mut target = File::create(to).map_err(StoreError::io("write", to))?;
     let found = hash_of(from, |piece| target.write_all(piece).map_err(StoreError::io("write", to)))?;
     target.set_permissions(Permissions::from_mode(0o444)).map_err(StoreError::io("protect", to))?;

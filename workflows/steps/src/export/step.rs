@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_models::{AttentionKind, Model, ModelConfig, Weight, checkpoint};
+use assay_models::{AttentionKind, Model, ModelConfig, Resonance, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use safetensors::SafeTensors;
 use schemars::JsonSchema;
@@ -117,6 +117,11 @@ fn refuse_formless(model: &Model) -> Result<(), StepError> {
             "a transformer with `attention: sparse`"
         }
         ModelConfig::Transformer(config) if !config.causal => "a transformer with `causal: false`",
+        ModelConfig::Ten(config) if config.scales.len() > 1 => "a `ten` with several `scales`",
+        // It counts chunks, which a graph does not.
+        ModelConfig::Ten(config) if config.resonance == Resonance::ChunkCarry => {
+            "a `ten` with `resonance: chunk_carry`"
+        }
         ModelConfig::Transformer(_) | ModelConfig::Ten(_) => return Ok(()),
     };
     Err(StepError::Failed {

@@ -186,6 +186,8 @@ fn what_has_no_form_in_onnx_is_refused_and_taken_as_safetensors() {
         (json!({"family": "pulse", "dim": 8, "layers": 1, "states": 4}), "family `pulse`"),
         (with(&transformer(), json!({"attention": "sparse"})), "attention: sparse"),
         (with(&transformer(), json!({"causal": false})), "causal: false"),
+        (with(&ten(), json!({"resonance": "chunk_carry"})), "chunk_carry"),
+        (with(&ten(), json!({"scales": [1, 2]})), "several `scales`"),
     ] {
         let (mut context, artifact) = world(&config);
         let error = context.run(&Export, json!({"model": artifact})).unwrap_err();

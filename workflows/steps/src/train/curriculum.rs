@@ -60,7 +60,7 @@ impl Curriculum {
                      the shortest sequence has {shortest} tokens",
                     stage.max_length
                 ),
-                hint: Some("raise the stage's max_length, or lower min_length in the `prepare` job".into()),
+                hint: Some("raise the stage's max_length, or make shorter sequences in the `prepare` job".into()),
             });
         }
         let limit = stages.iter().map(|stage| stage.max_length).max().unwrap_or(usize::MAX);
