@@ -22,18 +22,6 @@ pub enum Mode {
     },
 }
 
-/// One place of a network where values are dropped (Srivastava et al. 2014): each is kept with probability 1 - p and
-/// then scaled by 1 / (1 - p).
-///
-/// A mask follows from the seed of the update, the part of its batch, the place, and the chunk of the sequence, counted from its beginning. So
-/// a sequence that is run chunk by chunk, or a second time, drops what it drops in one run.
-#[derive(Debug, Clone, Copy)]
-pub struct Dropout {
-    rate: f64,
-    chunk: usize,
-    place: u64,
-}
-
 impl Mode {
     /// The same for a part of the batch.
     pub(crate) fn of_part(&self, part: usize) -> Mode {
@@ -42,6 +30,18 @@ impl Mode {
             Mode::Learn { dropout, .. } => Mode::Learn { dropout: dropout.clone(), part: part as u64 },
         }
     }
+}
+
+/// One place of a network where values are dropped (Srivastava et al. 2014): each is kept with probability 1 - p and
+/// then scaled by 1 / (1 - p).
+///
+/// A mask follows from the seed of the update, the part of its batch, the place, and the chunk of the sequence, counted from
+/// its beginning. So a sequence that is run chunk by chunk, or a second time, drops what it drops in one run.
+#[derive(Debug, Clone, Copy)]
+pub struct Dropout {
+    rate: f64,
+    chunk: usize,
+    place: u64,
 }
 
 impl Dropout {
@@ -57,6 +57,7 @@ impl Dropout {
     /// If the device fails.
     pub fn forward(&self, x: &Tensor, position: usize, mode: &Mode) -> Result<Tensor, ModelError> {
         let Some((seed, part)) = self.seed(mode) else { return Ok(x.clone()) };
+        // The first part has the masks of a batch that is in one. Turned over, parts are no chunks, which are mixed too.
         let part = if part == 0 { 0 } else { mix(!part) };
         let place = |position: usize| mix(self.place ^ part ^ mix((position / self.chunk) as u64));
         let lengths = Pieces::new(position, x.dims()[1], self.chunk).lengths();

@@ -1,7 +1,7 @@
 //! The keys and values that one token meets which is decoded after others: [`Past`].
 //!
 //! They grow with every token, and what grows is copied. So they are held in pieces: the last one grows until it has
-//! [`PIECE`] tokens, and two pieces of about one size become one. A token then costs as much as a few dozen others to copy,
+//! [`PIECE`] tokens, and two pieces of about one size become one. A token then costs as much as about a dozen others to copy,
 //! and of t tokens there are about log t pieces.
 
 use std::sync::Arc;
