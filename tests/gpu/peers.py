@@ -31,6 +31,13 @@ except ImportError as error:
     print(f"peers: skipped: this Python has no PyTorch ({error})")
     raise SystemExit(0)
 
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+try:
+    from accelerated_scan.complex import scan as accelerated_scan
+except ImportError:
+    accelerated_scan = None
+
 import ten  # noqa: E402
 from compare import OPTIMIZER, Side, agree, median_interval, meet, near  # noqa: E402
 
@@ -40,7 +47,7 @@ SIZES = {
         "recurrence": {"batch": 32, "length": 2048, "states": 1024, "chunk": 64},
         "attention": {"batch": 8, "heads": 16, "length": 2048, "width": 64},
         "training": {"dim": 1024, "states": 128, "layers": 8, "cells": 2, "chunk": 64},
-        "task": {"vocabulary": 50_000, "batch": 32, "length": 1024, "seed": 1},
+        "task": {"vocabulary": 50_000, "batch": 16, "length": 512, "seed": 1},
     },
     True: {
         "recurrence": {"batch": 2, "length": 16, "states": 4, "chunk": 8},
@@ -80,11 +87,15 @@ class Here(Side):
 
 
 class Loss:
-    """A loss of some leaves; whether its gradient belongs to the work."""
+    """A value of some leaves and the loss sum(value * weight); the work is the value, or the loss with its gradient."""
 
-    def __init__(self, loss, leaves, backward, how):
+    def __init__(self, value, leaves, weight, backward, how):
+        def loss(*leaves):
+            return (value(*leaves).float() * weight).sum()
+
+        compiled = (lambda f: f) if how is None else partial(torch.compile, dynamic=False, mode=how)
         self.leaves = [leaf.requires_grad_() for leaf in leaves]
-        self.loss = loss if how is None else torch.compile(loss, dynamic=False, mode=how)
+        self.value, self.loss = compiled(value), compiled(loss)
         self.backward = backward
 
     def differentiate(self):
@@ -106,34 +117,61 @@ class Loss:
                 self.differentiate()
             else:
                 with torch.no_grad():
-                    self.loss(*self.leaves)
+                    self.value(*self.leaves)
         synchronize()
         return {"seconds": time.perf_counter() - began}
 
 
 def recurrence(size, form, device, how):
     dims = (size["batch"], size["length"], size["states"])
-    net = ten.Ten({}, {"cells": 1, "chunk": size["chunk"]}, form).to(device)
+    chunk = size["chunk"] or size["length"]
+    net = ten.Ten({}, {"cells": 1, "chunk": chunk}, form).to(device)
     weight = numbers(dims, torch.Size(dims).numel() ** -0.5, device)
 
-    def loss(beta, nu, phase):
+    def value(beta, nu, phase):
         re, im = net.states(beta, nu - 2.0, phase)
-        return ((re + im) * weight).sum()
+        return re + im
 
     leaves = [numbers(dims, 1.0, device), numbers(dims[2:], 1.0, device), numbers(dims[2:], 1.0, device)]
-    return Loss(loss, leaves, True, how)
+    return Loss(value, leaves, weight, True, how)
 
 
-def attention(size, precision, backward, device, how):
+def accelerated(size, device, how):
+    """The same recurrence by the library accelerated-scan, in its own layout [B, K, T], whose decays are one for each step."""
+    batch, length, states = size["batch"], size["length"], size["states"]
+    dims = (batch, length, states)
+    in_rows = lambda x: x.transpose(1, 2).contiguous()  # noqa: E731
+    weight = in_rows(numbers(dims, torch.Size(dims).numel() ** -0.5, device))
+
+    def value(beta, nu, phase):
+        decay = torch.polar(torch.exp(-torch.exp(nu - 2.0)), phase)
+        states = accelerated_scan(decay[None, :, None].expand(beta.shape).contiguous(), beta)
+        return states.real + states.imag
+
+    leaves = [in_rows(numbers(dims, 1.0, device)), numbers(dims[2:], 1.0, device), numbers(dims[2:], 1.0, device)]
+    return Loss(value, leaves, weight, True, how)
+
+
+SDPA = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+def attention(size, precision, backward, device, form, how):
     dims = (size["batch"], size["heads"], size["length"], size["width"])
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     weight = numbers(dims, torch.Size(dims).numel() ** -0.5, device)
 
-    def loss(q, k, v):
-        return (F.scaled_dot_product_attention(q, k, v, is_causal=True).float() * weight).sum()
+    def value(q, k, v):
+        if form == "default":
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        with sdpa_kernel(SDPA[form]):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     leaves = [numbers(dims, scale, device).to(dtype) for scale in (0.5, 0.6, 0.7)]
-    return Loss(loss, leaves, backward, how)
+    return Loss(value, leaves, weight, backward, how)
 
 
 class Steps:
@@ -154,14 +192,17 @@ def ways(device):
     return compiled | ({"compiled, captured": "reduce-overhead"} if device == "cuda" else {})
 
 
-def candidates(forms, make, device):
+def candidates(forms, make, options):
+    """PyTorch's formulations and ways to compute, as far as they are asked for."""
     for form in forms:
-        for way, how in ways(device).items():
-            yield f"{form}, {way}", partial(make, form, how)
+        for way, how in ways(options.device).items():
+            name = f"{form}, {way}"
+            if not options.forms or name.startswith(tuple(options.forms)):
+                yield name, partial(make, form, how)
 
 
 def contenders(ours, options, device, tolerance):
-    """PyTorch's formulations that come near the quickest. One that does not run here is told and left out."""
+    """PyTorch's formulations that come near the quickest. One that does not run here is named and left out."""
     sides, times = [], {}
     for name, make in options:
         try:
@@ -206,26 +247,34 @@ def ours_of(program, setup):
 
 def recurrences(options, sizes):
     size = sizes["recurrence"]
+    what = "TEN's recurrence, forward and backward [{batch}, {length}, {states}]".format(**size)
     ours = ours_of(options.program, {"work": "recurrence"} | size)
-    forms = candidates(["toeplitz", "fft"], lambda form, how: recurrence(size, form, options.device, how), options.device)
-    what = "TEN's recurrence, forward and backward [{batch}, {length}, {states}], chunk {chunk}".format(**size)
-    yield compare(what, ours, forms, options.rounds, options.device, TOLERANCES["f32"])
+    forms = candidates(["toeplitz", "fft"], lambda form, how: recurrence(size, form, options.device, how), options)
+    yield compare(f"{what}, chunk {size['chunk']}", ours, forms, options.rounds, options.device, TOLERANCES["f32"])
+    whole = size | {"chunk": None}
+    if accelerated_scan is None:
+        print("peers: accelerated-scan is not installed: the recurrence is not compared with it", file=sys.stderr)
+        return
+    ours = ours_of(options.program, {"work": "recurrence"} | whole)
+    forms = [("accelerated-scan", lambda: accelerated(whole, options.device, None))]
+    yield compare(f"{what}, not truncated", ours, forms, options.rounds, options.device, TOLERANCES["f32"])
 
 
 def attentions(options, sizes):
     size = sizes["attention"]
-    for precision in ("f32", "bf16"):
+    forms = ["default", *(SDPA if options.device == "cuda" else [])]
+    for precision in options.precision:
         for backward in (False, True):
             ours = ours_of(options.program, {"work": "attention", "precision": precision, "backward": backward} | size)
-            make = lambda _, how: attention(size, precision, backward, options.device, how)  # noqa: E731
+            make = partial(attention, size, precision, backward, options.device)
             what = "attention, causal, forward{} [{batch}, {heads}, {length}, {width}], {precision}"
             what = what.format(" and backward" if backward else "", precision=precision, **size)
-            forms = candidates(["sdpa"], make, options.device)
-            yield compare(what, ours, forms, options.rounds, options.device, TOLERANCES[precision])
+            options_of = candidates(forms, make, options)
+            yield compare(what, ours, options_of, options.rounds, options.device, TOLERANCES[precision])
 
 
 def trainings(options, sizes):
-    for precision in ("f32", "bf16"):
+    for precision in options.precision:
         model = {"family": "ten"} | sizes["training"]
         common = {"model": model, "optimizer": OPTIMIZER, "precision": precision, "threads": 1} | sizes["task"]
         ours = ours_of(options.program, {"work": "training", "setup": common})
@@ -234,7 +283,7 @@ def trainings(options, sizes):
             tokens = ours.ask(do="export", path=path)["tokens"]
             setup = common | {"family": "ten", "parameters": path, "tokens": tokens, "device": options.device}
             make = lambda form, how: Steps(setup | {"form": form, "compile": how})  # noqa: E731
-            forms = candidates(["toeplitz", "fft"], make, options.device)
+            forms = candidates(["toeplitz", "fft"], make, options)
             what = "a training step of TEN, D {dim}, K {states}, {layers} layers".format(**sizes["training"])
             what = f"{what}, {sizes['task']['batch'] * sizes['task']['length']} tokens, {precision}"
             yield compare(what, ours, forms, options.rounds, options.device, TOLERANCES[precision])
@@ -271,7 +320,9 @@ def main():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="where PyTorch computes")
     parser.add_argument("--tiny", action="store_true", help="sizes that say nothing")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", choices=["recurrence", "attention", "training"])
+    parser.add_argument("--only", choices=["recurrence", "attention", "training"], nargs="+")
+    parser.add_argument("--precision", choices=["f32", "bf16"], nargs="+", default=["f32", "bf16"])
+    parser.add_argument("--forms", nargs="+", help="only PyTorch's formulations whose names begin so: `toeplitz, compiled`")
     parser.add_argument("--results", help="a folder to keep the results in")
     parser.add_argument("--commit", default="unknown")
     options = parser.parse_args()
@@ -284,7 +335,7 @@ def main():
     kinds = {"recurrence": recurrences, "attention": attentions, "training": trainings}
     rows = []
     for kind, run in kinds.items():
-        if options.only in (None, kind):
+        if not options.only or kind in options.only:
             rows += [row for row in run(options, SIZES[options.tiny]) if row is not None]
     if options.results:
         keep(rows, options, machine)

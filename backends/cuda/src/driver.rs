@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
-use assay_gpu::{Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, Product, Source};
+use assay_gpu::{
+    Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, PinnedBlock, Product, Source, Staging,
+};
 use cudarc::driver::sys::{self, CUdevice, CUresult};
 
 use crate::compile::compile;
@@ -31,6 +33,7 @@ pub struct Cuda {
     /// None until the device is open, and again while it is closed.
     products: Option<Products>,
     elapsed: library::Elapsed,
+    staging: Mutex<Staging<Pinned>>,
     made: Mutex<Made>,
 }
 
@@ -78,8 +81,8 @@ impl Cuda {
         call!(cuDevicePrimaryCtxRetain(&raw mut context, device)).map_err(failed)?;
         // From here on, dropping it lets go of the context.
         let stream = ptr::null_mut();
-        let made = Mutex::default();
-        let mut cuda = Cuda { facts, device, context, stream, images, products: None, elapsed, made };
+        let (staging, made) = (Mutex::default(), Mutex::default());
+        let mut cuda = Cuda { facts, device, context, stream, images, products: None, elapsed, staging, made };
         cuda.prepare().map_err(failed)?;
         Ok(cuda)
     }
@@ -159,6 +162,47 @@ impl Drop for Event {
     }
 }
 
+/// Pinned memory whose copies are started on the device's stream; freed when it is dropped.
+struct Pinned {
+    memory: *mut u8,
+    bytes: usize,
+    stream: sys::CUstream,
+    copied: Event,
+}
+
+// SAFETY: nothing else points to the memory, and the driver's handles may be used from any thread.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    fn allocate(bytes: usize, stream: sys::CUstream) -> Result<Pinned> {
+        let (copied, mut memory) = (Event::new()?, ptr::null_mut());
+        call!(cuMemHostAlloc(&raw mut memory, bytes, 0))?;
+        Ok(Pinned { memory: memory.cast(), bytes, stream, copied })
+    }
+}
+
+impl PinnedBlock for Pinned {
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the driver gave so many bytes, which start as zeros; they are borrowed as the block is.
+        unsafe { std::slice::from_raw_parts_mut(self.memory, self.bytes) }
+    }
+
+    fn start_copy(&mut self, to: Address, count: usize) -> Result {
+        call!(cuMemcpyHtoDAsync_v2(to.0, self.memory.cast::<c_void>(), count.min(self.bytes), self.stream))?;
+        call!(cuEventRecord(self.copied.0, self.stream))
+    }
+
+    fn wait(&self) -> Result {
+        call!(cuEventSynchronize(self.copied.0))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = call!(cuMemFreeHost(self.memory.cast::<c_void>()));
+    }
+}
+
 impl Driver for Cuda {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -198,11 +242,8 @@ impl Driver for Cuda {
 
     fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
         self.enter()?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        // From memory that the driver has not locked: it has been read when the call returns.
-        call!(cuMemcpyHtoDAsync_v2(to.0, bytes.as_ptr().cast::<c_void>(), bytes.len(), self.stream))
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        staging.copy_in(to, bytes, |size| Pinned::allocate(size, self.stream))
     }
 
     fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
@@ -339,6 +380,7 @@ impl Drop for Cuda {
         let _ = self.enter();
         let _ = call!(cuStreamSynchronize(self.stream));
         self.products = None;
+        *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner) = Staging::default();
         let made = std::mem::take(&mut *self.made());
         for graph in made.graphs {
             let _ = call!(cuGraphExecDestroy(graph));

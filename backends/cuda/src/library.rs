@@ -3,7 +3,7 @@
 use cudarc::{cublaslt, driver, nvrtc};
 
 /// What is called of libcuda.
-const DRIVER: [&str; 36] = [
+const DRIVER: [&str; 39] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorName",
@@ -19,6 +19,8 @@ const DRIVER: [&str; 36] = [
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",
@@ -40,6 +42,7 @@ const DRIVER: [&str; 36] = [
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventRecord",
+    "cuEventSynchronize",
 ];
 
 /// What is called of libnvrtc.

@@ -25,7 +25,8 @@ struct Shape {
     extents: [usize; 4],
     /// Of a, b and c: type, stride, batch stride, whether transposed, alignment.
     operands: [(bool, usize, usize, bool, u32); 3],
-    adds: bool,
+    /// The alignment of what is added, if anything is.
+    base: Option<u32>,
     /// The kind of the epilogue, and the alignment of what it reads or writes beside bias and result.
     epilogue: (i32, u32),
 }
@@ -68,7 +69,8 @@ impl Products {
             let reason = format!("no algorithm for the product {product:?}");
             return Err(DriverError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
         };
-        let (alpha, beta) = (1f32, product.beta);
+        let (alpha, beta) = (1f32, if product.base.is_some() { 1f32 } else { 0.0 });
+        let base = product.base.unwrap_or(product.c.address).0 as *mut c_void;
         let pointer = |operand: &Operand| operand.address.0 as *mut c_void;
         // SAFETY: as the caller promises; the host's scalars are read before the call returns.
         let code = unsafe {
@@ -81,7 +83,7 @@ impl Products {
                 pointer(&product.a),
                 plan.right.0,
                 (&raw const beta).cast(),
-                pointer(&product.c),
+                base,
                 plan.result.0,
                 pointer(&product.c),
                 plan.result.0,
@@ -174,7 +176,7 @@ impl Shape {
         Shape {
             extents: [m, n, k, batch],
             operands: [operand(&product.a), operand(&product.b), operand(&product.c)],
-            adds: product.beta != 0.0,
+            base: product.base.map(alignment),
             epilogue: (kind(product.epilogue) as i32, epilogue),
         }
     }
@@ -243,7 +245,7 @@ fn description(product: &Product) -> Result<Description, DriverError> {
     set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), size_of::<i32>())?;
     if let Epilogue::Bias(bias) | Epilogue::Gelu { bias, .. } = product.epilogue {
         set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias.0).cast(), size_of::<u64>())?;
-        let kind = cudaDataType::CUDA_R_32F as i32;
+        let kind = data_type(product.c.element) as i32;
         set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (&raw const kind).cast(), size_of::<i32>())?;
     }
     if let Epilogue::Gelu { argument, .. } | Epilogue::GeluGradient { argument } = product.epilogue {
@@ -265,14 +267,19 @@ fn kind(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
     }
 }
 
+/// Elements in the library's terms.
+fn data_type(element: Element) -> cudaDataType {
+    match element {
+        Element::F32 => cudaDataType::CUDA_R_32F,
+        Element::Bf16 => cudaDataType::CUDA_R_16BF,
+    }
+}
+
 /// A matrix as it lies in memory, in columns: `extents` are the row of ours, and how many rows there are.
 fn layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<Layout, DriverError> {
     use sys::cublasLtMatrixLayoutAttribute_t as A;
     let (rows, columns) = extents;
-    let kind = match operand.element {
-        Element::F32 => cudaDataType::CUDA_R_32F,
-        Element::Bf16 => cudaDataType::CUDA_R_16BF,
-    };
+    let kind = data_type(operand.element);
     // The stride of a single row means nothing, and may be anything.
     let leading = if columns == 1 { operand.stride.max(rows) } else { operand.stride };
     let mut made = std::ptr::null_mut();
@@ -314,12 +321,13 @@ fn preference(shape: &Shape) -> Result<Preference, DriverError> {
     let schemes = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32
         | sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE as u32;
     set(A::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), size_of::<u32>())?;
-    let [a, b, c] = shape.operands.map(|(.., alignment)| alignment);
+    let [a, b, d] = shape.operands.map(|(.., alignment)| alignment);
+    let c = shape.base.unwrap_or(d);
     for (attribute, alignment) in [
         (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b),
         (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a),
         (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
-        (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
+        (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d),
     ] {
         set(attribute, (&raw const alignment).cast(), size_of::<u32>())?;
     }

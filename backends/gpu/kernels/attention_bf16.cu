@@ -1,8 +1,7 @@
 // Attention and its gradient for bf16 queries, keys and values, on tensor cores (fragments.h), with an online softmax
 // (Dao et al., 2022). The kernels of attention.cu do the same in f32.
 //
-// A block has four waves, each with 16 rows of its own (twice 16, for narrow heads on the way forward), and they walk the tiles
-// of the other side together, which lie in shared memory as bf16. Whatever is multiplied is bf16: queries, keys, values and the
+// A block has four waves, each with 16 rows of its own, and they walk the tiles of the other side together, which lie in shared memory as bf16. Whatever is multiplied is bf16: queries, keys, values and the
 // gradient of the result as they arrive; the softmax's weights and the gradient of the scores rounded in registers, where they
 // become the left side of the next product. Scores, peaks, sums, and all that is added are f32, and so are the results.
 //
@@ -104,15 +103,24 @@ DEVICE void add_weighed(Sum (&sums)[STEPS], const Left& left, const Rows& x, u32
     }
 }
 
-// Writes 16 rows of y [rows, d] from row `first` on, as far as there are such.
+// Writes 16 rows of y [rows, d] from row `first` on, as far as there are such. Neighbours in a row go in one access where rows
+// have an even length.
 template <int STEPS>
 DEVICE void put(float* __restrict__ y, const Sum (&sums)[STEPS], u32 first, u32 rows, u32 d) {
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
 #pragma unroll
-        for (int i = 0; i < ITEMS; i++) {
+        for (int i = 0; i < ITEMS; i += 2) {
             u32 row = first + line_of(i), column = 16 * step + column_of(i);
-            if (row < rows && column < d) y[(u64)row * d + column] = sums[step].at[i];
+            if (row >= rows || column >= d) continue;
+            float* to = y + (u64)row * d + column;
+            if (d % 2 == 0) {
+                Pack<float, 2> pair = {{sums[step].at[i], sums[step].at[i + 1]}};
+                *(Pack<float, 2>*)to = pair;
+            } else {
+                to[0] = sums[step].at[i];
+                if (column + 1 < d) to[1] = sums[step].at[i + 1];
+            }
         }
     }
 }
@@ -127,29 +135,36 @@ struct Running {
     float peak[LINES], sum[LINES];
 };
 
-// Turns scores of 16 queries and 16 COUNT keys into e^(score - peak), and scales what was summed below the old peaks.
+// Turns scores of 16 queries and 16 COUNT keys into e^(score - peak), and scales what was summed below the old peaks. The scale
+// is positive, so that the largest score scaled is the largest scaled score.
 template <int COUNT, int STEPS>
 DEVICE void absorb(Sum (&s)[COUNT], Running& running, Sum (&o)[STEPS], const Call& call, u32 query, u32 key) {
     float scale = call.scale * LOG2_E, best[LINES], factor[LINES];
-    bool all = all_seen(call, query, key, 16 * COUNT);
+    if (!all_seen(call, query, key, 16 * COUNT)) {
 #pragma unroll
-    for (int slot = 0; slot < LINES; slot++) best[slot] = running.peak[slot];
+        for (int n = 0; n < COUNT; n++) {
 #pragma unroll
-    for (int n = 0; n < COUNT; n++) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; i++) {
-            u32 row = query + line_of(i), column = key + 16 * n + column_of(i);
-            // Rows behind the last query see what it sees, so that their sums are numbers; nothing of them is stored.
-            bool seen = all || call.sees(row < call.tq ? row : call.tq - 1, column);
-            s[n].at[i] = seen ? s[n].at[i] * scale : MINUS_INFINITY;
-            best[slot_of(i)] = Larger::of(best[slot_of(i)], s[n].at[i]);
+            for (int i = 0; i < ITEMS; i++) {
+                u32 row = query + line_of(i), column = key + 16 * n + column_of(i);
+                // Rows behind the last query see what it sees, so that their sums are numbers; nothing of them is stored.
+                if (!call.sees(row < call.tq ? row : call.tq - 1, column)) s[n].at[i] = MINUS_INFINITY;
+            }
         }
     }
 #pragma unroll
+    for (int slot = 0; slot < LINES; slot++) best[slot] = MINUS_INFINITY;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) best[slot_of(i)] = Larger::of(best[slot_of(i)], s[n].at[i]);
+    }
+    bool grown = false;
+#pragma unroll
     for (int slot = 0; slot < LINES; slot++) {
-        best[slot] = over_line<Larger>(best[slot]);
+        best[slot] = Larger::of(running.peak[slot], over_line<Larger>(best[slot]) * scale);
         // At the first tile, in which all rows see a key, the old peak is minus infinity and the factor 0.
-        factor[slot] = exp2f(running.peak[slot] - best[slot]);
+        factor[slot] = power_of_2(running.peak[slot] - best[slot]);
+        grown |= best[slot] != running.peak[slot];
         running.peak[slot] = best[slot];
         running.sum[slot] *= factor[slot];
     }
@@ -157,14 +172,17 @@ DEVICE void absorb(Sum (&s)[COUNT], Running& running, Sum (&o)[STEPS], const Cal
     for (int n = 0; n < COUNT; n++) {
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
-            s[n].at[i] = exp2f(s[n].at[i] - best[slot_of(i)]);
+            s[n].at[i] = power_of_2(fmaf(s[n].at[i], scale, -best[slot_of(i)]));
             running.sum[slot_of(i)] += s[n].at[i];
         }
     }
+    // Peaks seldom grow after the first tiles, and a factor of 1 changes nothing.
+    if (grown) {
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) {
+        for (int step = 0; step < STEPS; step++) {
 #pragma unroll
-        for (int i = 0; i < ITEMS; i++) o[step].at[i] *= factor[slot_of(i)];
+            for (int i = 0; i < ITEMS; i++) o[step].at[i] *= factor[slot_of(i)];
+        }
     }
 }
 
@@ -188,66 +206,39 @@ DEVICE void finish(float* out, float* lse, Sum (&o)[STEPS], const Running& runni
     put(out, o, query, call.tq, call.d);
 }
 
-// A wave has 16 TALL queries: what it fetches from shared memory serves TALL products.
-template <int WIDTH, int TALL>
+// A wave has 16 queries. (On an H100, twice as many, for which each fragment of keys and values is fetched half as often, were
+// slower: they leave registers for half as many waves.)
+template <int WIDTH>
 DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u16* v, Call call) {
-    // Keys of a tile, and those of them, 16 COUNT, whose scores are in registers at a time.
-    const u32 KEYS = WIDTH > 64 ? 32 : 64, COUNT = 2, STEPS = WIDTH / 16, ROWS = 16 * TALL * WAVES;
+    // Keys of a tile, 16 COUNT, whose scores are in registers at a time.
+    const u32 KEYS = WIDTH > 64 ? 32 : 64, COUNT = KEYS / 16, STEPS = WIDTH / 16, ROWS = 16 * WAVES;
     __shared__ Tile<KEYS, WIDTH> keys[STAGES], values[STAGES];
     u32 tiles = (call.tq + ROWS - 1) / ROWS, head = blockIdx.x / tiles;
     // The tiles that see the most keys come first, so that the last blocks to start are short.
-    u32 first = (tiles - 1 - blockIdx.x % tiles) * ROWS, own = first + threadIdx.x / WAVE * 16 * TALL;
+    u32 first = (tiles - 1 - blockIdx.x % tiles) * ROWS, own = first + threadIdx.x / WAVE * 16;
     u64 in_queries = (u64)head * call.tq, in_keys = (u64)head * call.tk * call.d;
-    Left queries[TALL][STEPS];
-    Sum o[TALL][STEPS];
-    Running running[TALL];
+    Left queries[STEPS];
+    Sum o[STEPS];
+    Running running;
+    left_rows(queries, q + in_queries * call.d, own, call.tq, call.d);
+    clear(o);
 #pragma unroll
-    for (int t = 0; t < TALL; t++) {
-        left_rows(queries[t], q + in_queries * call.d, own + 16 * t, call.tq, call.d);
-        clear(o[t]);
-#pragma unroll
-        for (int slot = 0; slot < LINES; slot++) running[t].peak[slot] = MINUS_INFINITY, running[t].sum[slot] = 0.0f;
-    }
+    for (int slot = 0; slot < LINES; slot++) running.peak[slot] = MINUS_INFINITY, running.sum[slot] = 0.0f;
     auto fetch = [&](u32 key, u32 stage) {
         keys[stage].fetch(k + in_keys, key, call.tk, call.d);
         values[stage].fetch(v + in_keys, key, call.tk, call.d);
     };
     auto use = [&](u32 key, u32 stage) {
-#pragma unroll 1
-        for (u32 part = 0; part < KEYS; part += 16 * COUNT) {
-            Sum s[TALL][COUNT];
+        Sum s[COUNT];
+        clear(s);
 #pragma unroll
-            for (int t = 0; t < TALL; t++) clear(s[t]);
+        for (int n = 0; n < COUNT; n++) add_scores(s[n], queries, keys[stage], 16 * n);
+        absorb(s, running, o, call, own, key);
 #pragma unroll
-            for (int n = 0; n < COUNT; n++) {
-#pragma unroll
-                for (int step = 0; step < STEPS; step++) {
-                    Right right = right_rows(keys[stage].row(part + 16 * n) + 16 * step, keys[stage].stride());
-#pragma unroll
-                    for (int t = 0; t < TALL; t++) add_product(s[t][n], queries[t][step], right);
-                }
-            }
-#pragma unroll
-            for (int t = 0; t < TALL; t++) absorb(s[t], running[t], o[t], call, own + 16 * t, key + part);
-#pragma unroll
-            for (int n = 0; n < COUNT; n++) {
-                Left weights[TALL];
-#pragma unroll
-                for (int t = 0; t < TALL; t++) weights[t] = rounded(s[t][n]);
-#pragma unroll
-                for (int step = 0; step < STEPS; step++) {
-                    Right right = right_columns(values[stage].row(part + 16 * n) + 16 * step, values[stage].stride());
-#pragma unroll
-                    for (int t = 0; t < TALL; t++) add_product(o[t][step], weights[t], right);
-                }
-            }
-        }
+        for (int n = 0; n < COUNT; n++) add_weighed(o, rounded(s[n]), values[stage], 16 * n);
     };
     walk(0, call.keys(first, ROWS), KEYS, fetch, use);
-#pragma unroll
-    for (int t = 0; t < TALL; t++) {
-        finish(out + in_queries * call.d, lse + in_queries, o[t], running[t], own + 16 * t, call);
-    }
+    finish(out + in_queries * call.d, lse + in_queries, o, running, own, call);
 }
 
 // The operands of the gradient, of one head. The gradient of the result has been rounded.
@@ -264,7 +255,7 @@ struct Saved {
 
 // The weight e^(scale s - lse) of a score s.
 DEVICE float weight(float s, float lse, bool seen, float scale) {
-    return seen ? exp2f(fmaf(s, scale * LOG2_E, -lse * LOG2_E)) : 0.0f;
+    return seen ? power_of_2(fmaf(s, scale * LOG2_E, -lse * LOG2_E)) : 0.0f;
 }
 
 // dV = P^T G and dK = dS^T Q of a tile of keys: a wave has 16 of them, and the transposed scores of these.
@@ -272,16 +263,22 @@ template <int WIDTH>
 DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
     const u32 QUERIES = WIDTH > 64 ? 32 / STAGES : 64, STEPS = WIDTH / 16;
     __shared__ Tile<QUERIES, WIDTH> queries[STAGES], grads[STAGES];
-    // In registers, these and the keys together would be too many.
-    __shared__ Tile<16 * WAVES, WIDTH> values;
+    // Of wide heads, these and the keys together would be too many for the registers.
+    const bool HELD = WIDTH <= 64;
+    __shared__ Tile<HELD ? 1 : 16 * WAVES, WIDTH> values;
     __shared__ float lse[STAGES][QUERIES], inner[STAGES][QUERIES];
     u32 tiles = (call.tk + 16 * WAVES - 1) / (16 * WAVES), head = blockIdx.x / tiles;
     u32 first = blockIdx.x % tiles * 16 * WAVES, own = first + threadIdx.x / WAVE * 16;
     Saved saved = all.at(head, call);
     Left keys[STEPS];
     Sum to_k[STEPS], to_v[STEPS];
+    Left held[STEPS];
     left_rows(keys, saved.k, own, call.tk, call.d);
-    values.fetch(saved.v, first, call.tk, call.d);
+    if (HELD) {
+        left_rows(held, saved.v, own, call.tk, call.d);
+    } else {
+        values.fetch(saved.v, first, call.tk, call.d);
+    }
     clear(to_k);
     clear(to_v);
     auto fetch = [&](u32 query, u32 stage) {
@@ -299,16 +296,18 @@ DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
             Sum p[1], ds[1];
             clear(p);
             add_scores(p[0], keys, queries[stage], n);
+            bool all = all_seen(call, query + n, own, 16);
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
                 u32 column = n + column_of(i);
-                p[0].at[i] = weight(p[0].at[i], lse[stage][column], call.sees(query + column, own + line_of(i)), call.scale);
+                bool seen = all || call.sees(query + column, own + line_of(i));
+                p[0].at[i] = weight(p[0].at[i], lse[stage][column], seen, call.scale);
             }
             add_weighed(to_v, rounded(p[0]), grads[stage], n);
             clear(ds);
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
-                Left left = left_tile(values.row(own - first) + 16 * step, values.stride());
+                Left left = HELD ? held[step] : left_tile(values.row(own - first) + 16 * step, values.stride());
                 add_product(ds[0], left, right_rows(grads[stage].row(n) + 16 * step, grads[stage].stride()));
             }
 #pragma unroll
@@ -356,9 +355,10 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
             clear(ds);
             add_scores(s[0], queries, keys[stage], n);
             add_scores(ds[0], grads, values[stage], n);
+            bool all = all_seen(call, own, key + n, 16);
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
-                bool seen = call.sees(own + line_of(i), key + n + column_of(i));
+                bool seen = all || call.sees(own + line_of(i), key + n + column_of(i));
                 float p = weight(s[0].at[i], lse[slot_of(i)], seen, call.scale);
                 ds[0].at[i] = call.scale * p * (ds[0].at[i] - inner[slot_of(i)]);
             }
@@ -369,11 +369,19 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
     put(dq + (u64)head * call.tq * call.d, to_q, own, call.tq, call.d);
 }
 
-#define ATTENTION(WIDTH, TALL)                                                                                        \
-    LARGE_KERNEL attention_bf16_##WIDTH(float* out, float* lse, const u16* q, const u16* k, const u16* v, u32 tq,     \
-                                        u32 tk, u32 d, u32 causal, float scale) {                                     \
+// Blocks that share a multiprocessor: on NVIDIA, the registers of four blocks of narrow heads fit.
+#if defined(__HIP_PLATFORM_AMD__)
+#define BLOCKS(WIDTH) 1
+#else
+#define BLOCKS(WIDTH) ((WIDTH) <= 64 ? 4 : 1)
+#endif
+
+#define ATTENTION(WIDTH)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(WAVES* WAVE, BLOCKS(WIDTH))                                          \
+        attention_bf16_##WIDTH(float* out, float* lse, const u16* q, const u16* k, const u16* v, u32 tq, u32 tk,      \
+                               u32 d, u32 causal, float scale) {                                                      \
         Call call = {tq, tk, d, causal, scale};                                                                       \
-        forward<WIDTH, TALL>(out, lse, q, k, v, call);                                                                \
+        forward<WIDTH>(out, lse, q, k, v, call);                                                                      \
     }                                                                                                                 \
     LARGE_KERNEL attention_bf16_keys_##WIDTH(float* dk, float* dv, const u16* q, const u16* k, const u16* v,          \
                                              const u16* grad, const float* lse, const float* inner, u32 tq, u32 tk,   \
@@ -390,9 +398,9 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
         backward_queries<WIDTH>(dq, saved, call);                                                                     \
     }
 
-ATTENTION(32, 2)
-ATTENTION(64, 2)
-ATTENTION(128, 1)
+ATTENTION(32)
+ATTENTION(64)
+ATTENTION(128)
 
 // The gradient of the result rounded to bf16, and sum g o of each row with it; the lanes of a block share a row.
 KERNEL attention_bf16_inner(float* __restrict__ inner, u16* __restrict__ rounded_grad, const float* __restrict__ grad,

@@ -11,6 +11,12 @@ struct Four {
     float v[4];
 };
 
+// V neighbours of any type, which memory gives in one access.
+template <class T, int V>
+struct alignas(V * sizeof(T)) Pack {
+    T v[V];
+};
+
 DEVICE Four load4(const float* x, u64 quad) {
     Quad q = ((const Quad*)x)[quad];
     Four f = {{q.x, q.y, q.z, q.w}};
@@ -74,3 +80,9 @@ DEVICE u16 as_bf16(float x) {
 }
 
 DEVICE float of_bf16(u16 x) { return from_bits((u32)x << 16); }
+
+// Elements of either type as kernels compute with them, and what is stored of a result.
+DEVICE float widened(float x) { return x; }
+DEVICE float widened(u16 x) { return of_bf16(x); }
+DEVICE void store(float& to, float x) { to = x; }
+DEVICE void store(u16& to, float x) { to = as_bf16(x); }

@@ -50,6 +50,99 @@ DEVICE float silu_slope(float x) {
     return p + x * (p * (1.0f - p));
 }
 
+// y = a + b scale for rows [.., width], and the way back. Rows whose width is a multiple of four are read four elements at a time.
+template <class A, class B, int V>
+DEVICE void add_scaled(float* __restrict__ y, const A* __restrict__ a, const B* __restrict__ b,
+                       const float* __restrict__ scale, u64 rows, u64 width) {
+    u64 count = width / V, all = rows * count;
+    for (u64 i = line_start(); i < all; i += line_step()) {
+        Pack<A, V> f = ((const Pack<A, V>*)a)[i];
+        Pack<B, V> g = ((const Pack<B, V>*)b)[i];
+        Pack<float, V> s = ((const Pack<float, V>*)scale)[i % count], to;
+        for (int j = 0; j < V; j++) to.v[j] = fmaf(widened(g.v[j]), s.v[j], widened(f.v[j]));
+        ((Pack<float, V>*)y)[i] = to;
+    }
+}
+
+#define ADD_SCALED(NAME, A, B)                                                                            \
+    KERNEL add_scaled_##NAME(float* y, const A* a, const B* b, const float* scale, u64 rows, u64 width) { \
+        if (width % 4 == 0) {                                                                             \
+            add_scaled<A, B, 4>(y, a, b, scale, rows, width);                                             \
+        } else {                                                                                          \
+            add_scaled<A, B, 1>(y, a, b, scale, rows, width);                                             \
+        }                                                                                                 \
+    }
+
+ADD_SCALED(f32_f32, float, float)
+ADD_SCALED(f32_bf16, float, u16)
+ADD_SCALED(bf16_f32, u16, float)
+ADD_SCALED(bf16_bf16, u16, u16)
+
+// db = g scale, and sum g b over rows in pieces of `length` rows: sums [pieces, width], to be added up. A block has 32 V columns
+// and 8 rows at a time.
+template <class B, int V>
+DEVICE void add_scaled_backward(float* __restrict__ db, float* __restrict__ sums, const B* __restrict__ b,
+                                const float* __restrict__ scale, const float* __restrict__ grad, u64 rows, u64 width,
+                                u64 length) {
+    __shared__ float shared[8][32 * V];
+    u64 count = width / V, across = (count + 31) / 32, column = blockIdx.x % across * 32 + threadIdx.x;
+    u64 piece = blockIdx.x / across, from = piece * length, to = from + length < rows ? from + length : rows;
+    float total[V];
+    for (int j = 0; j < V; j++) total[j] = 0.0f;
+    if (column < count) {
+        Pack<float, V> s = ((const Pack<float, V>*)scale)[column];
+        for (u64 row = from + threadIdx.y; row < to; row += 8) {
+            Pack<B, V> f = ((const Pack<B, V>*)b)[row * count + column];
+            Pack<float, V> g = ((const Pack<float, V>*)grad)[row * count + column], d;
+            for (int j = 0; j < V; j++) {
+                d.v[j] = g.v[j] * s.v[j];
+                total[j] = fmaf(g.v[j], widened(f.v[j]), total[j]);
+            }
+            ((Pack<float, V>*)db)[row * count + column] = d;
+        }
+    }
+    for (int j = 0; j < V; j++) shared[threadIdx.y][threadIdx.x * V + j] = total[j];
+    __syncthreads();
+    if (threadIdx.y == 0 && column < count) {
+        for (int j = 0; j < V; j++) {
+            float sum = total[j];
+            for (int i = 1; i < 8; i++) sum += shared[i][threadIdx.x * V + j];
+            sums[piece * width + column * V + j] = sum;
+        }
+    }
+}
+
+#define ADD_SCALED_BACKWARD(NAME, B)                                                                                      \
+    KERNEL add_scaled_backward_##NAME(float* db, float* sums, const B* b, const float* scale, const float* grad, u64 rows, \
+                                      u64 width, u64 length) {                                                            \
+        if (width % 4 == 0) {                                                                                             \
+            add_scaled_backward<B, 4>(db, sums, b, scale, grad, rows, width, length);                                     \
+        } else {                                                                                                          \
+            add_scaled_backward<B, 1>(db, sums, b, scale, grad, rows, width, length);                                     \
+        }                                                                                                                 \
+    }
+
+ADD_SCALED_BACKWARD(f32, float)
+ADD_SCALED_BACKWARD(bf16, u16)
+
+// GELU of n bf16 numbers, eight at a time.
+KERNEL gelu_bf16(u16* __restrict__ y, const u16* __restrict__ x, u64 n) {
+    typedef Pack<u16, 8> Eight;
+    for (u64 i = line_start(); i < n / 8; i += line_step()) {
+        Eight f = ((const Eight*)x)[i];
+        for (int j = 0; j < 8; j++) {
+            float value = of_bf16(f.v[j]);
+            f.v[j] = as_bf16(value * gelu_gate(value));
+        }
+        ((Eight*)y)[i] = f;
+    }
+    u64 rest = n / 8 * 8 + line_start();
+    if (rest < n) {
+        float value = of_bf16(x[rest]);
+        y[rest] = as_bf16(value * gelu_gate(value));
+    }
+}
+
 // c is the constant of `scale` and `offset`.
 #define UNARY(NAME, VALUE)                                                                     \
     struct Unary_##NAME {                                                                      \

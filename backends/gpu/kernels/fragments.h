@@ -88,6 +88,17 @@ DEVICE float over_line(float value) {
     return Op::of(value, exchanged(value, far));
 }
 
+// 2^x, to some 2^-22; 0 where it would be denormal.
+DEVICE float power_of_2(float x) {
+#if defined(__HIP_PLATFORM_AMD__) || defined(ASSAY_GPU_EMULATOR)
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 // Two floats, rounded to bf16.
 DEVICE u32 pair_of(float low, float high) {
 #if defined(__HIP_PLATFORM_AMD__) || defined(ASSAY_GPU_EMULATOR)
@@ -150,7 +161,7 @@ DEVICE void multiply(float* sum, const Left& left, u32 low, u32 high) {
 #if defined(ASSAY_GPU_EMULATOR)
     assay_mma_m16n8k16(sum, left.pair, low, high);
 #else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                  : "r"(left.pair[0]), "r"(left.pair[1]), "r"(left.pair[2]), "r"(left.pair[3]), "r"(low), "r"(high));

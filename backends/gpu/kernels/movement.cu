@@ -79,9 +79,19 @@ DEVICE i8 as_i8(float x) {
 
 #define CAST(NAME, FROM, TO, VALUE)                                                            \
     KERNEL NAME(TO* __restrict__ y, const FROM* __restrict__ values, u64 n) {                  \
-        for (u64 i = line_start(); i < n; i += line_step()) {                                  \
-            FROM x = values[i];                                                                \
-            y[i] = VALUE;                                                                      \
+        for (u64 i = line_start(); i < n / 4; i += line_step()) {                              \
+            Pack<FROM, 4> from = ((const Pack<FROM, 4>*)values)[i];                            \
+            Pack<TO, 4> to;                                                                    \
+            for (int j = 0; j < 4; j++) {                                                      \
+                FROM x = from.v[j];                                                            \
+                to.v[j] = VALUE;                                                               \
+            }                                                                                  \
+            ((Pack<TO, 4>*)y)[i] = to;                                                         \
+        }                                                                                      \
+        u64 rest = n / 4 * 4 + line_start();                                                   \
+        if (rest < n) {                                                                        \
+            FROM x = values[rest];                                                             \
+            y[rest] = VALUE;                                                                   \
         }                                                                                      \
     }
 

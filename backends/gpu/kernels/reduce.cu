@@ -23,23 +23,38 @@ KERNEL reduce_rows(float* __restrict__ y, const float* __restrict__ x, u32 op, u
     if (inside && threadIdx.x == 0) y[piece] = total * factor;
 }
 
-// x [outer, middle, inner] to y [outer, splits, inner]. A block of 32 columns and 8 rows has one piece of the middle.
-KERNEL reduce_columns(float* __restrict__ y, const float* __restrict__ x, u32 op, u64 middle, u64 inner, u64 splits,
-                      float factor) {
-    __shared__ float shared[8][32];
-    u64 across = (inner + 31) / 32, column = blockIdx.x % across * 32 + threadIdx.x;
+// x [outer, middle, inner] to y [outer, splits, inner]. A block of 32 V columns and 8 rows has one piece of the middle.
+template <class T, int V>
+DEVICE void columns(float* __restrict__ y, const T* __restrict__ x, u32 op, u64 middle, u64 inner, u64 splits,
+                    float factor) {
+    __shared__ float shared[8][32 * V];
+    u64 count = inner / V, across = (count + 31) / 32, column = blockIdx.x % across * 32 + threadIdx.x;
     u64 piece = blockIdx.x / across, outer = piece / splits, length = (middle + splits - 1) / splits;
     u64 from = piece % splits * length, to = from + length < middle ? from + length : middle;
-    float total = start_of(op);
-    if (column < inner) {
+    float total[V];
+    for (int j = 0; j < V; j++) total[j] = start_of(op);
+    if (column < count) {
         for (u64 row = from + threadIdx.y; row < to; row += 8) {
-            total = combined(op, total, x[(outer * middle + row) * inner + column]);
+            Pack<T, V> f = ((const Pack<T, V>*)x)[(outer * middle + row) * count + column];
+            for (int j = 0; j < V; j++) total[j] = combined(op, total[j], widened(f.v[j]));
         }
     }
-    shared[threadIdx.y][threadIdx.x] = total;
+    for (int j = 0; j < V; j++) shared[threadIdx.y][threadIdx.x * V + j] = total[j];
     __syncthreads();
-    if (threadIdx.y == 0 && column < inner) {
-        for (int i = 1; i < 8; i++) total = combined(op, total, shared[i][threadIdx.x]);
-        y[piece * inner + column] = total * factor;
+    if (threadIdx.y == 0 && column < count) {
+        for (int j = 0; j < V; j++) {
+            float sum = total[j];
+            for (int i = 1; i < 8; i++) sum = combined(op, sum, shared[i][threadIdx.x * V + j]);
+            y[piece * inner + column * V + j] = sum * factor;
+        }
     }
 }
+
+#define COLUMNS(NAME, T, V)                                                                                     \
+    KERNEL NAME(float* y, const T* x, u32 op, u64 middle, u64 inner, u64 splits, float factor) {                \
+        columns<T, V>(y, x, op, middle, inner, splits, factor);                                                 \
+    }
+
+COLUMNS(reduce_columns, float, 1)
+COLUMNS(reduce_columns_bf16, u16, 1)
+COLUMNS(reduce_columns_bf16_by_4, u16, 4)

@@ -6,8 +6,9 @@
 // and each piece is run again from there. The cuts are decided by the shape. Input is asked for one group of steps ahead.
 #include "common.h"
 
-// The steps whose input is under way together.
+// The steps whose input is under way together: more where there is one array to read than where there are several.
 #define GROUP 8
+#define LONG_GROUP 16
 
 // The extents: steps of a sequence, states, and the cut of each sequence into `pieces` of `length` steps at most. The
 // decay is [states], or one for each step.
@@ -37,15 +38,17 @@ DEVICE Place place_of(const Extent& e) {
 }
 
 // A group of steps of a complex array [B, T, K], or of one that has no imaginary part, or nothing at all.
+template <int SIZE>
 struct Group {
-    float re[GROUP], im[GROUP];
+    float re[SIZE], im[SIZE];
 };
 
 // Steps `first`, and on or back by `sign`; zeros from the `count`-th on.
-DEVICE void take(Group& g, const float* __restrict__ re, const float* __restrict__ im, const Place& p, u32 first,
+template <int SIZE>
+DEVICE void take(Group<SIZE>& g, const float* __restrict__ re, const float* __restrict__ im, const Place& p, u32 first,
                  int sign, u32 count, u32 states) {
 #pragma unroll
-    for (int j = 0; j < GROUP; j++) {
+    for (int j = 0; j < SIZE; j++) {
         bool there = (u32)j < count;
         u64 at = p.origin + (u64)(there ? first + sign * j : 0) * states;
         g.re[j] = there && re ? re[at] : 0.0f;
@@ -83,14 +86,14 @@ DEVICE void run(Complex& c, Complex& factor, float* __restrict__ re, float* __re
         a.re = x.a_re[p.state];
         a.im = x.a_im[p.state];
     }
-    Group now, next, decay;
+    Group<LONG_GROUP> now, next, decay;
     take(now, x.x_re, x.x_im, p, p.from, 1, p.to - p.from, states);
-    for (u32 t = p.from; t < p.to; t += GROUP) {
+    for (u32 t = p.from; t < p.to; t += LONG_GROUP) {
         u32 left = p.to - t;
-        take(next, x.x_re, x.x_im, p, t + GROUP, 1, left > GROUP ? left - GROUP : 0, states);
+        take(next, x.x_re, x.x_im, p, t + LONG_GROUP, 1, left > LONG_GROUP ? left - LONG_GROUP : 0, states);
         if (OVER_TIME) take(decay, x.a_re, x.a_im, p, t, 1, left, states);
 #pragma unroll
-        for (int j = 0; j < GROUP; j++) {
+        for (int j = 0; j < LONG_GROUP; j++) {
             if ((u32)j < left) {
                 if (OVER_TIME) {
                     a.re = decay.re[j];
@@ -177,7 +180,7 @@ DEVICE void flow_ends(Complex& flow, Complex& factor, const Arrays& x, const Pla
         a.re = x.a_re[p.state];
         a.im = x.a_im[p.state];
     }
-    Group now, decay;
+    Group<GROUP> now, decay;
     for (u32 left = p.to - p.from; left > 0; left -= left < GROUP ? left : GROUP) {
         u32 t = p.from + left - 1;
         take(now, x.x_re, x.x_im, p, t, -1, left, states);
@@ -241,7 +244,7 @@ DEVICE void gradient(const Gradient& d, const Arrays& x, const Place& p, const E
     }
     // Steps since the last cut, counted down.
     u32 until_cut = p.to % d.segment;
-    Group now, before, decay;
+    Group<GROUP> now, before, decay;
     for (u32 left = p.to - p.from; left > 0; left -= left < GROUP ? left : GROUP) {
         u32 last = p.from + left - 1;
         take(now, x.x_re, x.x_im, p, last, -1, left, e.states);

@@ -10,20 +10,26 @@ struct Peak {
     float peak, sum;
 };
 
-// One pass over the row, in which the sum is scaled down whenever the peak grows. Threads without a row (`inside` is
-// false) stand at the barriers with the others.
+// V elements of a lane: the sum is scaled down where the peak grows.
+template <int V>
+DEVICE void absorb(Peak& p, const Pack<float, V>& f) {
+    float peak = p.peak;
+    for (int j = 0; j < V; j++) peak = f.v[j] > peak ? f.v[j] : peak;
+    if (peak != p.peak) {
+        p.sum *= expf(p.peak - peak);
+        p.peak = peak;
+    }
+    // Until something is larger, all is minus infinity, or NaN, which goes into the sum.
+    for (int j = 0; j < V; j++) p.sum += f.v[j] == MINUS_INFINITY ? 0.0f : expf(f.v[j] - p.peak);
+}
+
+// One pass over the row. Threads without a row (`inside` is false) stand at the barriers with the others.
 DEVICE Peak peak_of(const float* x, u64 start, u64 width, bool inside, float* shared) {
     Peak p = {MINUS_INFINITY, 0.0f};
-    if (inside) {
-        for (u64 i = threadIdx.x; i < width; i += blockDim.x) {
-            float value = x[start + i];
-            if (value > p.peak) {
-                p.sum = p.sum * expf(p.peak - value) + 1.0f;
-                p.peak = value;
-            } else if (value != MINUS_INFINITY) {
-                p.sum += expf(value - p.peak);
-            }
-        }
+    if (inside && width % 4 == 0) {
+        for (u64 i = threadIdx.x; i < width / 4; i += blockDim.x) absorb(p, ((const Pack<float, 4>*)(x + start))[i]);
+    } else if (inside) {
+        for (u64 i = threadIdx.x; i < width; i += blockDim.x) absorb(p, ((const Pack<float, 1>*)(x + start))[i]);
     }
     float peak = over_lanes<Larger>(p.peak, shared);
     // A lane that saw nothing but minus infinity has a sum of 0, which the factor must not turn into NaN; one that saw
@@ -92,8 +98,9 @@ KERNEL log_softmax_backward(float* __restrict__ dx, const float* __restrict__ y,
     }
 }
 
-// The loss of each row, lse - (1 - s) x[target] - s mean(x), and its log-sum-exp.
-KERNEL cross_entropy(float* __restrict__ loss, float* __restrict__ lse, const float* __restrict__ x,
+// The loss of each row, lse - (1 - s) x[target] - s mean(x), and its log-sum-exp; and 1 where nothing is larger than x[target],
+// unless `hits` is null.
+KERNEL cross_entropy(float* __restrict__ loss, float* __restrict__ lse, float* __restrict__ hits, const float* __restrict__ x,
                      const u32* __restrict__ targets, float smoothing, u64 rows, u64 width) {
     __shared__ float shared[THREADS];
     u64 row = block_row(), start = row * width;
@@ -111,21 +118,40 @@ KERNEL cross_entropy(float* __restrict__ loss, float* __restrict__ lse, const fl
     float value = smoothing == 0.0f ? all - hot : all - (1.0f - smoothing) * hot - smoothing * (total / (float)width);
     loss[row] = value;
     lse[row] = all;
+    if (hits) hits[row] = hot == p.peak ? 1.0f : 0.0f;
 }
 
 // dx = g (e^(x - lse) - the target distribution)
-KERNEL cross_entropy_backward(float* __restrict__ dx, const float* __restrict__ x, const u32* __restrict__ targets,
-                              const float* __restrict__ lse, const float* __restrict__ grad, float smoothing, u64 rows,
-                              u64 width) {
-    u64 column = line_start();
-    if (column >= width) return;
-    for (u64 row = (u64)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += (u64)gridDim.y * blockDim.y) {
-        float g = grad[row], wanted = smoothing / (float)width;
-        float value = g * (expf(x[row * width + column] - lse[row]) - wanted);
-        if (column == targets[row]) value -= g * (1.0f - smoothing);
-        dx[row * width + column] = value;
+template <class Out, int V>
+DEVICE void entropy_gradient(Out* __restrict__ dx, const float* __restrict__ x, u32 target, float lse, float g,
+                             float smoothing, u64 width) {
+    float wanted = smoothing / (float)width;
+    for (u64 i = threadIdx.x; i < width / V; i += blockDim.x) {
+        Pack<float, V> f = ((const Pack<float, V>*)x)[i];
+        Pack<Out, V> d;
+        for (int j = 0; j < V; j++) {
+            float value = g * (expf(f.v[j] - lse) - wanted);
+            if (i * V + j == target) value -= g * (1.0f - smoothing);
+            store(d.v[j], value);
+        }
+        ((Pack<Out, V>*)dx)[i] = d;
     }
 }
+
+#define ENTROPY_GRADIENT(SUFFIX, OUT)                                                                                \
+    KERNEL cross_entropy_backward##SUFFIX(OUT* dx, const float* x, const u32* targets, const float* lse,             \
+                                          const float* grad, float smoothing, u64 rows, u64 width) {                 \
+        u64 row = block_row(), start = row * width;                                                                  \
+        if (row >= rows) return;                                                                                     \
+        if (width % 4 == 0) {                                                                                        \
+            entropy_gradient<OUT, 4>(dx + start, x + start, targets[row], lse[row], grad[row], smoothing, width);    \
+        } else {                                                                                                     \
+            entropy_gradient<OUT, 1>(dx + start, x + start, targets[row], lse[row], grad[row], smoothing, width);    \
+        }                                                                                                            \
+    }
+
+ENTROPY_GRADIENT(, float)
+ENTROPY_GRADIENT(_bf16, u16)
 
 // What an element counts as when elements are compared: NaN as the least.
 DEVICE float ranked(float x) { return x != x ? MINUS_INFINITY : x; }

@@ -11,7 +11,7 @@ use crate::gpu::{Gpu, block_count, count};
 use crate::library::Topic;
 use crate::storage::Buffer;
 
-/// Waves of a block, each of which has 16 rows of a tile, or twice 16.
+/// Waves of a block, each of which has 16 rows of a tile.
 const WAVES: usize = 4;
 
 /// Whether the device has the instructions of `kernels/fragments.h`.
@@ -29,7 +29,9 @@ fn multiplies_bf16(facts: &Facts) -> bool {
 /// The width that the kernels are compiled for, where there is one.
 fn width(call: &Call) -> Option<usize> {
     match call.options.kind {
-        AttentionKind::Flash if call.d > 0 => [32, 64, 128].into_iter().find(|&width| call.d <= width),
+        AttentionKind::Flash if call.d > 0 && call.options.scale > 0.0 => {
+            [32, 64, 128].into_iter().find(|&width| call.d <= width)
+        }
         _ => None,
     }
 }
@@ -69,9 +71,7 @@ impl Gpu {
                 arguments.push(self.typed(NAME, x, DType::Bf16)?.pointer());
             }
             arguments.extend(call.sizes()?);
-            // Narrow heads leave registers for a second 16 queries of each wave.
-            let tall = if width <= 64 { 2 } else { 1 };
-            let launch = self.waves(&call, call.tq, 16 * WAVES * tall)?;
+            let launch = self.waves(&call, call.tq, 16 * WAVES)?;
             self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{width}")), launch, &arguments)?;
         }
         Ok((out.shaped(&q.shape), lse.shaped(&rows)))

@@ -153,13 +153,13 @@ pub struct Operand {
 pub enum Epilogue {
     /// Nothing.
     None,
-    /// A bias of n elements (f32) is added to each row.
+    /// A bias of n elements, of the result's type, is added to each row.
     Bias(Address),
     /// The same; what comes of it is stored as `argument`, and its GELU, in the tanh form, is the result.
     Gelu {
-        /// n elements (f32).
+        /// n elements, of the result's type.
         bias: Address,
-        /// f32, [m, n] of each matrix, one row right after the other. Written.
+        /// Of the result's type, [m, n] of each matrix, one row right after the other. Written.
         argument: Address,
     },
     /// The product is the gradient of GELU's value; the result is that of its argument.
@@ -169,7 +169,7 @@ pub enum Epilogue {
     },
 }
 
-/// c = a b + beta c, with the epilogue, for each matrix of a batch. Row-major: c is [m, n], a as taken [m, k], b as taken [k, n].
+/// c = a b + base, with the epilogue, for each matrix of a batch. Row-major: c is [m, n], a as taken [m, k], b as taken [k, n].
 /// The same product gives the same bits every time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
@@ -185,10 +185,10 @@ pub struct Product {
     pub a: Operand,
     /// The right side.
     pub b: Operand,
-    /// The result.
+    /// The result. It may be bf16 where both sides are: sums are f32, and each is rounded once.
     pub c: Operand,
-    /// 0, or 1 to add to what `c` holds.
-    pub beta: f32,
+    /// What is added to the product, if anything: matrices that lie as those of `c` do, or `c` itself.
+    pub base: Option<Address>,
     /// What is done before storing.
     pub epilogue: Epilogue,
 }

@@ -2,11 +2,16 @@
 
 use assay_tensor::{Array, Binary, DType, Result, Shape, Unary};
 
-use crate::driver::Argument;
-use crate::gpu::{Gpu, count};
+use crate::driver::{Argument, Launch};
+use crate::gpu::{Gpu, block_count, count};
 use crate::library::{Topic, has_slope};
+use crate::reduce::Fold;
 use crate::storage::Buffer;
 use crate::strides::Walk;
+
+const ADD_SCALED: &str = "add_scaled";
+/// The rows whose contributions to the gradient of a scale are added first.
+const PIECE: usize = 32;
 
 impl Gpu {
     fn elementwise(&self, operation: &'static str, kernel: &str, n: usize, arguments: &[Argument]) -> Result<()> {
@@ -24,6 +29,16 @@ impl Gpu {
             };
             let arguments = [y.pointer(), from, Argument::F32(constant), count(x.numel())];
             self.elementwise(name, &format!("unary_{name}"), x.numel(), &arguments)?;
+        }
+        Ok(y.shaped(&x.shape))
+    }
+
+    /// GELU of bf16 numbers, rounded to bf16.
+    pub(crate) fn gelu_bf16(&self, x: &Array) -> Result<Array> {
+        let name = Unary::Gelu.name();
+        let (from, y) = (self.typed(name, x, DType::Bf16)?, self.empty(name, &x.shape, DType::Bf16)?);
+        if x.numel() > 0 {
+            self.elementwise(name, "gelu_bf16", x.numel(), &[y.pointer(), from.pointer(), count(x.numel())])?;
         }
         Ok(y.shaped(&x.shape))
     }
@@ -92,6 +107,40 @@ impl Gpu {
                 Ok(())
             }
         }
+    }
+
+    /// a + b scale for rows as wide as the scale; a and b are f32 or bf16, the result is f32.
+    pub(crate) fn scaled_sum(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
+        let y = self.take(ADD_SCALED, &a.shape)?;
+        if a.numel() > 0 {
+            let operands = [self.buffer(ADD_SCALED, a)?.pointer(), self.buffer(ADD_SCALED, b)?.pointer()];
+            let sizes = [self.f32s(ADD_SCALED, scale)?, count(a.shape.rows()), count(a.shape.last())];
+            let arguments = [&[y.pointer()], &operands[..], &sizes].concat();
+            self.elementwise(ADD_SCALED, &format!("add_scaled_{}_{}", a.dtype, b.dtype), a.numel(), &arguments)?;
+        }
+        Ok(y.shaped(&a.shape))
+    }
+
+    /// The gradients of b and of the scale.
+    pub(crate) fn scaled_sum_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
+        let (rows, width) = (b.shape.rows(), b.shape.last());
+        let db = self.take(ADD_SCALED, &b.shape)?;
+        if b.numel() == 0 {
+            return Ok((db.shaped(&b.shape), self.zeros(ADD_SCALED, &scale.shape)?.shaped(&scale.shape)));
+        }
+        let pieces = rows.div_ceil(PIECE);
+        let sums = self.scratch(ADD_SCALED, pieces * width)?;
+        let columns = if width.is_multiple_of(4) { 128 } else { 32 };
+        let blocks = block_count(ADD_SCALED, width.div_ceil(columns) * pieces)?;
+        let launch = Launch { grid: [blocks, 1, 1], block: [32, 8, 1], shared: 0 };
+        let operands =
+            [self.buffer(ADD_SCALED, b)?.pointer(), self.f32s(ADD_SCALED, scale)?, self.f32s(ADD_SCALED, grad)?];
+        let sizes = [count(rows), count(width), count(PIECE)];
+        let arguments = [&[db.pointer(), sums.pointer()], &operands[..], &sizes].concat();
+        let kernel = format!("add_scaled_backward_{}", b.dtype);
+        self.launch(ADD_SCALED, (Topic::Elementwise, &kernel), launch, &arguments)?;
+        let total = self.folded(ADD_SCALED, Fold::Sum(1.0), &sums, [1, pieces, width])?;
+        Ok((db.shaped(&b.shape), total.shaped(&scale.shape)))
     }
 
     /// sum += x, in the memory of `sum`, which nothing else may use.

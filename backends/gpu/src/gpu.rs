@@ -31,8 +31,8 @@ pub(crate) struct Gpu {
 
 impl Gpu {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Gpu {
-        let arena = Arc::new(Arena::new(driver.clone()));
         let recorder = Arc::new(Recorder::new(driver));
+        let arena = Arc::new(Arena::new(recorder.clone()));
         Gpu { driver: recorder.clone(), recorder, arena, library: Library::default() }
     }
 

@@ -28,6 +28,7 @@ mod kernels;
 mod library;
 mod recorder;
 mod replays;
+mod staging;
 mod storage;
 mod strides;
 
@@ -50,6 +51,7 @@ pub use driver::{
     Product,
 };
 pub use images::Source;
+pub use staging::{PinnedBlock, Staging};
 
 /// The device that a driver drives. Its memory is its own: make one and clone it.
 pub fn device(driver: Arc<dyn Driver>) -> Device {

@@ -83,8 +83,18 @@ impl Topic {
             Topic::Elementwise => elementwise(),
             Topic::Int8 => list(&["quantize", "multiply_int8"]),
             Topic::Movement => movement(),
-            Topic::Norm => list(&["layer_norm", "layer_norm_backward", "layer_norm_affine"]),
-            Topic::Reduce => list(&["reduce_rows", "reduce_columns"]),
+            Topic::Norm => list(&[
+                "layer_norm",
+                "layer_norm_bf16",
+                "layer_norm_of_bf16",
+                "layer_norm_backward",
+                "layer_norm_backward_bf16",
+                "layer_norm_affine",
+                "layer_norm_affine_bf16",
+            ]),
+            Topic::Reduce => {
+                list(&["reduce_rows", "reduce_columns", "reduce_columns_bf16", "reduce_columns_bf16_by_4"])
+            }
             Topic::Rows => list(&["scatter_add"]),
             Topic::Scan => list(&["scan_states", "scan_ends", "scan_between", "scan_flow_ends", "scan_gradient"]),
             Topic::Softmax => list(&[
@@ -94,6 +104,7 @@ impl Topic {
                 "log_softmax_backward",
                 "cross_entropy",
                 "cross_entropy_backward",
+                "cross_entropy_backward_bf16",
                 "top_k_mask",
             ]),
         }
@@ -106,7 +117,11 @@ fn by_width(kinds: [&str; 3], widths: [usize; 3]) -> Vec<String> {
 }
 
 fn elementwise() -> Vec<String> {
-    let mut names = ["accumulate", "dropout", "dropout_at"].map(str::to_owned).to_vec();
+    let mut names = ["accumulate", "dropout", "dropout_at", "gelu_bf16"].map(str::to_owned).to_vec();
+    for types in ["f32_f32", "f32_bf16", "bf16_f32", "bf16_bf16"] {
+        names.push(format!("add_scaled_{types}"));
+    }
+    names.extend(["f32", "bf16"].map(|dtype| format!("add_scaled_backward_{dtype}")));
     names.extend(Unary::ALL.iter().map(|op| format!("unary_{}", op.name())));
     names.extend(Unary::ALL.iter().filter(|&&op| has_slope(op)).map(|op| format!("slope_{}", op.name())));
     for form in ["binary", "plane", "strided"] {

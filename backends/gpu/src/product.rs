@@ -1,6 +1,9 @@
 //! Products of matrices: the driver's library for floats, a kernel of our own for int8.
 
-use assay_tensor::{Array, DType, LEAST_PEAK, Result, Shape, TensorError, Unary};
+use assay_tensor::{
+    Array, Binary, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LEAST_PEAK, Reduce, Result,
+    Shape, TensorError, Unary,
+};
 
 use crate::driver::{Address, Argument, Element, Epilogue, Launch, Operand, Product};
 use crate::gpu::{Gpu, block_count, count};
@@ -29,17 +32,21 @@ pub(crate) struct Sizes {
     pub(crate) batch: usize,
 }
 
-/// The elements that are multiplied, and what becomes of the product.
+/// The elements that are multiplied, those of the result, and what becomes of the product.
 #[derive(Debug, Clone, Copy)]
 struct Ending {
     element: Element,
+    result: Element,
     epilogue: Epilogue,
-    /// 0, or 1 to add to what is there.
-    beta: f32,
+    /// What is added, in the layout of the result.
+    base: Option<Address>,
 }
 
 impl Ending {
-    const PLAIN: Ending = Ending { element: Element::F32, epilogue: Epilogue::None, beta: 0.0 };
+    /// An f32 result of elements of this type.
+    fn plain(element: Element) -> Ending {
+        Ending { element, result: Element::F32, epilogue: Epilogue::None, base: None }
+    }
 }
 
 /// The operands of a layer, of one type, and its result's shape.
@@ -120,7 +127,7 @@ impl Gpu {
         b: Side<'_>,
         c: &Buffer,
     ) -> Result<()> {
-        self.multiply(name, sizes, (a, 0), (b, 0), (c, 0), Ending::PLAIN)
+        self.multiply(name, sizes, (a, 0), (b, 0), (c, 0), Ending::plain(Element::F32))
     }
 
     /// a b over the last two axes, in f32; leading axes broadcast. The sides may both be bf16.
@@ -134,7 +141,7 @@ impl Gpu {
         let (batch_a, batch_b) = (Shape::from(batch_a), Shape::from(batch_b));
         let batch = Shape::broadcast(name, &batch_a, &batch_b)?;
         let shape = Shape::from([batch.dims(), &[m, n]].concat());
-        let ending = Ending { element: self.element(name, a, b)?, ..Ending::PLAIN };
+        let ending = Ending::plain(self.element(name, a, b)?);
         let (left, right) = (self.buffer(name, a)?, self.buffer(name, b)?);
         let y = self.take(name, &shape)?;
         if shape.numel() == 0 {
@@ -170,10 +177,10 @@ impl Gpu {
             return Err(TensorError::new(name, "all three should be matrices").shapes(shapes));
         };
         let k = if trans_a { ra } else { ca };
-        let ending = Ending { element: self.element(name, a, b)?, beta: 1.0, ..Ending::PLAIN };
+        let total = self.typed(name, sum, DType::F32)?;
+        let ending = Ending { base: total.address(), ..Ending::plain(self.element(name, a, b)?) };
         let left = Side { buffer: self.buffer(name, a)?, columns: ca, transposed: trans_a, batch_stride: 0 };
         let right = Side { buffer: self.buffer(name, b)?, columns: cb, transposed: trans_b, batch_stride: 0 };
-        let total = self.typed(name, sum, DType::F32)?;
         if m * n * k == 0 {
             return Ok(());
         }
@@ -198,6 +205,17 @@ impl Gpu {
 
     /// x W^T + bias.
     pub(crate) fn linear_product(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+        self.linear_product_onto(None, x, weight, bias)
+    }
+
+    /// base + x W^T + bias; the base, if there is one, has the shape of the result.
+    pub(crate) fn linear_product_onto(
+        &self,
+        base: Option<&Array>,
+        x: &Array,
+        weight: &Array,
+        bias: Option<&Array>,
+    ) -> Result<Array> {
         let name = "linear";
         let Layer { x, weight, element, shape, sizes } = self.layer(x, weight)?;
         let bias_array = bias;
@@ -208,14 +226,17 @@ impl Gpu {
         }
         if sizes.k == 0 {
             // There is nothing to sum over: each row is the bias.
-            return match bias_array {
-                Some(bias) => self.moved(name, bias, &shape, &bias.shape.broadcast_strides(&shape)),
-                None => self.constant(&shape, DType::F32, 0.0),
+            let rows = match bias_array {
+                Some(bias) => self.moved(name, bias, &shape, &bias.shape.broadcast_strides(&shape))?,
+                None => self.constant(&shape, DType::F32, 0.0)?,
             };
+            return base.map_or(Ok(rows.clone()), |base| self.zip(Binary::Add, &rows, base));
         }
         let (left, right) = self.sides(name, &x, &weight, true)?;
         let epilogue = bias.and_then(Buffer::address).map_or(Epilogue::None, Epilogue::Bias);
-        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), Ending { element, epilogue, beta: 0.0 })?;
+        let base = base.map(|base| self.typed(name, base, DType::F32).map(Buffer::address)).transpose()?.flatten();
+        let ending = Ending { epilogue, base, ..Ending::plain(element) };
+        self.multiply(name, sizes, (left, 0), (right, 0), (&y, 0), ending)?;
         Ok(y.shaped(&shape))
     }
 
@@ -243,7 +264,7 @@ impl Gpu {
             if let Some(argument) = z.address() {
                 let (left, right) = self.sides(name, &x, &weight, true)?;
                 let epilogue = Epilogue::Gelu { bias: bias_at, argument };
-                if self.offered(name, sizes, left, right, &y, Ending { element, epilogue, beta: 0.0 })? {
+                if self.offered(name, sizes, left, right, &y, Ending { epilogue, ..Ending::plain(element) })? {
                     return Ok((z.shaped(&shape), y.shaped(&shape)));
                 }
             }
@@ -265,12 +286,78 @@ impl Gpu {
         if let Some(argument) = saved.address() {
             let (left, right) = self.sides(name, grad, weight, false)?;
             let epilogue = Epilogue::GeluGradient { argument };
-            if self.offered(name, sizes, left, right, &dz, Ending { element, epilogue, beta: 0.0 })? {
+            if self.offered(name, sizes, left, right, &dz, Ending { epilogue, ..Ending::plain(element) })? {
                 return Ok((dz.shaped(&z.shape), y));
             }
         }
         let of_y = self.matrix_product(&grad.viewed([rows, n]), weight, false, false)?.viewed(&z.shape);
         Ok((self.slope(Unary::Gelu, z, &of_y)?, y))
+    }
+
+    /// A feed-forward layer of bf16 operands that keeps GELU's argument in bf16: that and base + GELU(z) D^T + d. None where
+    /// the driver does not offer the first product with its epilogue. The first bias is rounded to bf16 for it.
+    pub(crate) fn feed_forward_bf16(
+        &self,
+        base: Option<&Array>,
+        x: &Array,
+        up: (&Array, &Array),
+        down: (&Array, &Array),
+    ) -> Result<Option<(Array, Array)>> {
+        let name = "feed_forward";
+        let Layer { x, weight, element, shape, sizes } = self.layer(x, up.0)?;
+        if element != Element::Bf16 || down.0.dtype != DType::Bf16 {
+            return Ok(None);
+        }
+        let bias = self.converted(up.1, DType::Bf16)?;
+        let bias_at = self.typed(name, &bias, DType::Bf16)?.address();
+        let (z, value) = (self.empty(name, &shape, DType::Bf16)?, self.empty(name, &shape, DType::Bf16)?);
+        let (Some(bias), Some(argument)) = (bias_at, z.address()) else { return Ok(None) };
+        let (left, right) = self.sides(name, &x, &weight, true)?;
+        let epilogue = Epilogue::Gelu { bias, argument };
+        let ending = Ending { epilogue, result: Element::Bf16, ..Ending::plain(element) };
+        if !self.offered(name, sizes, left, right, &value, ending)? {
+            return Ok(None);
+        }
+        let y = self.linear_product_onto(base, &value.shaped(&shape), down.0, Some(down.1))?;
+        Ok(Some((z.shaped(&shape), y)))
+    }
+
+    /// The way back through such a layer. None where the driver does not offer the product with GELU's gradient.
+    pub(crate) fn feed_forward_bf16_backward(
+        &self,
+        call: FeedForward<'_>,
+        sums: FeedForwardSums,
+    ) -> Result<Result<FeedForwardGradient, FeedForwardSums>> {
+        let name = "feed_forward";
+        let FeedForward { x, up, argument, down, grad } = call;
+        if [x, up, argument, down].iter().any(|operand| operand.dtype != DType::Bf16) {
+            return Ok(Err(sums));
+        }
+        let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
+        let (x, grad) = (flat(x), flat(&self.converted(grad, DType::Bf16)?));
+        let z = flat(argument);
+        let dz = self.empty(name, &z.shape, DType::Bf16)?;
+        let Some(argument_at) = self.typed(name, &z, DType::Bf16)?.address() else { return Ok(Err(sums)) };
+        let sizes = Sizes { m: z.shape.rows(), n: z.shape.last(), k: grad.shape.last(), batch: 1 };
+        let (left, right) = self.sides(name, &grad, down, false)?;
+        let epilogue = Epilogue::GeluGradient { argument: argument_at };
+        let ending = Ending { epilogue, result: Element::Bf16, ..Ending::plain(Element::Bf16) };
+        if !self.offered(name, sizes, left, right, &dz, ending)? {
+            return Ok(Err(sums));
+        }
+        let dz = dz.shaped(&z.shape);
+        let value = self.gelu_bf16(&z)?;
+        // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
+        let product = |sum: Option<Array>, a: &Array, b: &Array, transposed: bool| match sum.map(|sum| flat(&sum)) {
+            Some(sum) => self.matmul_onto(sum, a, b, transposed, false),
+            None => self.matmul(a, b, transposed, false),
+        };
+        Ok(Ok(FeedForwardGradient {
+            x: product(sums.x, &dz, up, false)?.viewed(&call.x.shape),
+            up: product(sums.up, &dz, &x, true)?,
+            up_bias: self.reduced(Reduce::Sum, &dz, &[0])?.viewed(dz.shape.last()),
+            down: product(sums.down, &grad, &value, true)?,
+        }))
     }
 
     /// x W^T with int8 weights, the rows of x quantized on the way.
@@ -310,12 +397,12 @@ fn described(
     (a, from_a): (Side<'_>, usize),
     (b, from_b): (Side<'_>, usize),
     (c, to): (&Buffer, usize),
-    Ending { element, epilogue, beta }: Ending,
+    Ending { element, result, epilogue, base }: Ending,
 ) -> Option<Product> {
     let side = Side { buffer: c, columns: n, transposed: false, batch_stride: m * n };
     let (a, b) = (a.operand(a.buffer.address()?, from_a, element), b.operand(b.buffer.address()?, from_b, element));
-    let c = side.operand(c.address()?, to, Element::F32);
-    Some(Product { m, n, k, batch, a, b, c, beta, epilogue })
+    let c = side.operand(c.address()?, to, result);
+    Some(Product { m, n, k, batch, a, b, c, base, epilogue })
 }
 
 /// Where the operands start for each index of a walk, in its order.

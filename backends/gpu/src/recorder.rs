@@ -4,11 +4,13 @@
 //! stays here. Whether the work may be repeated shows afterwards: [`Noted::digest`] says what it asked for, but for
 //! where in memory, so that two runs can be compared; and whatever a graph cannot do is the [`Noted::refusal`].
 //!
-//! Only the thread that asked for it is noted. What others do at the same time is their own.
+//! Only the thread that asked for it is noted. What others do at the same time is their own. While a graph is captured, the
+//! calls of other threads wait: all share one stream, and a call that reached it then would become a part of the graph
+//! instead of being carried out.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
 
 use assay_tensor::Array;
@@ -41,11 +43,13 @@ pub(crate) struct Noted {
 pub(crate) struct Recorder {
     driver: Arc<dyn Driver>,
     noting: Mutex<Option<(ThreadId, Noted)>>,
+    /// Held for writing while a graph is captured, and for reading by every other call of the driver.
+    capture: RwLock<()>,
 }
 
 impl Recorder {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Recorder {
-        Recorder { driver, noting: Mutex::default() }
+        Recorder { driver, noting: Mutex::default(), capture: RwLock::default() }
     }
 
     /// From here on the calls of this thread are noted. What was being noted is forgotten.
@@ -67,6 +71,7 @@ impl Recorder {
 
     /// The graph of what was noted. The device is as before where that fails.
     pub(crate) fn graph(&self, noted: &Noted) -> Result<Graph> {
+        let _alone = self.capture.write().unwrap_or_else(PoisonError::into_inner);
         self.driver.begin_capture()?;
         let asked = noted.calls.iter().try_for_each(|call| match call {
             Call::Launch(function, launch, arguments) => self.driver.launch(*function, *launch, arguments),
@@ -81,6 +86,12 @@ impl Recorder {
             (Err(error), Ok(graph)) => self.driver.forget(graph).and(Err(error)),
             (Err(error), Err(_)) => Err(error),
         }
+    }
+
+    /// The driver for one call, which waits while a graph is captured.
+    fn with_driver<T>(&self, call: impl FnOnce(&dyn Driver) -> T) -> T {
+        let _shared = self.capture.read().unwrap_or_else(PoisonError::into_inner);
+        call(&*self.driver)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, Noted)>> {
@@ -135,8 +146,8 @@ fn hash_operand(operand: &Operand, state: &mut DefaultHasher) {
 }
 
 fn hash_product(product: &Product, state: &mut DefaultHasher) {
-    let Product { m, n, k, batch, a, b, c, beta, epilogue } = product;
-    (m, n, k, batch, beta.to_bits()).hash(state);
+    let Product { m, n, k, batch, a, b, c, base, epilogue } = product;
+    (m, n, k, batch, base.is_some()).hash(state);
     [a, b, c].iter().for_each(|operand| hash_operand(operand, state));
     std::mem::discriminant::<Epilogue>(epilogue).hash(state);
 }
@@ -155,36 +166,36 @@ impl Driver for Recorder {
     }
 
     fn memory(&self) -> Result<(usize, usize)> {
-        self.driver.memory()
+        self.with_driver(|driver| driver.memory())
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
-        self.driver.allocate(bytes)
+        self.with_driver(|driver| driver.allocate(bytes))
     }
 
     fn free(&self, address: Address) -> Result {
-        self.driver.free(address)
+        self.with_driver(|driver| driver.free(address))
     }
 
     /// Not a call of a graph: what is copied in stays there, see [`Recorder::keep`].
     fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
         self.note(|noted| ("copy in", blake3::hash(bytes).as_bytes()).hash(&mut noted.digest));
-        self.driver.copy_in(to, bytes)
+        self.with_driver(|driver| driver.copy_in(to, bytes))
     }
 
     fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
         self.refuse("it reads from the device before it is done");
-        self.driver.copy_out(from, bytes)
+        self.with_driver(|driver| driver.copy_out(from, bytes))
     }
 
     fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
         self.call(|| Call::Copy { to, from, bytes }, |state| ("copy", bytes).hash(state));
-        self.driver.copy(to, from, bytes)
+        self.with_driver(|driver| driver.copy(to, from, bytes))
     }
 
     fn clear(&self, address: Address, bytes: usize) -> Result {
         self.call(|| Call::Clear { address, bytes }, |state| ("clear", bytes).hash(state));
-        self.driver.clear(address, bytes)
+        self.with_driver(|driver| driver.clear(address, bytes))
     }
 
     fn compile(
@@ -194,7 +205,7 @@ impl Driver for Recorder {
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        self.driver.compile(source, headers, options, names)
+        self.with_driver(|driver| driver.compile(source, headers, options, names))
     }
 
     fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
@@ -205,11 +216,11 @@ impl Driver for Recorder {
                 arguments.iter().for_each(|argument| hash_argument(argument, state));
             },
         );
-        self.driver.launch(function, launch, arguments)
+        self.with_driver(|driver| driver.launch(function, launch, arguments))
     }
 
     fn offers(&self, product: &Product) -> Result<bool> {
-        self.driver.offers(product)
+        self.with_driver(|driver| driver.offers(product))
     }
 
     fn product(&self, product: &Product) -> Result {
@@ -220,12 +231,12 @@ impl Driver for Recorder {
                 hash_product(product, state);
             },
         );
-        self.driver.product(product)
+        self.with_driver(|driver| driver.product(product))
     }
 
     fn synchronize(&self) -> Result {
         self.refuse("it waits for the device before it is done");
-        self.driver.synchronize()
+        self.with_driver(|driver| driver.synchronize())
     }
 
     fn begin_capture(&self) -> Result {
@@ -239,11 +250,11 @@ impl Driver for Recorder {
 
     fn replay(&self, graph: Graph) -> Result {
         self.refuse("it replays a graph of its own");
-        self.driver.replay(graph)
+        self.with_driver(|driver| driver.replay(graph))
     }
 
     fn forget(&self, graph: Graph) -> Result {
-        self.driver.forget(graph)
+        self.with_driver(|driver| driver.forget(graph))
     }
 
     fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {

@@ -55,13 +55,23 @@ fn groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
     found
 }
 
-/// Into how many pieces the middle is cut. It depends on the shape alone, and so does the order of every sum.
-fn splits([outer, middle, inner]: [usize; 3]) -> usize {
-    let (blocks, piece) = if inner == 1 { (outer, ROW) } else { (outer * inner.div_ceil(32), COLUMN) };
+/// Into how many pieces the middle is cut, where a block has so many columns. It depends on shape and type alone, and so does the
+/// order of every sum.
+fn splits([outer, middle, inner]: [usize; 3], columns: usize) -> usize {
+    let (blocks, piece) = if inner == 1 { (outer, ROW) } else { (outer * inner.div_ceil(columns), COLUMN) };
     if blocks >= BLOCKS || middle <= 2 * piece {
         return 1;
     }
     middle.div_ceil(piece).min(BLOCKS / blocks.max(1)).max(1)
+}
+
+/// The kernel that reduces columns, and how many of them a block has.
+fn column_kernel(dtype: DType, inner: usize) -> (&'static str, usize) {
+    match dtype {
+        DType::Bf16 if inner.is_multiple_of(4) => ("reduce_columns_bf16_by_4", 128),
+        DType::Bf16 => ("reduce_columns_bf16", 32),
+        _ => ("reduce_columns", 32),
+    }
 }
 
 impl Gpu {
@@ -75,7 +85,11 @@ impl Gpu {
                 Reduce::Mean => Fold::Sum((1.0 / dims[1] as f64) as f32),
                 Reduce::Max => Fold::Max,
             };
-            let from = self.typed(name, value.as_ref().unwrap_or(x), DType::F32)?;
+            // A gradient in bf16 is widened as it is summed.
+            let from = match &value {
+                None if x.dtype == DType::Bf16 => self.buffer(name, x)?,
+                _ => self.typed(name, value.as_ref().unwrap_or(x), DType::F32)?,
+            };
             value = Some(self.folded(name, fold, from, dims)?.shaped([dims[0], dims[2]]));
         }
         match value {
@@ -95,7 +109,7 @@ impl Gpu {
             self.clear(name, &y)?;
             return Ok(y);
         }
-        let pieces = splits(dims);
+        let pieces = splits(dims, column_kernel(x.dtype(), inner).1);
         if pieces == 1 {
             self.fold_once(name, fold, x, &y, dims, 1)?;
         } else {
@@ -118,15 +132,16 @@ impl Gpu {
     ) -> Result<()> {
         let [op, factor] = fold.arguments();
         let (pieces_at, middle_at) = (count(pieces), count(middle));
-        if inner == 1 {
+        if inner == 1 && x.dtype() == DType::F32 {
             let launch = self.rows(name, outer * pieces, middle.div_ceil(pieces))?;
             let arguments = [y.pointer(), x.pointer(), op, count(outer), middle_at, pieces_at, factor];
             return self.launch(name, (Topic::Reduce, "reduce_rows"), launch, &arguments);
         }
-        let blocks = block_count(name, inner.div_ceil(32) * outer * pieces)?;
+        let (kernel, columns) = column_kernel(x.dtype(), inner);
+        let blocks = block_count(name, inner.div_ceil(columns) * outer * pieces)?;
         let launch = Launch { grid: [blocks, 1, 1], block: [32, 8, 1], shared: 0 };
         let arguments = [y.pointer(), x.pointer(), op, middle_at, count(inner), pieces_at, factor];
-        self.launch(name, (Topic::Reduce, "reduce_columns"), launch, &arguments)
+        self.launch(name, (Topic::Reduce, kernel), launch, &arguments)
     }
 }
 
@@ -143,11 +158,12 @@ mod tests {
 
     #[test]
     fn long_sums_are_cut_where_there_are_few() {
-        assert_eq!(splits([1, 8192, 1]), 1);
-        assert_eq!(splits([1, 8193, 1]), 3);
-        assert_eq!(splits([1, 1 << 30, 1]), 1024);
-        assert_eq!(splits([4096, 1 << 20, 1]), 1);
-        assert_eq!(splits([1, 32_768, 1024]), 32);
-        assert_eq!(splits([1, 500, 32]), 1);
+        assert_eq!(splits([1, 8192, 1], 32), 1);
+        assert_eq!(splits([1, 8193, 1], 32), 3);
+        assert_eq!(splits([1, 1 << 30, 1], 32), 1024);
+        assert_eq!(splits([4096, 1 << 20, 1], 32), 1);
+        assert_eq!(splits([1, 32_768, 1024], 32), 32);
+        assert_eq!(splits([1, 500, 32], 32), 1);
+        assert_eq!((splits([1, 8192, 50_000], 32), splits([1, 8192, 50_000], 128)), (1, 2));
     }
 }

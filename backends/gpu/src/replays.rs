@@ -100,8 +100,7 @@ impl Replays {
     /// The kind of work of this key and these shapes, known by its time; a new one if there is none.
     fn kind(&mut self, key: &str, feeds: &[Feed]) -> Result<&mut Kind> {
         self.clock += 1;
-        let shapes: Vec<String> = feeds.iter().map(|feed| format!("{} {}", feed.data.dtype(), feed.shape)).collect();
-        let key = format!("{key} of {}", shapes.join(", "));
+        let key = format!("{key} of {}", feeds.iter().map(describe_feed).collect::<Vec<_>>().join(", "));
         let at = match self.kinds.iter().position(|kind| kind.key == key) {
             Some(at) => at,
             None => {
@@ -260,6 +259,13 @@ impl Drop for Replays {
     fn drop(&mut self) {
         self.end(None);
     }
+}
+
+/// What an input is known by. The bound of ids belongs to it: it was checked against the rows that they name when the work was
+/// captured, so that larger ids need a graph of their own.
+fn describe_feed(feed: &Feed) -> String {
+    let below = feed.below.map_or(String::new(), |below| format!(" below {below}"));
+    format!("{} {}{below}", feed.data.dtype(), feed.shape)
 }
 
 fn no_type(dtype: DType) -> TensorError {

@@ -55,6 +55,10 @@ impl Buffer {
         self.block.as_ref().map(Block::address)
     }
 
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.elements * self.dtype.size()
     }

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use assay_gpu::{
-    Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Product, Source,
+    Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, PinnedBlock, Product,
+    Source, Staging,
 };
 
 use crate::compile::compile;
@@ -32,6 +33,7 @@ pub struct Rocm {
     images: Option<PathBuf>,
     /// None until the device is open, and again while it is closed; with it, the kernel that adds a bias.
     products: Option<(Products, Function)>,
+    staging: Mutex<Staging<Pinned>>,
     made: Mutex<Made>,
 }
 
@@ -72,8 +74,8 @@ impl Rocm {
     pub fn open(index: usize, images: Option<PathBuf>) -> Result<Rocm, String> {
         let (libraries, number, facts) = device::find(index)?;
         let name = facts.name.clone();
-        let (stream, made) = (ptr::null_mut(), Mutex::default());
-        let mut rocm = Rocm { libraries, facts, number, stream, images, products: None, made };
+        let (stream, staging, made) = (ptr::null_mut(), Mutex::default(), Mutex::default());
+        let mut rocm = Rocm { libraries, facts, number, stream, images, products: None, staging, made };
         rocm.prepare().map_err(|error| format!("{name} cannot be opened: {error}"))?;
         Ok(rocm)
     }
@@ -161,6 +163,48 @@ impl Drop for Event {
     }
 }
 
+/// Pinned memory whose copies are started on the device's stream; freed when it is dropped.
+struct Pinned {
+    memory: *mut u8,
+    bytes: usize,
+    stream: Handle,
+    copied: Event,
+}
+
+// SAFETY: nothing else points to the memory, and the runtime's handles may be used from any thread.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    fn allocate(hip: &'static Hip, bytes: usize, stream: Handle) -> Result<Pinned> {
+        let (copied, mut memory) = (Event::new(hip)?, ptr::null_mut());
+        call!(hip, hipHostMalloc(&raw mut memory, bytes, 0))?;
+        Ok(Pinned { memory: memory.cast(), bytes, stream, copied })
+    }
+}
+
+impl PinnedBlock for Pinned {
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the runtime gave so many bytes, which any bits fill; they are borrowed as the block is.
+        unsafe { std::slice::from_raw_parts_mut(self.memory, self.bytes) }
+    }
+
+    fn start_copy(&mut self, to: Address, count: usize) -> Result {
+        let (from, count) = (self.memory.cast::<c_void>(), count.min(self.bytes));
+        call!(self.copied.0, hipMemcpyHtoDAsync(to.0 as At, from, count, self.stream))?;
+        call!(self.copied.0, hipEventRecord(self.copied.1, self.stream))
+    }
+
+    fn wait(&self) -> Result {
+        call!(self.copied.0, hipEventSynchronize(self.copied.1))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = call!(self.copied.0, hipHostFree(self.memory.cast::<c_void>()));
+    }
+}
+
 impl Driver for Rocm {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -200,12 +244,8 @@ impl Driver for Rocm {
 
     fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
         self.enter()?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        // From memory that the runtime has not locked: the copy is done when the call returns.
-        let from = bytes.as_ptr().cast::<c_void>();
-        call!(self.hip(), hipMemcpyHtoDAsync(to.0 as At, from, bytes.len(), self.stream))
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        staging.copy_in(to, bytes, |size| Pinned::allocate(self.hip(), size, self.stream))
     }
 
     fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
@@ -351,6 +391,7 @@ impl Drop for Rocm {
         let _ = self.enter();
         let _ = call!(hip, hipStreamSynchronize(self.stream));
         self.products = None;
+        *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner) = Staging::default();
         let made = std::mem::take(&mut *self.made());
         for graph in made.graphs {
             let _ = call!(hip, hipGraphExecDestroy(graph));

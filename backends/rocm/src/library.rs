@@ -51,6 +51,8 @@ functions! {
     hipMemGetInfo(Out<usize>, Out<usize>);
     hipMalloc(Out<At>, usize);
     hipFree(At);
+    hipHostMalloc(Out<At>, usize, c_uint);
+    hipHostFree(At);
     hipMemcpyHtoDAsync(At, *const c_void, usize, Handle);
     hipMemcpyDtoHAsync(*mut c_void, At, usize, Handle);
     hipMemcpyDtoDAsync(At, At, usize, Handle);
@@ -73,6 +75,7 @@ functions! {
     hipEventCreate(Out<Handle>);
     hipEventDestroy(Handle);
     hipEventRecord(Handle, Handle);
+    hipEventSynchronize(Handle);
     hipEventElapsedTime(Out<f32>, Handle, Handle);
 }
 

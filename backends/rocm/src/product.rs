@@ -28,7 +28,7 @@ const STANDARD: c_int = 0;
 /// A bias, added after the product: the library's own products have none.
 pub(crate) const BIAS: &str = r#"
 extern "C" __global__ void __launch_bounds__(256)
-add_bias(void* c, const float* bias, unsigned int bf16, unsigned long long rows, unsigned long long columns,
+add_bias(void* c, const void* bias, unsigned int bf16, unsigned long long rows, unsigned long long columns,
          unsigned long long stride, unsigned long long batch_stride, unsigned long long batch) {
     unsigned long long count = batch * rows * columns, step = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -36,13 +36,14 @@ add_bias(void* c, const float* bias, unsigned int bf16, unsigned long long rows,
         at += row * stride + column;
         if (bf16) {
             unsigned short* y = (unsigned short*)c;
-            union { unsigned int word; float number; } bits;
+            union { unsigned int word; float number; } bits, added;
             bits.word = (unsigned int)y[at] << 16;
-            bits.number += bias[column];
+            added.word = (unsigned int)((const unsigned short*)bias)[column] << 16;
+            bits.number += added.number;
             y[at] = bits.number != bits.number ? (unsigned short)((bits.word >> 16) | 0x40u)
                                                : (unsigned short)((bits.word + 0x7fffu + ((bits.word >> 16) & 1u)) >> 16);
         } else {
-            ((float*)c)[at] += bias[column];
+            ((float*)c)[at] += ((const float*)bias)[column];
         }
     }
 }
@@ -77,7 +78,8 @@ impl Products {
     pub(crate) unsafe fn start(&self, product: &Product) -> Result<(), DriverError> {
         const CALL: &str = "rocblas_gemm_strided_batched_ex";
         let Product { m, n, k, batch, a, b, c, .. } = product;
-        let (alpha, beta) = (1f32, product.beta);
+        let (alpha, beta) = (1f32, if product.base.is_some() { 1f32 } else { 0.0 });
+        let base = product.base.unwrap_or(product.c.address).0 as *mut c_void;
         let size = |extent: usize| {
             let too_large = |_| DriverError::Call { call: CALL, reason: format!("an extent of {extent}") };
             c_int::try_from(extent).map_err(too_large)
@@ -109,7 +111,7 @@ impl Products {
                 leading(a, *m, *k)?,
                 stride(a),
                 (&raw const beta).cast(),
-                at(c),
+                base,
                 kind(c),
                 leading(c, *m, *n)?,
                 stride(c),

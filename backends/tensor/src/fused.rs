@@ -5,6 +5,7 @@ use crate::array::Array;
 use crate::check;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
+use crate::kernels::CrossEntropy;
 use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -29,16 +30,31 @@ impl Tensor {
 
     /// (x - mean) / sqrt(variance + eps) gain + bias over the last axis, of extent D; gain and bias are \[D\].
     pub fn layer_norm(&self, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
-        check::float("layer_norm", &[self, gain, bias])?;
-        self.check_rows("layer_norm")?;
-        let width = Shape::from(self.shape().last());
-        check::shape("layer_norm", "gain", gain, &width)?;
-        check::shape("layer_norm", "bias", bias, &width)?;
+        self.check_norm(gain, bias)?;
         let (x, g) = (self.array(), gain.array());
         let (wide, wide_gain, wide_bias) = (self.widened()?, gain.widened()?, bias.widened()?);
         let out = self.kernels().layer_norm(&wide, &wide_gain, &wide_bias, eps)?;
         let op = || Op::LayerNorm { x: x.clone(), gain: g.clone(), mean: out.mean, rstd: out.rstd };
         Ok(Tensor::recorded(out.y, &[self, gain, bias], op))
+    }
+
+    /// [`Tensor::layer_norm`] of this rounded to bf16, with a value that is rounded to bf16 too; of its input the tape keeps
+    /// what was rounded.
+    pub fn layer_norm_bf16(&self, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+        self.check_norm(gain, bias)?;
+        let g = gain.array();
+        let (wide_gain, wide_bias) = (gain.widened()?, bias.widened()?);
+        let (x, out) = self.kernels().layer_norm_bf16(self.array(), &wide_gain, &wide_bias, eps)?;
+        let op = || Op::LayerNorm { x, gain: g.clone(), mean: out.mean, rstd: out.rstd };
+        Ok(Tensor::recorded(out.y, &[self, gain, bias], op))
+    }
+
+    fn check_norm(&self, gain: &Tensor, bias: &Tensor) -> Result<()> {
+        check::float("layer_norm", &[self, gain, bias])?;
+        self.check_rows("layer_norm")?;
+        let width = Shape::from(self.shape().last());
+        check::shape("layer_norm", "gain", gain, &width)?;
+        check::shape("layer_norm", "bias", bias, &width)
     }
 
     /// The cross entropy in nats of each row of these logits [N, V] with `targets` (u32, \[N\]): [N]. With
@@ -51,14 +67,43 @@ impl Tensor {
         self.check_rows(name)?;
         let [n, _] = check::rank(name, "logits", self, "[N, V]")?;
         check::shape(name, "targets", targets, &Shape::from(n))?;
-        if !(0.0..=1.0).contains(&smoothing) {
-            return Err(TensorError::new(name, format!("a smoothing of {smoothing} is not in [0, 1]")));
-        }
+        check_smoothing(name, smoothing)?;
         let (logits, targets) = (self.array().clone(), targets.array().clone());
         let (loss, lse) = self.kernels().cross_entropy(&self.wide()?, &targets, smoothing)?;
         // The targets are no input on the tape: they have no gradient.
         let op = || Op::CrossEntropy { logits, targets, lse, smoothing };
         Ok(Tensor::recorded(loss, &[self], op))
+    }
+
+    /// [`Tensor::cross_entropy`] of the rows of [`Tensor::linear`] with `targets` (u32, one for each row) in one operation, whose
+    /// logits and their gradient no other operation sees: the losses \[N\]; and 1 for each row in which no logit is larger
+    /// than the target's, else 0, which is a constant.
+    pub fn linear_cross_entropy(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        targets: &Tensor,
+        smoothing: f64,
+    ) -> Result<(Tensor, Tensor)> {
+        let name = "linear_cross_entropy";
+        let classes = self.check_layer(name, weight, bias)?;
+        check::labels(name, self, targets)?;
+        let rows = Shape::from(self.shape().rows());
+        check::shape(name, "targets", targets, &rows)?;
+        check_smoothing(name, smoothing)?;
+        let (k, x, w, ids) = (self.kernels(), self.array(), weight.array(), targets.array());
+        let wide = bias.map(Tensor::wide).transpose()?;
+        let logits = k.linear(x, w, wide.as_ref())?.viewed([rows.dims()[0], classes]);
+        if classes == 0 {
+            return Err(TensorError::new(name, "there is no class").shapes([weight.shape()]));
+        }
+        let CrossEntropy { losses, lse, hits } = k.cross_entropy_hits(&logits, ids, smoothing)?;
+        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
+        let op = || {
+            let (x, weight, targets) = (x.clone(), w.clone(), ids.clone());
+            Op::LinearCrossEntropy { x, weight, logits, targets, lse, smoothing }
+        };
+        Ok((Tensor::recorded(losses, &inputs, op), Tensor::untracked(self.device(), hits)))
     }
 
     /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Where x or the weight is bf16 the product is that of
@@ -134,9 +179,13 @@ impl Tensor {
         check::float(name, &[self, b, scale])?;
         check::shape(name, "second operand", b, self.shape())?;
         check::shape(name, "scale", scale, &Shape::from(self.shape().last()))?;
-        let (b_wide, s) = (b.wide()?, scale.wide()?);
-        let y = self.kernels().add_scaled(&self.wide()?, &b_wide, &s)?;
-        Ok(Tensor::recorded(y, &[self, b, scale], || Op::AddScaled { b: b_wide, scale: s }))
+        let (k, s) = (self.kernels(), scale.wide()?);
+        let (a, b_read) = match k.multiplies_bf16() {
+            true => (self.array().clone(), b.array().clone()),
+            false => (self.wide()?, b.wide()?),
+        };
+        let y = k.add_scaled(&a, &b_read, &s)?;
+        Ok(Tensor::recorded(y, &[self, b, scale], || Op::AddScaled { b: b_read, scale: s }))
     }
 
     /// A layer with this weight [N, K] and bias takes this as its input: N.
@@ -265,6 +314,13 @@ impl Tensor {
             .shapes([self.shape(), weight.shape()])
             .hint("weights are [outputs, inputs]"))
     }
+}
+
+fn check_smoothing(operation: &'static str, smoothing: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&smoothing) {
+        return Ok(());
+    }
+    Err(TensorError::new(operation, format!("a smoothing of {smoothing} is not in [0, 1]")))
 }
 
 /// All states of the recurrence c_t = a c_{t-1} + beta_t, as real and imaginary parts [B, T, K] each. See [`Scan`]

@@ -137,6 +137,7 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Su
         | Op::AddScaled { .. }
         | Op::LayerNorm { .. }
         | Op::CrossEntropy { .. }
+        | Op::LinearCrossEntropy { .. }
         | Op::Attention { .. } => layer(k, op, inputs, g, &to, sums),
     }
 }
@@ -177,15 +178,27 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
+            let x = if k.multiplies_bf16() { x.clone() } else { w(x)? };
             let d = match sums.take(0) {
-                Some(sum) => k.layer_norm_backward_onto(sum, &w(x)?, &w(gain)?, mean, rstd, g)?,
-                None => k.layer_norm_backward(&w(x)?, &w(gain)?, mean, rstd, g)?,
+                Some(sum) => k.layer_norm_backward_onto(sum, &x, &w(gain)?, mean, rstd, g)?,
+                None => k.layer_norm_backward(&x, &w(gain)?, mean, rstd, g)?,
             };
             Ok(vec![Some(d.x), Some(d.gain), Some(d.bias)])
         }
         // y = lse(l) - q . l for the target distribution q:  dl = g (softmax(l) - q)
         Op::CrossEntropy { logits, targets, lse, smoothing } => {
             Ok(vec![Some(k.cross_entropy_backward(&w(logits)?, targets, lse, g, *smoothing)?)])
+        }
+        // The same for l = x W^T + b:  dx = dl W,  dW = dl^T x,  db = sum dl, over all rows
+        Op::LinearCrossEntropy { x, weight, logits, targets, lse, smoothing } => {
+            // The gradient is as large as the logits; where it is only multiplied as bf16, it is never anything else.
+            let narrow = k.multiplies_bf16() && x.dtype == DType::Bf16 && weight.dtype == DType::Bf16;
+            let of_logits = match narrow {
+                true => k.cross_entropy_backward_bf16(logits, targets, lse, g, *smoothing)?,
+                false => k.cross_entropy_backward(logits, targets, lse, g, *smoothing)?,
+            };
+            let shape = x.shape.with(x.shape.rank() - 1, logits.shape.last());
+            linear(k, x, weight, &inputs[2..], &of_logits.viewed(shape), to, sums)
         }
         // P = softmax(s Q K^T), O = P V:
         //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q

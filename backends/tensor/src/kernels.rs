@@ -54,6 +54,17 @@ pub struct LayerNormGradient {
     pub bias: Array,
 }
 
+/// The cross entropy of rows of logits, and what belongs to it: each \[N\].
+#[derive(Debug, Clone)]
+pub struct CrossEntropy {
+    /// In nats.
+    pub losses: Array,
+    /// The log-sum-exp of each row.
+    pub lse: Array,
+    /// 1 where no logit is larger than the target's.
+    pub hits: Array,
+}
+
 /// The gradients of attention's inputs, each in the shape of its input.
 #[derive(Debug, Clone)]
 pub struct AttentionGradient {
@@ -145,9 +156,22 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The most bytes of the device's own memory that arrays took at once, so far. None where arrays lie in the memory of the
+    /// process.
+    fn peak_memory(&self) -> Option<u64> {
+        None
+    }
+
+    /// The tokens of a batch that a truncated pass sends through a model at once: as few as keep the device busy, since they
+    /// bound the memory that activations take.
+    fn tokens_at_once(&self) -> usize {
+        512
+    }
+
     /// Whether products of bf16 are worth a gradient rounded to it: on the way back through linear layers of bf16, `matmul`,
     /// `matmul_onto` and `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all with
-    /// two axes, in bf16. Products are added in f32, which their results are.
+    /// two axes, in bf16. Products are added in f32, which their results are. The way back through `layer_norm_bf16` is given
+    /// its input as it was kept, and `reduce` a gradient in bf16 to be summed over rows.
     fn multiplies_bf16(&self) -> bool {
         false
     }
@@ -271,6 +295,11 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
         composed::layer_norm(self, x, gain, bias, eps)
     }
+    /// [`Kernels::layer_norm`] of x rounded to bf16, which is given first, with a value that is rounded to bf16 too. x may be
+    /// bf16 already.
+    fn layer_norm_bf16(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<(Array, LayerNorm)> {
+        composed::layer_norm_bf16(self, x, gain, bias, eps)
+    }
     /// The gradient of [`Kernels::layer_norm`], with the mean and rstd that it gave.
     fn layer_norm_backward(
         &self,
@@ -312,6 +341,22 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Array> {
         composed::cross_entropy_backward(self, logits, targets, lse, grad, smoothing)
     }
+    /// [`Kernels::cross_entropy_backward`], rounded to bf16.
+    fn cross_entropy_backward_bf16(
+        &self,
+        logits: &Array,
+        targets: &Array,
+        lse: &Array,
+        grad: &Array,
+        smoothing: f64,
+    ) -> Result<Array> {
+        self.cast(&self.cross_entropy_backward(logits, targets, lse, grad, smoothing)?, DType::Bf16)
+    }
+    /// [`Kernels::cross_entropy`], and 1 for each row in which no logit is larger than the target's, else 0: \[N\], of the
+    /// logits' type. A row with NaN may have either.
+    fn cross_entropy_hits(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<CrossEntropy> {
+        composed::cross_entropy_hits(self, logits, targets, smoothing)
+    }
     /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Each of x and the weight may be bf16 instead of f32:
     /// then the result is that for their values in f32.
     fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
@@ -347,7 +392,8 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
         composed::feed_forward_backward(self, call, sums)
     }
-    /// a + b scale: a and b [.., D], scale \[D\].
+    /// a + b scale: a and b [.., D], scale \[D\]. Where [`Kernels::multiplies_bf16`], each of a and b may be bf16 instead of
+    /// f32, here and on the way back; results are f32.
     fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
         composed::add_scaled(self, a, b, scale)
     }

@@ -63,7 +63,7 @@ pub use half::bf16;
 pub use heads::Rotary;
 pub use int8::{Columns, Int8Linear, Norm, Skip};
 pub use kernels::{
-    AttentionGradient, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm,
+    AttentionGradient, CrossEntropy, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm,
     LayerNormGradient, ScanGradient,
 };
 pub use op::operation_names;

@@ -79,6 +79,9 @@ operations! {
     AddScaled { b: Array, scale: Array } = "add_scaled",
     LayerNorm { x: Array, gain: Array, mean: Array, rstd: Array } = "layer_norm",
     CrossEntropy { logits: Array, targets: Array, lse: Array, smoothing: f64 } = "cross_entropy",
+    /// The input and the weight of the layer that gave the logits, which are [N, V].
+    LinearCrossEntropy { x: Array, weight: Array, logits: Array, targets: Array, lse: Array, smoothing: f64 }
+        = "linear_cross_entropy",
     Attention { q: Array, k: Array, v: Array, out: Array, lse: Array, options: AttentionOptions } = "attention",
     /// `inputs` are decay re and im, carry re and im, input re, and input im where it is complex.
     Scan { inputs: Vec<Array>, states: (Array, Array), segment: Option<usize> } = "diagonal_scan",

@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::kernels::Kernels;
 use crate::math::Math;
 
-/// A gradient [.., N] that is multiplied with what was saved of a layer.
+/// A gradient [.., N] that is multiplied with what was saved of a layer. It may be bf16 where that is, on a device that
+/// multiplies bf16.
 pub(crate) struct Upstream<'a, K: Kernels + ?Sized> {
     k: &'a K,
     g: &'a Array,
@@ -30,6 +31,7 @@ impl<'a, K: Kernels + ?Sized> Upstream<'a, K> {
         }
         let narrow = match self.narrow.get() {
             Some(narrow) => narrow.clone(),
+            None if self.g.dtype == DType::Bf16 => flat(self.g),
             None => self.k.cast(&flat(self.g), DType::Bf16)?,
         };
         Ok((self.narrow.get_or_init(|| narrow).clone(), other))

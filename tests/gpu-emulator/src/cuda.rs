@@ -194,6 +194,16 @@ unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, _flags: c_uint) -> c_int {
+    unsafe { give(memory, engine(|engine| engine.allocate_pinned(bytes)).map(|at| at.cast())) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFreeHost(memory: *mut c_void) -> c_int {
+    done(engine(|engine| engine.free_pinned(memory.cast())))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, _stream: *mut c_void) -> c_int {
     // SAFETY: the caller's memory is readable for `bytes`.
     done(engine(|engine| unsafe { engine.copy_in(to, from.cast(), bytes as u64) }))

@@ -97,6 +97,7 @@ pub(crate) struct Engine {
     functions: BTreeMap<u64, Function>,
     graphs: BTreeMap<u64, (usize, Arc<Vec<Work>>)>,
     events: BTreeMap<u64, (usize, Option<Instant>)>,
+    pinned: BTreeMap<u64, (usize, Vec<u8>)>,
 }
 
 static ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
@@ -140,6 +141,7 @@ impl Engine {
             functions: BTreeMap::new(),
             graphs: BTreeMap::new(),
             events: BTreeMap::new(),
+            pinned: BTreeMap::new(),
         })
     }
 
@@ -206,6 +208,7 @@ impl Engine {
         self.modules.retain(|_, (owner, _)| *owner != device);
         self.graphs.retain(|_, (owner, _)| *owner != device);
         self.events.retain(|_, (owner, _)| *owner != device);
+        self.pinned.retain(|_, (owner, _)| *owner != device);
         // A fault ends with its context; a lost device stays lost.
         let kept = self.devices[device].broken.filter(|refusal| *refusal == Refusal::Lost);
         self.devices[device] = Device { broken: kept, ..Device::default() };
@@ -226,6 +229,7 @@ impl Engine {
             ("module", self.modules.values().filter(|(owner, _)| *owner == device).count()),
             ("graph", self.graphs.values().filter(|(owner, _)| *owner == device).count()),
             ("event", self.events.values().filter(|(owner, _)| *owner == device).count()),
+            ("pinned block", self.pinned.values().filter(|(owner, _)| *owner == device).count()),
         ] {
             if told && count > 0 {
                 report(&format!("leak: {count} {what}(s) never destroyed"));
@@ -276,10 +280,34 @@ impl Engine {
         Ok((total - self.devices[device].used, total))
     }
 
+    /// Memory of the host that does not move, from which copies may be asynchronous.
+    pub(crate) fn allocate_pinned(&mut self, bytes: usize) -> Done<*mut u8> {
+        let device = self.outside_capture("an allocation of pinned memory")?;
+        let mut block = vec![0; bytes];
+        let at = block.as_mut_ptr();
+        self.pinned.insert(at as u64, (device, block));
+        Ok(at)
+    }
+
+    pub(crate) fn free_pinned(&mut self, at: *mut u8) -> Done {
+        self.pinned.remove(&(at as u64)).map(|_| ()).ok_or(Refusal::InvalidValue)
+    }
+
+    fn is_pinned(&self, from: u64, bytes: u64) -> bool {
+        let before = self.pinned.range(..=from).next_back();
+        before.is_some_and(|(at, (_, block))| from + bytes <= at + block.len() as u64)
+    }
+
+    /// An asynchronous copy. A driver may read memory that is not pinned after the call has returned, when its owner may have
+    /// changed or freed it.
+    ///
     /// # Safety
     /// `from` is readable for `bytes`.
     pub(crate) unsafe fn copy_in(&mut self, to: u64, from: *const u8, bytes: u64) -> Done {
         self.outside_capture("a copy from the host")?;
+        if !self.is_pinned(from as u64, bytes) {
+            report(&format!("an asynchronous copy of {bytes} bytes from memory of the host that is not pinned"));
+        }
         let target = self.memory.written(to, bytes).map_err(|wrong| self.wrong("a copy in", to, bytes, wrong))?;
         // SAFETY: as the caller promises.
         target.copy_from_slice(unsafe { std::slice::from_raw_parts(from, bytes as usize) });

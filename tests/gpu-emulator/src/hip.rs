@@ -121,6 +121,16 @@ unsafe extern "C" fn hipFree(address: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn hipHostMalloc(memory: *mut *mut c_void, bytes: usize, _flags: c_uint) -> c_int {
+    unsafe { give(memory, engine(|engine| engine.allocate_pinned(bytes)).map(|at| at.cast())) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hipHostFree(memory: *mut c_void) -> c_int {
+    done(engine(|engine| engine.free_pinned(memory.cast())))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn hipMemcpyHtoDAsync(to: u64, from: *const c_void, bytes: usize, _stream: *mut c_void) -> c_int {
     // SAFETY: the caller's memory is readable for `bytes`.
     done(engine(|engine| unsafe { engine.copy_in(to, from.cast(), bytes as u64) }))
@@ -258,6 +268,11 @@ unsafe extern "C" fn hipEventDestroy(event: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn hipEventRecord(event: *mut c_void, stream: *mut c_void) -> c_int {
     done(engine(|engine| engine.enqueue(stream as u64, Work::Record { event: event as u64 })))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hipEventSynchronize(_event: *mut c_void) -> c_int {
+    done(engine(Engine::synchronize))
 }
 
 #[unsafe(no_mangle)]

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! assay-gpu-check [--tiny] [--commit ID] [--results FOLDER]
+//! assay-gpu-check --profile [--tiny]
 //! assay-gpu-check --serve
 //! ```
 //!
 //! First the conformance suite: a device that computes wrong is not measured. Then the measurements, each beside what
 //! bounds it, in turns and in one run. The table comes last, and the same in JSON goes into the folder. `--tiny` takes
-//! sizes with which an emulated device is done in seconds; its numbers say nothing. With `--serve` it does what `peers.py`
-//! asks on standard input, and nothing else.
+//! sizes with which an emulated device is done in seconds; its numbers say nothing. With `--profile` it prints what each kernel
+//! takes of a training step, and nothing else; with `--serve` it does what `peers.py` asks on standard input.
 
 mod alone;
 mod conformance;
@@ -35,6 +36,7 @@ type Failure = Box<dyn std::error::Error>;
 struct Arguments {
     tiny: bool,
     serve: bool,
+    profile: bool,
     commit: Option<String>,
     results: Option<PathBuf>,
 }
@@ -47,10 +49,11 @@ impl Arguments {
             match argument.as_str() {
                 "--tiny" => found.tiny = true,
                 "--serve" => found.serve = true,
+                "--profile" => found.profile = true,
                 "--commit" => found.commit = Some(value()?),
                 "--results" => found.results = Some(value()?.into()),
                 other => {
-                    let known = "--tiny, --serve, --commit ID and --results FOLDER";
+                    let known = "--tiny, --serve, --profile, --commit ID and --results FOLDER";
                     return Err(format!("`{other}` is unknown; there is {known}").into());
                 }
             }
@@ -78,6 +81,10 @@ fn run() -> Result<bool, Failure> {
     if arguments.serve {
         return serve::serve(&*driver, &device).map(|()| true);
     }
+    let sizes = if arguments.tiny { Sizes::tiny() } else { Sizes::real() };
+    if arguments.profile {
+        return training::print_profile(driver, &sizes).map(|()| true);
+    }
     eprintln!("{}: conformance", driver.facts().name);
     let wrong = conformance::check(&device);
     if !wrong.is_empty() {
@@ -85,7 +92,6 @@ fn run() -> Result<bool, Failure> {
         println!("{} of the suite's parts fail: nothing is measured", wrong.len());
         return Ok(false);
     }
-    let sizes = if arguments.tiny { Sizes::tiny() } else { Sizes::real() };
     let mut report = Report::new(driver.facts(), arguments.commit);
     measure::all(&*driver, &device, &sizes, &mut report)?;
     published::all(&*driver, &device, &sizes, &mut report)?;

@@ -1,7 +1,7 @@
 //! Kernels beside what bounds them: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
-use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary};
+use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary, bf16};
 
 use crate::Failure;
 use crate::report::Report;
@@ -69,6 +69,19 @@ pub fn in_turns(
     Ok((left, right))
 }
 
+/// The elements of a matrix: numbers in [-1, 1) without a pattern.
+fn random_bytes(count: usize, element: Element) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    match element {
+        Element::F32 => (0..count).flat_map(|_| next().to_le_bytes()).collect(),
+        Element::Bf16 => (0..count).flat_map(|_| bf16::from_f32(next()).to_le_bytes()).collect(),
+    }
+}
+
 /// A square product of two matrices in memory of its own.
 pub struct Multiply<'a> {
     driver: &'a dyn Driver,
@@ -77,12 +90,14 @@ pub struct Multiply<'a> {
 }
 
 impl<'a> Multiply<'a> {
-    /// Of matrices of this side, zeros; the result is f32.
+    /// Of matrices of this side; the result is f32. They hold random numbers: products of zeros are quicker than others, since
+    /// the device draws less power.
     pub fn new(driver: &'a dyn Driver, side: usize, element: Element) -> Result<Self, DriverError> {
         let bytes = side * side * 4;
         let places = [driver.allocate(bytes)?, driver.allocate(bytes)?, driver.allocate(bytes)?];
-        for place in places {
-            driver.clear(place, bytes)?;
+        let content = random_bytes(side * side, element);
+        for place in &places[..2] {
+            driver.copy_in(*place, &content)?;
         }
         let operand = |address, element| Operand { address, element, stride: side, batch_stride: 0, transposed: false };
         let product = Product {
@@ -93,7 +108,7 @@ impl<'a> Multiply<'a> {
             a: operand(places[0], element),
             b: operand(places[1], element),
             c: operand(places[2], Element::F32),
-            beta: 0.0,
+            base: None,
             epilogue: Epilogue::None,
         };
         Ok(Multiply { driver, product, places })
@@ -261,15 +276,26 @@ fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut R
     // Two products over the half of all pairs that a causal query sees.
     let tera = 2e-12 * (b * h * t * t * d) as f64;
     let mut failed = None;
+    let (out, lse) = kernels.attention_bf16(&q16, &k16, &v16, options)?;
     for (name, element) in [("f32", Element::F32), ("bf16", Element::Bf16)] {
         let multiply = Multiply::new(driver, sizes.side, element)?;
+        let product = || (multiply.operations() * 1e-12, || multiply.run());
         let forward = || match element {
             Element::F32 => work(&mut failed, kernels.attention(&q, &k, &v, options)),
             Element::Bf16 => work(&mut failed, kernels.attention_bf16(&q16, &k16, &v16, options)),
         };
-        let product = (multiply.operations() * 1e-12, || multiply.run());
-        let (rate, bound) = in_turns(driver, sizes.pairs, (tera, forward), product)?;
+        let (rate, bound) = in_turns(driver, sizes.pairs, (tera, forward), product())?;
         let what = format!("flash attention forward, {name}, causal [{b}, {h}, {t}, {d}]");
+        report.bounded(&what, "TFLOP/s", &rate, (&format!("matmul {name}"), &bound))?;
+        let backward = || match element {
+            Element::F32 => work(&mut failed, kernels.attention_backward(&q, &k, &v, &out, &lse, &q, options)),
+            Element::Bf16 => {
+                work(&mut failed, kernels.attention_bf16_backward(&q16, &k16, &v16, &out, &lse, &q, options))
+            }
+        };
+        // Five products instead of two, as it is counted usually: the scores are computed again once.
+        let (rate, bound) = in_turns(driver, sizes.pairs, (2.5 * tera, backward), product())?;
+        let what = format!("flash attention backward, {name}, causal [{b}, {h}, {t}, {d}]");
         report.bounded(&what, "TFLOP/s", &rate, (&format!("matmul {name}"), &bound))?;
     }
     failed.map_or(Ok(()), |error| Err(error.into()))

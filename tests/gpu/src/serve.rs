@@ -22,8 +22,8 @@ use crate::measure::tensor;
 #[derive(Deserialize)]
 #[serde(tag = "work", rename_all = "snake_case")]
 enum Setup {
-    /// TEN's recurrence, forward and backward, beta in R^{B x T x K}.
-    Recurrence { batch: usize, length: usize, states: usize, chunk: usize },
+    /// TEN's recurrence, forward and backward, beta in R^{B x T x K}; truncated at the ends of chunks, if there are any.
+    Recurrence { batch: usize, length: usize, states: usize, chunk: Option<usize> },
     /// Causal attention over H heads of width d, of operands of a type (`f32` or `bf16`); forward alone, or with its gradient.
     Attention { batch: usize, heads: usize, length: usize, width: usize, precision: DType, backward: bool },
     /// Training steps.
@@ -43,16 +43,17 @@ enum Request {
 
 /// Work on the device.
 enum Work {
-    /// A loss of some leaves; whether its gradient belongs to the work.
+    /// A value of some leaves and the loss sum(value * weight): the work is the value, or the loss with its gradient.
     Loss {
         leaves: Vec<Tensor>,
-        loss: Box<Loss>,
+        value: Box<Compute>,
+        weight: Tensor,
         backward: bool,
     },
     Training(Box<Training>),
 }
 
-type Loss = dyn Fn(&[Tensor]) -> assay_tensor::Result<Tensor>;
+type Compute = dyn Fn(&[Tensor]) -> assay_tensor::Result<Tensor>;
 
 /// Answers until there are no more requests.
 ///
@@ -100,8 +101,8 @@ impl Work {
     fn check(&self) -> Result<Value, Failure> {
         let (loss, gradient_norm) = match self {
             Work::Training(training) => training.gradient_norm()?,
-            Work::Loss { leaves, loss, .. } => {
-                let loss = loss(leaves)?;
+            Work::Loss { leaves, value, weight, .. } => {
+                let loss = value(leaves)?.mul(weight)?.sum_all()?;
                 let gradients = loss.backward()?;
                 let mut squares = 0.0;
                 for leaf in leaves {
@@ -117,26 +118,22 @@ impl Work {
     fn step(&mut self) -> Result<(), Failure> {
         match self {
             Work::Training(training) => drop(training.step()?),
-            Work::Loss { leaves, loss, backward } => {
-                let loss = loss(leaves)?;
-                if *backward {
-                    loss.backward()?;
-                }
-            }
+            Work::Loss { leaves, value, backward: false, .. } => drop(value(leaves)?),
+            Work::Loss { leaves, value, weight, .. } => drop(value(leaves)?.mul(weight)?.sum_all()?.backward()?),
         }
         Ok(())
     }
 }
 
-/// sum(Re c * w + Im c * w) over sqrt(B T K), of beta, nu and phase.
-fn recurrence(device: &Device, dims: [usize; 3], chunk: usize) -> Result<Work, Failure> {
+/// Re c + Im c of beta, nu and phase.
+fn recurrence(device: &Device, dims: [usize; 3], chunk: Option<usize>) -> Result<Work, Failure> {
     let [batch, length, states] = dims;
     let scale = ((batch * length * states) as f32).sqrt().recip();
     let weight = tensor(device, &[batch, length, states], scale)?;
     let carry = tensor(device, &[batch, states], 0.0)?;
     let variable = |dims: &[usize]| tensor(device, dims, 1.0).map(|tensor| tensor.variable());
     let leaves = vec![variable(&dims)?, variable(&[states])?, variable(&[states])?];
-    let loss = move |leaves: &[Tensor]| {
+    let value = move |leaves: &[Tensor]| {
         let [beta, nu, phase] = leaves else { unreachable!("there are three") };
         // Magnitudes from exp(-e^-1) to exp(-e^-3), as trained models have them.
         let magnitude = nu.offset(-2.0)?.exp()?.neg()?.exp()?;
@@ -147,22 +144,22 @@ fn recurrence(device: &Device, dims: [usize; 3], chunk: usize) -> Result<Work, F
             input_im: None,
             carry_re: &carry,
             carry_im: &carry,
-            segment: Some(chunk),
+            segment: chunk,
         })?;
-        re.add(&im)?.mul(&weight)?.sum_all()
+        re.add(&im)
     };
-    Ok(Work::Loss { leaves, loss: Box::new(loss), backward: true })
+    Ok(Work::Loss { leaves, value: Box::new(value), weight, backward: true })
 }
 
-/// sum(y * w) over sqrt(B H T d), of queries, keys and values of this type.
+/// Attention of queries, keys and values of this type.
 fn attention(device: &Device, dims: [usize; 4], precision: DType, backward: bool) -> Result<Work, Failure> {
     let weight = tensor(device, &dims, (dims.iter().product::<usize>() as f32).sqrt().recip())?;
     let leaf = |scale| Ok::<_, Failure>(tensor(device, &dims, scale)?.cast(precision)?.variable());
     let leaves = vec![leaf(0.5)?, leaf(0.6)?, leaf(0.7)?];
     let options = AttentionOptions { causal: true, scale: (dims[3] as f64).sqrt().recip(), kind: AttentionKind::Flash };
-    let loss = move |leaves: &[Tensor]| {
+    let value = move |leaves: &[Tensor]| {
         let [q, k, v] = leaves else { unreachable!("there are three") };
-        q.attention(k, v, options)?.mul(&weight)?.sum_all()
+        q.attention(k, v, options)
     };
-    Ok(Work::Loss { leaves, loss: Box::new(loss), backward })
+    Ok(Work::Loss { leaves, value: Box::new(value), weight, backward })
 }

@@ -18,16 +18,17 @@ const SIZES: [(&str, [usize; 7]); 4] = [
     ("XS", [128, 64, 2, 1, 256, 8, 256]),
     ("S", [256, 64, 4, 2, 256, 8, 256]),
     ("M", [384, 128, 6, 2, 8192, 8, 256]),
-    ("128M", [1024, 128, 8, 2, 50_000, 32, 1024]),
+    ("128M", [1024, 128, 8, 2, 50_000, 16, 512]),
 ];
+
+const TINY: [usize; 7] = [8, 4, 1, 1, 8, 2, 8];
 
 /// All sizes in f32 and with bf16 storage.
 ///
 /// # Errors
 /// If the device fails.
 pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
-    let tiny = [("tiny", [8, 4, 1, 1, 8, 2, 8])];
-    for (name, size) in if sizes.real { SIZES.as_slice() } else { tiny.as_slice() } {
+    for (name, size) in if sizes.real { SIZES.as_slice() } else { &[("tiny", TINY)] } {
         for (precision, element) in [("f32", Element::F32), ("bf16", Element::Bf16)] {
             eprintln!("training {name}, {precision}");
             one(driver, device, sizes, (name, setup(*size, precision)?, element), report)?;
@@ -89,7 +90,7 @@ fn one(
 /// # Errors
 /// If the device fails.
 pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
-    let (name, size) = if sizes.real { ("XS", SIZES[0].1) } else { ("tiny", [8, 4, 1, 1, 8, 2, 8]) };
+    let (name, size) = if sizes.real { ("XS", SIZES[0].1) } else { ("tiny", TINY) };
     eprintln!("training {name}, its kernels alone");
     let alone = Arc::new(Alone::new(driver)?);
     let (device, setup) = (assay_gpu::device(alone.clone()), setup(size, "f32")?);
@@ -107,11 +108,33 @@ pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut R
         }
         // The first step of a fresh training starts every kernel by itself; later ones capture them.
         let mut fresh = Training::new(&device, &setup)?;
-        let sum = alone.sum_of(|| fresh.step().map(drop))?;
+        let sum = alone.profile_of(|| fresh.step().map(drop))?.total();
         if pair > 0 {
             whole.push(1e3 / milliseconds.max(1e-6));
             sums.push(1e3 / sum.max(1e-6));
         }
     }
     report.bounded(&format!("steps of TEN {name}, f32"), "steps/s", &whole, ("the sum of its kernels alone", &sums))
+}
+
+/// What each kernel takes of a step of the largest model with bf16 storage, when it has the device to itself: the table that
+/// says what to work on.
+///
+/// # Errors
+/// If the device fails.
+pub fn print_profile(driver: Arc<dyn Driver>, sizes: &Sizes) -> Result<(), Failure> {
+    let (name, size) = if sizes.real { SIZES[3] } else { ("tiny", TINY) };
+    let alone = Arc::new(Alone::new(driver)?);
+    let (device, setup) = (assay_gpu::device(alone.clone()), setup(size, "bf16")?);
+    let mut training = Training::new(&device, &setup)?;
+    // The first step compiles the kernels, chooses algorithms and asks for memory.
+    training.step()?;
+    drop(training);
+    let mut training = Training::new(&device, &setup)?;
+    let profile = alone.profile_of(|| training.step().map(drop))?;
+    println!("a step of TEN {name}, bf16, {:.3} ms in all, by kernel:", profile.total());
+    for (kernel, cost) in profile.by_cost() {
+        println!("{:9.3} ms {:5} x {kernel}", cost.milliseconds, cost.launches);
+    }
+    Ok(())
 }

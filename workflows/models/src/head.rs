@@ -6,6 +6,7 @@ use crate::batch::Batch;
 use crate::config::{Objective, Pool, Task};
 use crate::error::ModelError;
 use crate::layers::{Embedding, Linear};
+use crate::loss::Marks;
 use crate::parameters::{Scope, Weight};
 
 /// The last layer. Parameters `head.weight` and `head.bias`; a tied language model has none.
@@ -58,6 +59,22 @@ impl Head {
                 self.read(&pool.part(hidden, &table)?)
             }
             Head::Untied(_) | Head::Tied(_) => self.read(hidden),
+        }
+    }
+
+    /// The loss of vectors `[.., D]`, a classifier's pooled already, and how many of the predictions are right: two scalars, see
+    /// [`Marks`].
+    pub(crate) fn measure(
+        &self,
+        vectors: &Tensor,
+        marks: &Marks<Tensor>,
+        smoothing: f64,
+    ) -> Result<(Tensor, Tensor), ModelError> {
+        match self {
+            Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => {
+                let (losses, hits) = linear.cross_entropy(vectors, &marks.ids, smoothing)?;
+                Ok((marks.mean(&losses)?, marks.count(&hits)?))
+            }
         }
     }
 

@@ -73,6 +73,18 @@ impl Linear {
         self.onto(None, x)
     }
 
+    /// The cross entropy in nats of what comes out for `x` `[.., K]` with a target for each of its rows: `[rows]`; and 1 for each
+    /// row in which no output is larger than the target's, else 0.
+    ///
+    /// # Errors
+    /// [`ModelError::Parameter`] if the weight is int8, whose outputs have no gradient; if `x` does not end in K.
+    pub fn cross_entropy(&self, x: &Tensor, targets: &Tensor, smoothing: f64) -> Result<(Tensor, Tensor), ModelError> {
+        let Weight::Dense(weight) = &self.weight else {
+            return Err(ModelError::parameter("head.weight", "a quantized layer cannot be trained"));
+        };
+        Ok(self.precision.round(x)?.linear_cross_entropy(weight, self.bias.as_ref(), targets, smoothing)?)
+    }
+
     /// `base` `[.., N]`, if there is one, plus [`Linear::forward`].
     ///
     /// # Errors
@@ -133,8 +145,10 @@ impl LayerNorm {
     /// # Errors
     /// If `x` does not end in D.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let y = self.precision.round(x)?.layer_norm(&self.gain, &self.bias, NORM_EPSILON)?;
-        self.precision.round(&y)
+        Ok(match self.precision {
+            Precision::F32 => x.layer_norm(&self.gain, &self.bias, NORM_EPSILON)?,
+            Precision::Bf16 => x.layer_norm_bf16(&self.gain, &self.bias, NORM_EPSILON)?,
+        })
     }
 }
 

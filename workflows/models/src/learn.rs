@@ -5,16 +5,16 @@
 //! next token        truncate                      piece by piece, backward after each      O(C)
 //! next token        checkpoint: chunk             chunk by chunk, each run twice           O(C), and O(T / C) carries
 //! classifier        checkpoint: chunk             the same, pooled chunk by chunk          O(C), and O(T / C) carries
-//! classifier        truncate, above 2048 tokens   the same, in pieces                      O(C), and O(T / C) carries
+//! classifier        truncate, above some tokens   the same, in pieces                      O(C), and O(T / C) carries
 //! either            else                          the whole sequence at once               O(T)
 //! ```
 //!
 //! A classifier cannot go back from one piece before it has read the last: what it has pooled, and with it every piece's
 //! gradient, depends on all of them. So its pieces are run twice, where there are enough of them to be worth it.
 //!
-//! A piece is as many whole chunks as have 512 tokens together, at least one: where
-//! chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside
-//! one the network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
+//! A piece is as many whole chunks as have the tokens together that the device takes at once (`Kernels::tokens_at_once`), at
+//! least one: where chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside one the
+//! network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -223,10 +223,10 @@ impl Learner<'_> {
         Ok(())
     }
 
-    /// Loss and hits of logits, of a classifier or of the piece with this number.
-    fn measure(&self, logits: &Tensor, piece: usize) -> Result<(Tensor, Tensor), ModelError> {
-        let nothing = || ModelError::Input("a piece without a prediction".into());
-        measure(logits, self.marks(piece).ok_or_else(nothing)?, self.smoothing)
+    /// Loss and hits of what the head sees, of a classifier or of a whole share.
+    fn measure(&self, vectors: &Tensor) -> Result<(Tensor, Tensor), ModelError> {
+        let nothing = || ModelError::Input("a share without a prediction".into());
+        self.model.head().measure(vectors, self.marks(0).ok_or_else(nothing)?, self.smoothing)
     }
 
     /// What a piece is compared with; none where it predicts nothing.
@@ -241,12 +241,12 @@ impl Learner<'_> {
             return Ok(sums);
         }
         let hidden = self.model.hidden(&self.sheet.batch(), &self.mode)?;
-        let logits = match (self.model.head(), self.sheet.pooling.first()) {
-            (Head::Classifier { pool, .. }, Some(table)) => self.model.head().read(&pool.part(&hidden, table)?)?,
-            (head, _) => head.read(&hidden)?,
+        let vectors = match (self.model.head(), self.sheet.pooling.first()) {
+            (Head::Classifier { pool, .. }, Some(table)) => pool.part(&hidden, table)?,
+            _ => hidden,
         };
-        let measured = self.measure(&logits, 0)?;
-        drop((hidden, logits));
+        let measured = self.measure(&vectors)?;
+        drop(vectors);
         self.back(&mut sums, began, measured)?;
         Ok(sums)
     }
@@ -259,7 +259,7 @@ impl Learner<'_> {
             let began = Instant::now();
             let tokens = self.sheet.tokens.slice(1, carry.position, *length)?;
             let (hidden, after) = self.model.network().run(&tokens, &carry, &self.mode)?;
-            let measured = measure(&self.model.head().read(&hidden)?, marks, self.smoothing)?;
+            let measured = self.model.head().measure(&hidden, marks, self.smoothing)?;
             drop(hidden);
             self.back(&mut sums, began, measured)?;
             carry = after.detach();
@@ -274,7 +274,7 @@ impl Learner<'_> {
             let Some(marks) = self.marks(piece).cloned() else { break };
             let (model, smoothing) = (self.model.clone(), self.smoothing);
             let of_hidden = move |hidden: &Tensor| {
-                let (loss, hits) = measure(&model.head().read(hidden)?, &marks, smoothing)?;
+                let (loss, hits) = model.head().measure(hidden, &marks, smoothing)?;
                 Ok(vec![loss, hits])
             };
             let outputs = self.chunk(&mut memory, length, of_hidden)?;
@@ -301,7 +301,7 @@ impl Learner<'_> {
             }
         }
         let pooled = pooled.ok_or_else(|| ModelError::Input("a batch without tokens".into()))?;
-        let measured = self.measure(&self.model.head().read(&pooled)?, 0)?;
+        let measured = self.measure(&pooled)?;
         let mut sums = Sums::default();
         self.back(&mut sums, began, measured)?;
         Ok(sums)
@@ -330,10 +330,6 @@ impl Learner<'_> {
         memory.take(state, position + length);
         Ok(outputs)
     }
-}
-
-fn measure(logits: &Tensor, marks: &Marks<Tensor>, smoothing: f64) -> Result<(Tensor, Tensor), ModelError> {
-    Ok((marks.loss(logits, smoothing)?, marks.hits(logits)?))
 }
 
 /// A carry between chunks that are run again. What grows with the sequence, such as the keys of attention (`[B, H, T,

@@ -18,10 +18,9 @@ use crate::mode::of_share;
 use crate::pieces::Pieces;
 use crate::shares::Shares;
 
-/// The tokens of a batch that a truncated pass takes at once, unless one chunk has more.
-const PIECE_TOKENS: usize = 512;
-/// The tokens up to which a truncated classifier keeps all activations, instead of running pieces twice.
-const AT_ONCE: usize = 2048;
+/// A truncated classifier keeps all activations of up to so many times the tokens that a device takes at once, instead of
+/// running pieces twice.
+const KEPT_AT_ONCE: usize = 4;
 
 /// A batch, or a part of one, to learn from. `T` is [`Feed`] on the host, [`Tensor`] on a device, and `()` where only the
 /// outline is left.
@@ -61,16 +60,20 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
+    /// Pieces have as many tokens as the device takes at once, but one chunk at least.
     fn new(model: &Blueprint, [sequences, length]: [usize; 2]) -> Plan {
         let common = model.config().common();
         let predict = model.task().objective == Objective::Predict;
         let cuts = |chunk: usize| Pieces::new(0, length, chunk).lengths();
-        let together = PIECE_TOKENS / (sequences * common.chunk).max(1);
+        let at_once = model.device().kernels().tokens_at_once();
+        let together = at_once / (sequences * common.chunk).max(1);
         let piece = common.chunk.saturating_mul(together.max(1));
         match common.checkpoint {
             _ if predict && common.truncate => Plan::Truncated(cuts(piece)),
             Checkpoint::Chunk => Plan::Chunks(cuts(common.chunk)),
-            _ if common.truncate && sequences.saturating_mul(length) > AT_ONCE => Plan::Chunks(cuts(piece)),
+            _ if common.truncate && sequences.saturating_mul(length) > KEPT_AT_ONCE * at_once => {
+                Plan::Chunks(cuts(piece))
+            }
             Checkpoint::None | Checkpoint::Block => Plan::Whole,
         }
     }
@@ -225,12 +228,12 @@ impl Sheet<Feed> {
                 let pool = model.config().common().pool;
                 let table = |&(start, length): &(usize, usize)| pool.table(&rows.lengths, start, length, dtype);
                 pooling.extend(pieces.iter().map(table));
-                marks.push(Some(targets.marks(classes, dtype)?));
+                marks.push(Some(targets.marks(classes, dtype)));
             }
             Objective::Predict => {
                 for &(start, length) in &pieces {
                     let piece = targets.piece(start, length);
-                    marks.push(if piece.any() { Some(piece.marks(vocabulary, dtype)?) } else { None });
+                    marks.push(piece.any().then(|| piece.marks(vocabulary, dtype)));
                 }
             }
         }

@@ -29,7 +29,7 @@ impl Model {
         let logits = self.outputs(batch)?;
         let tokens = batch.tokens().to_u32_vec()?;
         let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
-        let marks = targets.marks(logits.dims().last().copied().unwrap_or(1), logits.dtype())?;
+        let marks = targets.marks(logits.dims().last().copied().unwrap_or(1), logits.dtype());
         let marks = marks.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
         Ok(Score { loss: marks.loss(&logits, 0.0)?, correct: correct(&logits, &targets.ids)?, count: targets.count })
     }
@@ -48,9 +48,7 @@ pub(crate) struct Targets {
 #[derive(Debug, Clone)]
 pub(crate) struct Marks<T> {
     /// The class of each row, 0 where it does not matter: U32, `[N]`.
-    ids: T,
-    /// Where the logit of that class stands among all: U32, `[N]`.
-    places: T,
+    pub ids: T,
     /// 1 / count where a row matters, 0 elsewhere: `[N]`.
     shares: T,
     /// 1 where a row matters, 0 elsewhere: `[N]`.
@@ -95,33 +93,22 @@ impl Targets {
     }
 
     /// For rows of logits of so many classes, computed in `dtype`.
-    ///
-    /// # Errors
-    /// [`ModelError::Input`] if there are more logits than can be counted.
-    pub fn marks(&self, classes: usize, dtype: DType) -> Result<Marks<Feed>, ModelError> {
+    pub fn marks(&self, classes: usize, dtype: DType) -> Marks<Feed> {
         let count = self.ids.len();
         let ids: Vec<u32> = self.ids.iter().map(|target| target.unwrap_or(0)).collect();
-        let place = |(row, target): (usize, &u32)| u32::try_from(row * classes + *target as usize);
-        let places = ids.iter().enumerate().map(place).collect::<Result<Vec<_>, _>>();
-        let places = places.map_err(|_| ModelError::Input("too many logits: give fewer sequences at a time".into()))?;
         let weights = |share: f64| -> Feed {
             let weight = |target: &Option<u32>| if target.is_some() { share } else { 0.0 };
             Feed::numbers(&self.ids.iter().map(weight).collect::<Vec<_>>(), dtype, count)
         };
-        Ok(Marks {
-            ids: Feed::ids(ids, count, classes),
-            places: Feed::ids(places, count, count * classes),
-            shares: weights(1.0 / self.count as f64),
-            ones: weights(1.0),
-        })
+        Marks { ids: Feed::ids(ids, count, classes), shares: weights(1.0 / self.count as f64), ones: weights(1.0) }
     }
 }
 
 impl<T> Marks<T> {
     /// The same with each part changed, in order.
     pub fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<Marks<U>, ModelError> {
-        let Marks { ids, places, shares, ones } = self;
-        Ok(Marks { ids: change(ids)?, places: change(places)?, shares: change(shares)?, ones: change(ones)? })
+        let Marks { ids, shares, ones } = self;
+        Ok(Marks { ids: change(ids)?, shares: change(shares)?, ones: change(ones)? })
     }
 }
 
@@ -131,21 +118,24 @@ impl Marks<Tensor> {
     /// # Errors
     /// If the shapes do not fit.
     pub fn loss(&self, logits: &Tensor, smoothing: f64) -> Result<Tensor, ModelError> {
-        let losses = self.rows(logits)?.cross_entropy(&self.ids, smoothing)?;
+        self.mean(&self.rows(logits)?.cross_entropy(&self.ids, smoothing)?)
+    }
+
+    /// The losses of the rows, added up and divided by the count: a scalar.
+    ///
+    /// # Errors
+    /// If there are other than N.
+    pub fn mean(&self, losses: &Tensor) -> Result<Tensor, ModelError> {
         Ok(losses.mul(&self.shares)?.sum(&[0], false)?)
     }
 
-    /// How many rows of `logits` have no larger logit than the target's: a scalar without a gradient. Unlike
-    /// [`Score::correct`] it counts a tie for right, and needs no copy of the logits.
+    /// How many of the rows that matter are hits, each 1 or 0: a scalar. Unlike [`Score::correct`], a tie of the target's logit
+    /// with another counts as right.
     ///
     /// # Errors
-    /// If the shapes do not fit.
-    pub fn hits(&self, logits: &Tensor) -> Result<Tensor, ModelError> {
-        let rows = self.rows(&logits.detach())?;
-        let (count, width) = (rows.dims()[0], rows.dims()[1]);
-        let reached = rows.reshape([count * width, 1])?.rows(&self.places)?;
-        let right = reached.equal(&rows.max(&[1], true)?)?.reshape([count])?;
-        Ok(right.mul(&self.ones)?.sum(&[0], false)?)
+    /// If there are other than N.
+    pub fn count(&self, hits: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(hits.mul(&self.ones)?.sum(&[0], false)?)
     }
 
     /// `[N, V]`

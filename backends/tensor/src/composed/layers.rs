@@ -35,6 +35,18 @@ pub(crate) fn layer_norm<K: Kernels + ?Sized>(
     Ok(LayerNorm { y: y.viewed(&x.shape), mean: mean.viewed(count), rstd: rstd.viewed(count) })
 }
 
+pub(crate) fn layer_norm_bf16<K: Kernels + ?Sized>(
+    k: &K,
+    x: &Array,
+    gain: &Array,
+    bias: &Array,
+    eps: f64,
+) -> Result<(Array, LayerNorm)> {
+    let kept = if x.dtype == DType::Bf16 { x.clone() } else { k.cast(x, DType::Bf16)? };
+    let norm = k.layer_norm(&Math(k).wide(&kept)?, gain, bias, eps)?;
+    Ok((kept, LayerNorm { y: k.cast(&norm.y, DType::Bf16)?, ..norm }))
+}
+
 pub(crate) fn layer_norm_backward<K: Kernels + ?Sized>(
     k: &K,
     x: &Array,
@@ -144,7 +156,7 @@ pub fn feed_forward_backward<K: Kernels + ?Sized>(
 
 pub(crate) fn add_scaled<K: Kernels + ?Sized>(k: &K, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
     let m = Math(k);
-    m.add(a, &m.mul(b, scale)?)
+    m.add(&m.wide(a)?, &m.mul(&m.wide(b)?, scale)?)
 }
 
 pub(crate) fn add_scaled_backward<K: Kernels + ?Sized>(
@@ -154,7 +166,7 @@ pub(crate) fn add_scaled_backward<K: Kernels + ?Sized>(
     grad: &Array,
 ) -> Result<(Array, Array)> {
     let m = Math(k);
-    Ok((m.mul(grad, scale)?, m.sum_to(&m.mul(grad, b)?, &scale.shape)?))
+    Ok((m.mul(grad, scale)?, m.sum_to(&m.mul(grad, &m.wide(b)?)?, &scale.shape)?))
 }
 
 /// The products are added in f32 here, which is exact up to K = 1040; a backend adds them as integers.

@@ -1,10 +1,10 @@
 //! Composed forms of softmax, log-softmax and cross entropy.
 
-use crate::args::Reduce;
+use crate::args::{Binary, Reduce};
 use crate::array::Array;
 use crate::dtype::HostData;
 use crate::error::{Result, TensorError};
-use crate::kernels::Kernels;
+use crate::kernels::{CrossEntropy, Kernels};
 use crate::math::Math;
 
 pub(crate) fn softmax<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
@@ -51,6 +51,19 @@ pub(crate) fn cross_entropy<K: Kernels + ?Sized>(
     let mean = m.reduce_last(Reduce::Mean, logits)?.viewed(n);
     let expected = m.add(&m.scale(&picked, 1.0 - smoothing)?, &m.scale(&mean, smoothing)?)?;
     Ok((m.sub(&lse, &expected)?, lse))
+}
+
+pub(crate) fn cross_entropy_hits<K: Kernels + ?Sized>(
+    k: &K,
+    logits: &Array,
+    targets: &Array,
+    smoothing: f64,
+) -> Result<CrossEntropy> {
+    let (losses, lse) = k.cross_entropy(logits, targets, smoothing)?;
+    let reached = k.gather_rows(&logits.viewed([logits.numel(), 1]), &places(k, logits, targets)?)?;
+    let hits = k.binary(Binary::Equal, &reached, &Math(k).reduce_last(Reduce::Max, logits)?)?;
+    let hits = hits.viewed(&targets.shape);
+    Ok(CrossEntropy { losses, lse, hits })
 }
 
 pub(crate) fn cross_entropy_backward<K: Kernels + ?Sized>(

@@ -1,7 +1,8 @@
 //! A driver that counts what is asked of another.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use assay_gpu::{Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Product};
 
@@ -20,6 +21,18 @@ pub struct Counts {
     pub waits: AtomicUsize,
     /// Graphs that were started.
     pub replays: AtomicUsize,
+    /// What happens when the capture of a graph has begun.
+    pub during_capture: Hook,
+}
+
+/// Something to be called, if anything.
+#[derive(Default)]
+pub struct Hook(pub Mutex<Option<Box<dyn Fn() + Send>>>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 impl Counts {
@@ -108,7 +121,11 @@ impl<D: Driver> Driver for Counting<D> {
     }
 
     fn begin_capture(&self) -> Result {
-        self.0.begin_capture()
+        self.0.begin_capture()?;
+        if let Some(hook) = &*self.1.during_capture.0.lock().unwrap() {
+            hook();
+        }
+        Ok(())
     }
 
     fn end_capture(&self) -> Result<Graph> {

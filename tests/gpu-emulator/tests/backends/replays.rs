@@ -1,8 +1,9 @@
 //! Steps of a training that are repeated as graphs: the bits are those of steps that are not, whatever happens in between.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use assay_cuda::Cuda;
 use assay_gpu::Driver;
@@ -296,4 +297,66 @@ fn a_fault_in_a_repeated_step_has_its_class() {
     };
     let variables = [("ASSAY_GPU_EMULATOR_FAIL", "fault:3000")];
     emulated("replays::a_fault_in_a_repeated_step_has_its_class", &variables, body, |_| ());
+}
+
+/// Rows of `table` by these ids, as a piece of work that may be repeated.
+fn repeated_rows(repeated: &mut Repeated, table: &Tensor, ids: &[u32], below: usize) -> Result<Vec<f32>, TensorError> {
+    match repeated.begin("rows", &[table], vec![Feed::ids(ids.to_vec(), ids.len(), below)])? {
+        Turn::Done(results) => results[0].to_f32_vec(),
+        Turn::Work(work) => {
+            let rows = table.rows(&work.inputs()[0])?;
+            work.done(vec![rows])[0].to_f32_vec()
+        }
+    }
+}
+
+#[test]
+fn ids_beyond_the_bound_of_a_graph_are_refused() {
+    let body = || {
+        let (device, counts) = cuda();
+        let table = Tensor::from_f32(&device, (0..8).map(|i| i as f32).collect(), [4, 2]).unwrap();
+        let mut repeated = Repeated::new(&device);
+        for ids in [[0, 1], [2, 3], [3, 0], [1, 2]] {
+            let expected: Vec<f32> = ids.iter().flat_map(|&id| [2 * id, 2 * id + 1]).map(|x| x as f32).collect();
+            assert_eq!(repeated_rows(&mut repeated, &table, &ids, 4).unwrap(), expected);
+        }
+        assert_eq!(counts.replays.load(Ordering::Relaxed), 2);
+        let error = repeated_rows(&mut repeated, &table, &[1, 9], 10).unwrap_err().to_string();
+        assert!(error.contains("id 9") && error.contains("4 rows"), "{error}");
+    };
+    emulated("replays::ids_beyond_the_bound_of_a_graph_are_refused", &[], body, clean);
+}
+
+#[test]
+fn what_another_thread_starts_is_no_part_of_a_graph() {
+    let body = || {
+        let (device, counts) = cuda();
+        let (ask, asked) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let other = device.clone();
+        let thread = std::thread::spawn(move || {
+            let ones = Tensor::full(&other, [1000], DType::F32, 1.0).unwrap();
+            while asked.recv().is_ok() {
+                tell.send(ones.scale(3.0).unwrap()).unwrap();
+            }
+        });
+        // The other thread has all the time that it needs to start its work while the graph is captured, if it can.
+        let (answers, answer) = mpsc::channel();
+        *counts.during_capture.0.lock().unwrap() = Some(Box::new(move || {
+            ask.send(()).unwrap();
+            answers.send(told.recv_timeout(Duration::from_millis(500))).unwrap();
+        }));
+        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
+        for number in 0..3 {
+            trainer.step(&batch(number, 7)).unwrap();
+        }
+        assert_eq!(counts.replays.load(Ordering::Relaxed), 1);
+        let during: Vec<Tensor> = answer.try_iter().flatten().collect();
+        for tensor in during {
+            assert_eq!(tensor.to_f32_vec().unwrap(), [3.0; 1000]);
+        }
+        *counts.during_capture.0.lock().unwrap() = None;
+        thread.join().unwrap();
+    };
+    emulated("replays::what_another_thread_starts_is_no_part_of_a_graph", &[], body, clean);
 }

@@ -164,7 +164,7 @@ fn a_product_beyond_its_operands_is_found() {
             a: operand,
             b: operand,
             c: operand,
-            beta: 0.0,
+            base: None,
             epilogue: Epilogue::None,
         };
         let failed = device.product(&product).and_then(|()| device.synchronize());

@@ -21,8 +21,16 @@ fn upload(device: &dyn Driver, values: &[f32], element: Element) -> Address {
     }
 }
 
-/// Checks a batch of two products [3, 4] = [3, 5] [5, 4] against loops.
-fn multiply(device: &dyn Driver, element: Element, transposed: [bool; 2], beta: f32, bias: bool) {
+/// What a product is added to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Base {
+    Nothing,
+    Result,
+    Other,
+}
+
+/// Checks a batch of two products [3, 4] = [3, 5] [5, 4] against loops. All numbers are small integers, which bf16 holds.
+fn multiply(device: &dyn Driver, (element, result): (Element, Element), transposed: [bool; 2], base: Base, bias: bool) {
     let (m, n, k, batch) = (3, 4, 5, 2);
     let (a, b, c) = (small(batch * m * k, 3), small(k * n, 5), small(batch * m * n, 2));
     let operand = |values: &[f32], element, stride, batch_stride, transposed| Operand {
@@ -33,6 +41,8 @@ fn multiply(device: &dyn Driver, element: Element, transposed: [bool; 2], beta: 
         transposed,
     };
     let [ta, tb] = transposed;
+    let (target, other) = (operand(&c, result, n, m * n, false), operand(&c, result, n, m * n, false));
+    let bias_at = upload(device, &[1.0, 2.0, 3.0, 4.0], result);
     let product = Product {
         m,
         n,
@@ -41,32 +51,49 @@ fn multiply(device: &dyn Driver, element: Element, transposed: [bool; 2], beta: 
         a: operand(&a, element, if ta { m } else { k }, m * k, ta),
         // One right side for both.
         b: operand(&b, element, if tb { k } else { n }, 0, tb),
-        c: operand(&c, Element::F32, n, m * n, false),
-        beta,
-        epilogue: if bias { Epilogue::Bias(floats(device, &[1.0, 2.0, 3.0, 4.0])) } else { Epilogue::None },
+        c: target,
+        base: match base {
+            Base::Nothing => None,
+            Base::Result => Some(target.address),
+            Base::Other => Some(other.address),
+        },
+        epilogue: if bias { Epilogue::Bias(bias_at) } else { Epilogue::None },
     };
     device.product(&product).unwrap_or_else(|error| panic!("{error}"));
-    let found = read(device, product.c.address, batch * m * n).unwrap();
+    let found = match result {
+        Element::F32 => read(device, target.address, batch * m * n).unwrap(),
+        Element::Bf16 => halves(device, target.address, batch * m * n),
+    };
     for (at, found) in found.iter().enumerate() {
         let (p, i, j) = (at / (m * n), at / n % m, at % n);
         let left = |l: usize| a[p * m * k + if ta { l * m + i } else { i * k + l }];
         let right = |l: usize| b[if tb { j * k + l } else { l * n + j }];
         let sum: f32 = (0..k).map(|l| left(l) * right(l)).sum();
-        let expected = sum + beta * c[at] + if bias { (j + 1) as f32 } else { 0.0 };
-        assert_eq!(*found, expected, "{element:?} {transposed:?} {beta} {bias} at {at}");
+        let added = if base == Base::Nothing { 0.0 } else { c[at] };
+        let expected = sum + added + if bias { (j + 1) as f32 } else { 0.0 };
+        assert_eq!(*found, expected, "{element:?} {result:?} {transposed:?} {base:?} {bias} at {at}");
     }
 }
 
 /// Both types, both sides transposed or not, added to what was there, and with a bias.
 #[track_caller]
 pub fn products_of_all_kinds(device: &dyn Driver) {
-    for element in [Element::F32, Element::Bf16] {
+    use Element::{Bf16, F32};
+    for elements in [(F32, F32), (Bf16, F32), (Bf16, Bf16)] {
         for transposed in [[false, false], [true, false], [false, true], [true, true]] {
-            multiply(device, element, transposed, 0.0, false);
+            multiply(device, elements, transposed, Base::Nothing, false);
         }
-        multiply(device, element, [false, true], 1.0, false);
-        multiply(device, element, [false, true], 0.0, true);
+        multiply(device, elements, [false, true], Base::Result, false);
+        multiply(device, elements, [false, true], Base::Other, true);
+        multiply(device, elements, [false, true], Base::Nothing, true);
     }
+}
+
+/// bf16 numbers of the device, as f32.
+fn halves(device: &dyn Driver, address: Address, count: usize) -> Vec<f32> {
+    let mut bytes = vec![0; 2 * count];
+    device.copy_out(address, &mut bytes).unwrap();
+    bytes.chunks_exact(2).map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)).collect()
 }
 
 /// GELU in its tanh form, and its slope.
@@ -95,7 +122,7 @@ fn rows_of_eight(device: &dyn Driver, element: Element, epilogue: Epilogue) -> P
         a: operand(&a, element, 5, false),
         b: operand(&b, element, 5, true),
         c: operand(&[0.0; 24], Element::F32, 8, false),
-        beta: 0.0,
+        base: None,
         epilogue,
     }
 }

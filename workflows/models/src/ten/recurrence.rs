@@ -66,7 +66,8 @@ impl Recurrence {
         if let Some(r) = stacked(cells, Resonance::Recurrent)? {
             return Ok(Recurrence::Coupled { transition: transition(cells, &r)? });
         }
-        Ok(Recurrence::Diagonal { decay: (all(&|cell| Ok(cell.decay()?.0))?, all(&|cell| Ok(cell.decay()?.1))?) })
+        let (re, im): (Vec<_>, Vec<_>) = cells.iter().map(Cell::decay).collect::<Result<_, _>>()?;
+        Ok(Recurrence::Diagonal { decay: (concat(&re, 0)?, concat(&im, 0)?) })
     }
 
     /// All states, `[B, T, N]` twice. `boundary` is what turns the states where a chunk begins, `[cells, K, K]`.

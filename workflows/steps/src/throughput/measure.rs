@@ -53,7 +53,8 @@ pub(super) struct Samples {
     pub steps: u32,
     /// Operations that training needs for a token.
     pub operations: f64,
-    /// The most memory that the process had while it trained, in bytes; none where the system does not tell.
+    /// The most memory that training took, in bytes: of the device where it has memory of its own, else of the process. None
+    /// where the system does not say.
     pub peak_memory: Option<u64>,
 }
 
@@ -68,7 +69,7 @@ pub(super) fn measure(mut subject: Subject, plan: &Plan, context: &mut dyn Conte
     drop(model);
     let mut samples = Samples { operations, steps: warm_up(&mut subject, plan, context)?, ..Samples::default() };
     // Before anything is decoded, so that it is training's alone.
-    samples.peak_memory = peak_bytes();
+    samples.peak_memory = context.device().kernels().peak_memory().or_else(peak_bytes);
     for decoder in &subject.decoders {
         decode(decoder, plan.decoded)?;
     }

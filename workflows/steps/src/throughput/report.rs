@@ -19,7 +19,7 @@ pub(super) struct Results {
     int8: Estimate,
     /// int8 over f32, round by round.
     int8_ratio: Estimate,
-    /// The most memory that the process had while it trained, in bytes.
+    /// As in [`Samples`].
     peak_memory: Option<u64>,
 }
 

@@ -52,7 +52,7 @@ impl Step for Train {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "train",
-            version: 3,
+            version: 4,
             measures: false,
             about: "Fits a model to a dataset, in stages of growing length.",
             schema: schema_of::<Config>(),
