@@ -1,8 +1,7 @@
 //! Curves of one metric: one a task, or one a cell with the range of its replicates.
 
+use assay_server::number;
 use serde::{Serialize, Serializer};
-
-use super::cells::number;
 
 /// What one task measured, as two columns of the same length.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,6 @@ pub(crate) mod curves;
 pub(crate) mod figure;
 pub(crate) mod format;
 pub(crate) mod graph;
-pub(crate) mod ranking;
 pub(crate) mod results;
 pub(crate) mod states;
 pub(crate) mod sweep;

@@ -14,6 +14,7 @@ fn task(ix: u32, job: &str, matrix: Value, replicate: u32, metrics: &[(&str, f64
         run: RunId(1),
         ix: TaskIx(ix),
         address: format!("{job}[{ix}]#{replicate}"),
+        cell: format!("{job}[{ix}]"),
         job: job.into(),
         kind: "train".into(),
         matrix,
