@@ -187,3 +187,31 @@ fn two_runs_and_two_cells_are_compared() {
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("train[states=8]"), "{}", text(&wrong.stderr));
 }
+
+#[test]
+fn a_benchmark_has_a_column_for_each_length_and_says_what_its_intervals_cover() {
+    let home = Home::new();
+    let ran = home.run("lengths.yaml", &[]);
+    let metrics = &ran.succeeded().task("benchmark")["metrics"];
+    assert_eq!((&metrics["latency/one/8/processes"], &metrics["latency/one/8/samples"]), (&5.0.into(), &20.0.into()));
+    let results = &ran.json["results"];
+    let titles: Vec<&str> =
+        results["columns"].as_array().expect("columns").iter().filter_map(|c| c["title"].as_str()).collect();
+    let latencies: Vec<&str> =
+        titles.into_iter().filter(|t| t.starts_with("latency") || t.starts_with("exponent")).collect();
+    let expected = ["one 8", "one 16", "one 128", "two 8", "two 16", "two 128"].map(|which| format!("latency {which}"));
+    assert_eq!(latencies[..6], expected, "lengths stand in the order of their size");
+    assert_eq!(latencies[6..], ["exponent one", "exponent two"]);
+    let columns = results["columns"].as_array().expect("columns");
+    for (column, value) in std::iter::zip(columns, rows(results)[0]["values"].as_array().expect("values")) {
+        let title = column["title"].as_str().unwrap_or_default();
+        if title.starts_with("latency") || title.starts_with("exponent") {
+            assert_eq!(value["covers"], "measurement", "{title}: {value:#}");
+            assert!(value["low"].as_f64() < value["mean"].as_f64() && value["mean"].as_f64() < value["high"].as_f64());
+        }
+    }
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("the processes that it was measured in"), "{notes}");
+    let log = text(&home.output(&["logs", "1", "benchmark"]).stdout);
+    assert!(log.contains("the intervals cover 5 processes"), "{log}");
+}

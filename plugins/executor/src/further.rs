@@ -50,7 +50,7 @@ impl Attempt<'_> {
         // This process may itself run one step alone.
         let own = std::env::args_os().skip(1).take_while(|argument| argument != "--step");
         let mut command = Command::new(&program);
-        command.args(own).arg("--step").arg(&step).current_dir(folder);
+        command.args(own).arg("--step").arg(&step);
         command.stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&log)?);
         let child = command.spawn().map_err(|error| failed("start", &program, &error))?;
         self.wait(child)?;

@@ -21,7 +21,12 @@ impl Store {
         let page = run::Entity::find().order_by_desc(run::Column::Id).limit(limit).offset(offset);
         let found = page.all(&tx).await.map_err(failed)?;
         let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
-        found.into_iter().map(|run| self.summary(&run, counts.remove(&run.id).unwrap_or_default())).collect()
+        let mut runs = Vec::with_capacity(found.len());
+        for run in found {
+            let dead = self.left_by_its_process(&run).await?;
+            runs.push(summary(&run, counts.remove(&run.id).unwrap_or_default(), dead)?);
+        }
+        Ok(runs)
     }
 
     /// A run.
@@ -32,7 +37,7 @@ impl Store {
         let tx = self.database.snapshot().await?;
         let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(failed)? else { return Ok(None) };
         let counts = state_counts(&tx, vec![run.0]).await?.remove(&run.0).unwrap_or_default();
-        let summary = self.summary(&row, counts)?;
+        let summary = summary(&row, counts, self.left_by_its_process(&row).await?)?;
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
@@ -65,35 +70,22 @@ impl Store {
         rows::task_view(if dead { interrupted(row) } else { row }).map(Some)
     }
 
-    /// Whether a run is said to be under way while the process that ran it is gone.
     async fn is_dead(&self, db: &impl ConnectionTrait, run: RunId) -> Result<bool, StoreError> {
-        let row = run::Entity::find_by_id(run.0).one(db).await.map_err(failed)?;
-        row.map_or(Ok(false), |row| self.left_by_its_process(&row))
-    }
-
-    fn left_by_its_process(&self, row: &run::Model) -> Result<bool, StoreError> {
-        Ok(rows::run_state(&row.state)? == RunStateName::Running && !is_alive(&self.layout, &row.session)?)
-    }
-
-    fn summary(&self, row: &run::Model, mut states: Counts) -> Result<RunSummary, StoreError> {
-        let dead = self.left_by_its_process(row)?;
-        if dead {
-            let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();
-            if unfinished > 0 {
-                *states.entry(TaskStateName::Cancelled).or_default() += unfinished;
-            }
+        match run::Entity::find_by_id(run.0).one(db).await.map_err(failed)? {
+            Some(row) => self.left_by_its_process(&row).await,
+            None => Ok(false),
         }
-        Ok(RunSummary {
-            id: RunId(row.id),
-            name: row.name.clone(),
-            file: row.file.clone(),
-            state: if dead { RunStateName::Interrupted } else { rows::run_state(&row.state)? },
-            version: row.version.clone(),
-            created_at: rows::count(row.created_at),
-            ended_at: row.ended_at.map(rows::count),
-            tasks: states.values().sum(),
-            states,
-        })
+    }
+
+    /// Whether a run is said to be under way while the process that ran it is gone.
+    async fn left_by_its_process(&self, row: &run::Model) -> Result<bool, StoreError> {
+        let running = RunStateName::Running.name();
+        if row.state != running || is_alive(&self.layout, &row.session)? {
+            return Ok(false);
+        }
+        // The process may have ended the run and itself since this row was read.
+        let now = run::Entity::find_by_id(row.id).one(self.database.reader()).await.map_err(failed)?;
+        Ok(now.is_some_and(|now| now.state == running))
     }
 
     /// The attempts of all tasks of a run, by task, the first one first.
@@ -182,6 +174,26 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
         counts.entry(run).or_default().insert(rows::task_state(&state)?, rows::count(tasks));
     }
     Ok(counts)
+}
+
+fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
+    if dead {
+        let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();
+        if unfinished > 0 {
+            *states.entry(TaskStateName::Cancelled).or_default() += unfinished;
+        }
+    }
+    Ok(RunSummary {
+        id: RunId(row.id),
+        name: row.name.clone(),
+        file: row.file.clone(),
+        state: if dead { RunStateName::Interrupted } else { rows::run_state(&row.state)? },
+        version: row.version.clone(),
+        created_at: rows::count(row.created_at),
+        ended_at: row.ended_at.map(rows::count),
+        tasks: states.values().sum(),
+        states,
+    })
 }
 
 /// A task as it stands if its run's process is gone.

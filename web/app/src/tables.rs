@@ -251,6 +251,10 @@ fn verdicts(results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use assay_server::{Selection, TaskResult, TaskStateName};
+
     use super::*;
 
     #[test]
@@ -259,6 +263,43 @@ mod tests {
         let table = table(&["cell", "latency", "note"].map(str::to_owned), &rows);
         let expected = "cell  latency  note\n────  ───────  ────\na       10 ms  x\nbcd      9 ms  -";
         assert_eq!(table, expected);
+    }
+
+    /// A run of two cells, one of which diverged, under a tag that every form has to write with care.
+    fn results() -> Results {
+        let rows = [("a,\"b|c", f64::NAN), ("plain", 0.5)].map(|(tag, loss)| {
+            let matrix = BTreeMap::from([("tag".to_owned(), Value::from(tag))]);
+            (format!("train[tag={tag}]"), matrix, BTreeMap::from([("loss".to_owned(), loss)]))
+        });
+        let tasks: Vec<TaskResult<'_>> = rows
+            .iter()
+            .map(|(cell, matrix, metrics)| TaskResult {
+                job: "train",
+                kind: "train",
+                cell,
+                matrix,
+                replicate: None,
+                each: None,
+                state: TaskStateName::Succeeded,
+                metrics,
+                work: None,
+            })
+            .collect();
+        assay_server::results(&tasks, &[], &Selection::Named(vec!["loss".to_owned()]))
+    }
+
+    #[test]
+    fn every_form_says_the_same_of_a_value_that_is_not_finite() {
+        let results = results();
+        let csv = results_csv(&results);
+        let lines: Vec<&str> = csv.split("\r\n").collect();
+        assert_eq!(lines[1], "\"train[tag=a,\"\"b|c]\",train,\"a,\"\"b|c\",finished,,1,NaN,,,,0");
+        assert_eq!(lines[2], "train[tag=plain],train,plain,finished,,1,0.5,,,,0");
+        let markdown = results_markdown(&results);
+        assert!(markdown.contains("| train | \"a,\\\"b\\|c\" | NaN  n=1 |"), "{markdown}");
+        assert!(results_text(&results, usize::MAX).contains("  NaN  1"), "{}", results_text(&results, usize::MAX));
+        assert!(results_table(&results, usize::MAX).contains("NaN  n=1"));
+        assert_eq!(serde_json::to_value(&results).unwrap()["rows"][0]["values"][0]["values"][0], "NaN");
     }
 
     #[test]

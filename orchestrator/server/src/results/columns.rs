@@ -19,6 +19,8 @@ pub enum Selection {
 /// A column before its values are known.
 pub(super) struct Chosen {
     pub title: String,
+    /// What all columns of its metric and its family have in common.
+    pub heading: String,
     pub metric: String,
     pub kind: String,
     /// Set where tasks of several jobs of one kind share rows: then each job has a column of its own.
@@ -43,7 +45,7 @@ pub(super) fn columns(
     selection: &Selection,
 ) -> Vec<Chosen> {
     let mut found: Vec<Chosen> = Vec::new();
-    let mut add = |kind: &str, metric: &str, title: String, declared: Option<&MetricKind>| {
+    let mut add = |kind: &str, metric: &str, (heading, title): (&str, String), declared: Option<&MetricKind>| {
         if found.iter().any(|column| column.kind == kind && column.metric == metric) {
             return;
         }
@@ -52,6 +54,7 @@ pub(super) fn columns(
         for job in if split { jobs.into_iter().map(Some).collect() } else { vec![None] } {
             found.push(Chosen {
                 title: job.map_or_else(|| title.clone(), |job| format!("{title} {job}")),
+                heading: heading.to_owned(),
                 metric: metric.to_owned(),
                 kind: kind.to_owned(),
                 job: job.map(str::to_owned),
@@ -64,13 +67,13 @@ pub(super) fn columns(
     match selection {
         Selection::Headlines => {
             for kind in kinds {
-                for (metric, title) in kind.metrics.iter().filter_map(|metric| Some((metric, metric.headline?))) {
+                for (metric, heading) in kind.metrics.iter().filter_map(|metric| Some((metric, metric.headline?))) {
                     let names = names(tasks, kind.name, &|name| matches(metric.name, name));
                     let several = names.len() > 1;
                     for name in names {
                         let varying = varying(metric.name, name);
-                        let title = if several { format!("{title} {varying}") } else { title.to_owned() };
-                        add(kind.name, name, title, Some(metric));
+                        let title = if several { format!("{heading} {varying}") } else { heading.to_owned() };
+                        add(kind.name, name, (heading, title), Some(metric));
                     }
                 }
             }
@@ -81,7 +84,7 @@ pub(super) fn columns(
                 for name in names(tasks, kind, &|name| fits(pattern, name)) {
                     let declared = kinds.iter().find(|known| known.name == kind);
                     let declared = declared.and_then(|kind| kind.metrics.iter().find(|m| matches(m.name, name)));
-                    add(kind, name, name.to_owned(), declared);
+                    add(kind, name, (name, name.to_owned()), declared);
                 }
             }
         }

@@ -60,6 +60,8 @@ pub struct Results {
 pub struct Column {
     /// What stands above it.
     pub title: String,
+    /// What the columns of a family of metrics have in common: `latency` of `latency f32 64`.
+    pub heading: String,
     /// The metric.
     pub metric: String,
     /// The step kind whose metric it is.
@@ -248,7 +250,7 @@ fn copied(row: &Row) -> Option<usize> {
 
 /// A column with what may be said of its cells; marks the best one.
 fn judged(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column {
-    let Chosen { title, metric, kind, job, unit, better, covers } = column;
+    let Chosen { title, heading, metric, kind, job, unit, better, covers } = column;
     let samples = |row: &Row| match &row.values[at] {
         Some(value) if value.same_as.is_none() => value.measured.values.clone(),
         _ => Vec::new(),
@@ -266,7 +268,7 @@ fn judged(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column
         indistinguishable: ranking.close.iter().map(name).collect(),
     });
     let direction = direction(better);
-    Column { title, metric, kind, job, unit, better, direction, covers, verdict: ranking.verdict, best }
+    Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict: ranking.verdict, best }
 }
 
 /// What a reader must know to read the table.
@@ -286,11 +288,12 @@ fn notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
     let mut covers: Vec<(&str, Vec<&str>)> = Vec::new();
     for column in columns.iter().filter(|column| !column.covers.is_empty()) {
         match covers.iter_mut().find(|(text, _)| *text == column.covers) {
-            Some((_, titles)) => titles.push(&column.title),
-            None => covers.push((column.covers, vec![&column.title])),
+            Some((_, headings)) if headings.contains(&column.heading.as_str()) => {}
+            Some((_, headings)) => headings.push(&column.heading),
+            None => covers.push((column.covers, vec![&column.heading])),
         }
     }
-    notes.extend(covers.into_iter().map(|(text, titles)| format!("{}: {text}", titles.join(", "))));
+    notes.extend(covers.into_iter().map(|(text, headings)| format!("{}: {text}", headings.join(", "))));
     if rows.iter().any(|row| row.values.iter().flatten().any(|value| value.same_as.is_some())) {
         notes.push(
             "A row marked `=` is the same work as the row named there: it ran once, and is not ranked.".to_owned(),

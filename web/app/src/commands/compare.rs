@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_server::{CellValue, Column, Measured, Results};
+use assay_server::{CellValue, Column, Measured, Results, Row};
 use assay_spec::Better;
 use assay_statistics::compare::{Rule, compare_replicates, correct};
 use assay_statistics::{Comparison, Direction, format};
@@ -131,12 +131,15 @@ fn pairs(base: &Side, candidate: &Side) -> Vec<Pair> {
     if let (Some(_), Some(_), [base], [candidate]) = (&base.cell, &candidate.cell, &left[..], &right[..]) {
         return vec![Pair { base: *base, candidate: *candidate }];
     }
-    let same = |a: usize, b: usize| {
-        let (a, b) = (&base.results.rows[a], &candidate.results.rows[b]);
-        a.job == b.job && a.matrix == b.matrix
-    };
-    let partner = |a: usize| Some(Pair { base: a, candidate: right.iter().copied().find(|&b| same(a, b))? });
-    left.iter().filter_map(|&a| partner(a)).collect()
+    let known: BTreeMap<(&str, String), usize> =
+        right.iter().map(|&row| (identity(&candidate.results.rows[row]), row)).collect();
+    let partner = |row: usize| Some(Pair { base: row, candidate: *known.get(&identity(&base.results.rows[row]))? });
+    left.iter().filter_map(|&row| partner(row)).collect()
+}
+
+/// What a cell is: its job and its matrix values.
+fn identity(row: &Row) -> (&str, String) {
+    (&row.job, serde_json::to_string(&row.matrix).unwrap_or_default())
 }
 
 /// What differs in the configs of the tasks of pairs, with the jobs and cells in which it does.
@@ -269,10 +272,8 @@ fn only_in(side: &Side, other: &Side) -> Vec<String> {
     if side.cell.is_some() || other.cell.is_some() {
         return Vec::new();
     }
-    let known = |job: &str, matrix: &BTreeMap<String, Value>| {
-        other.results.rows.iter().any(|row| row.job == job && row.matrix == *matrix)
-    };
-    let rows = side.results.rows.iter().filter(|row| !known(&row.job, &row.matrix));
+    let known: BTreeSet<(&str, String)> = other.results.rows.iter().map(identity).collect();
+    let rows = side.results.rows.iter().filter(|row| !known.contains(&identity(row)));
     rows.map(|row| row.cell.clone()).collect()
 }
 

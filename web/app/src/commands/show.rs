@@ -19,7 +19,7 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
     let head = ["task", "state", "attempts", "took", "detail"].map(str::to_owned);
     let rows = record.tasks.iter().map(|task| {
         let seconds = record.seconds(task);
-        let took = if task.attempts == 0 { "-".into() } else { assay_statistics::format::duration(seconds) };
+        let took = if seconds == 0.0 { "-".into() } else { assay_statistics::format::duration(seconds) };
         let detail = record.failure(task).map_or_else(|| task.detail.clone(), |failure| failure.message);
         vec![task.address.clone(), task.state.to_string(), task.attempts.to_string(), took, detail]
     });

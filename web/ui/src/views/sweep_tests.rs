@@ -164,3 +164,15 @@ proptest! {
         prop_assert!(sweep.x.is_none() || sweep.x != sweep.y);
     }
 }
+
+#[test]
+fn values_that_read_alike_are_cells_of_their_own() {
+    let values = [json!(16), json!("16"), json!("a#1"), json!("a#2"), json!(null), json!("null")];
+    let tasks: Vec<TaskView> = (0..)
+        .zip(values)
+        .map(|(ix, value)| task(ix, "train", json!({"tag": value}), 1, &[("loss", f64::from(ix))]))
+        .collect();
+    let sweep = sweep(&tasks, &Choice::default(), &[], &|_| ("", Better::Lower));
+    assert_eq!(sweep.cells.len(), 6, "{:?}", sweep.cells);
+    assert!(sweep.cells.iter().all(|cell| cell.measured.n == 1));
+}
