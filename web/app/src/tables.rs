@@ -1,5 +1,7 @@
 //! Tables on a terminal, and the table of results in the forms that people and programs take.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use assay_server::{CellValue, Column, Results, Row};
 use assay_spec::value_name;
 use console::measure_text_width;
@@ -31,50 +33,90 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     cells.peek().is_some() && cells.all(|cell| number(cell) || cell == "NaN")
 }
 
-/// The table of results for a terminal, a row for each cell by its name; empty where there is none. One that is wider than
-/// `width` is cut between columns, and goes on below.
+/// The table of results for a terminal, a row for each cell by its name; empty where there is none. Jobs with other metrics
+/// have tables of their own. A table that is wider than `width` is cut between columns, and goes on below.
 pub fn results_text(results: &Results, width: usize) -> String {
     if results.rows.is_empty() {
         return String::new();
     }
-    let cells = ("cell".to_owned(), results.rows.iter().map(|row| labelled(results, row)).collect());
-    let mut columns: Vec<(String, Vec<String>)> = Vec::new();
-    for (at, column) in results.columns.iter().enumerate() {
-        columns.push((column.title.clone(), results.rows.iter().map(|row| value_text(results, row, at)).collect()));
-    }
-    columns.push(("n".to_owned(), results.rows.iter().map(observations).collect()));
-    with_remarks(results, cut(&[cells], &columns, width))
+    let tables = sections(results).into_iter().map(|section| {
+        let label = |row: &usize| labelled(results, &results.rows[*row]);
+        let cells = ("cell".to_owned(), section.rows.iter().map(label).collect());
+        let mut columns: Vec<NamedColumn> = Vec::new();
+        for &at in &section.columns {
+            let text = |row: &usize| value_text(results, &results.rows[*row], at);
+            columns.push((results.columns[at].title.clone(), section.rows.iter().map(text).collect()));
+        }
+        let count = |row: &usize| observations(&results.rows[*row]);
+        columns.push(("n".to_owned(), section.rows.iter().map(count).collect()));
+        cut(&[cells], &columns, width)
+    });
+    with_remarks(results, tables.collect())
 }
 
 /// The same with a column for each axis, and with each value's own number of observations.
 pub fn results_table(results: &Results, width: usize) -> String {
-    let (leading, columns) = (axes(results), counted(results));
-    with_remarks(results, cut(&leading, &columns, width))
+    let tables = sections(results).into_iter().map(|section| {
+        let (leading, columns) = (axes(results, &section), counted(results, &section));
+        cut(&leading, &columns, width)
+    });
+    with_remarks(results, tables.collect())
 }
 
 /// The same in Markdown.
 pub fn results_markdown(results: &Results) -> String {
-    let columns: Vec<(String, Vec<String>)> = axes(results).into_iter().chain(counted(results)).collect();
     let line = |cells: Vec<&str>| {
         let cells: Vec<String> = cells.into_iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
         format!("| {} |", cells.join(" | "))
     };
-    let mut lines = vec![line(columns.iter().map(|(title, _)| title.as_str()).collect())];
-    lines.push(line(columns.iter().map(|_| "---").collect()));
-    for row in 0..results.rows.len() {
-        lines.push(line(columns.iter().map(|(_, cells)| cells[row].as_str()).collect()));
+    let mut parts: Vec<String> = Vec::new();
+    for section in sections(results) {
+        let columns: Vec<NamedColumn> = axes(results, &section).into_iter().chain(counted(results, &section)).collect();
+        let mut lines = vec![line(columns.iter().map(|(title, _)| title.as_str()).collect())];
+        lines.push(line(columns.iter().map(|_| "---").collect()));
+        for row in 0..section.rows.len() {
+            lines.push(line(columns.iter().map(|(_, cells)| cells[row].as_str()).collect()));
+        }
+        parts.push(lines.join("\n"));
     }
-    let remarks = [verdicts(results).lines().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")];
-    let notes = results.notes.iter().map(|note| format!("- {note}")).collect::<Vec<_>>().join("\n");
-    let parts = [lines.join("\n")].into_iter().chain(remarks).chain([notes]).filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join("\n\n")
+    let list = |text: &str| text.lines().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n");
+    parts.extend([list(&verdicts(results)), list(&results.notes.join("\n"))]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// A title and the cells below it.
+type NamedColumn = (String, Vec<String>);
+
+/// Rows that are shown in one table, with the columns that concern them: their places.
+struct Section {
+    rows: Vec<usize>,
+    columns: Vec<usize>,
+}
+
+/// One table for all jobs that have values in the same columns, in the order of their first rows.
+fn sections(results: &Results) -> Vec<Section> {
+    let mut of_job: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for row in &results.rows {
+        let says = |at: &usize| row.values[*at].is_some() || row.failures[*at] > 0;
+        of_job.entry(&row.job).or_default().extend((0..results.columns.len()).filter(says));
+    }
+    let mut sections: Vec<Section> = Vec::new();
+    for (place, row) in results.rows.iter().enumerate() {
+        let columns: Vec<usize> = of_job[row.job.as_str()].iter().copied().collect();
+        match sections.iter_mut().find(|section| section.columns == columns) {
+            Some(section) => section.rows.push(place),
+            None => sections.push(Section { rows: vec![place], columns }),
+        }
+    }
+    sections
 }
 
 /// The same for programs that read CSV (RFC 4180): the cell, its axes, and of each metric `n`, `mean`, `low`, `high`,
 /// `unit` and `failures`.
 pub fn results_csv(results: &Results) -> String {
     let mut head = vec!["cell".to_owned(), "job".to_owned()];
-    head.extend(results.axes.iter().cloned());
+    head.extend(results.axes.iter().map(|axis| axis_title(axis)));
     head.extend(["state", "same_as"].map(str::to_owned));
     for name in column_names(results) {
         head.extend(["n", "mean", "low", "high", "unit", "failures"].map(|what| format!("{name} {what}")));
@@ -135,46 +177,56 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// The job and the axes, as columns.
-fn axes(results: &Results) -> Vec<(String, Vec<String>)> {
+/// The job and the axes that some row has, as columns.
+fn axes(results: &Results, section: &Section) -> Vec<NamedColumn> {
+    let rows = || section.rows.iter().map(|&row| &results.rows[row]);
     let job = |row: &Row| match row.same_as.and_then(|place| results.rows.get(place)) {
         Some(source) => format!("{}  = {}", row.job, source.cell),
         None => row.job.clone(),
     };
-    let mut columns = vec![("job".to_owned(), results.rows.iter().map(job).collect())];
-    for axis in &results.axes {
+    let mut columns = vec![("job".to_owned(), rows().map(job).collect())];
+    for axis in results.axes.iter().filter(|axis| rows().any(|row| row.matrix.contains_key(*axis))) {
         let value = |row: &Row| row.matrix.get(axis).map_or_else(|| "-".to_owned(), value_name);
-        columns.push((axis.clone(), results.rows.iter().map(value).collect()));
+        columns.push((axis_title(axis), rows().map(value).collect()));
     }
     columns
 }
 
-/// The metrics as columns, each value with its number of observations.
-fn counted(results: &Results) -> Vec<(String, Vec<String>)> {
-    let column = |at: usize| {
-        let text = |row: &Row| match &row.values[at] {
-            Some(value) => format!("{}  n={}", value_text(results, row, at), value.measured.n),
-            None => value_text(results, row, at),
-        };
-        (results.columns[at].title.clone(), results.rows.iter().map(text).collect())
-    };
-    (0..results.columns.len()).map(column).collect()
+/// What stands above an axis: its name, unless another column has that.
+fn axis_title(axis: &str) -> String {
+    if ["cell", "job", "state", "same_as"].contains(&axis) { format!("axis {axis}") } else { axis.to_owned() }
 }
 
-/// A table with what may be said of its columns and what the intervals cover.
-fn with_remarks(results: &Results, table: String) -> String {
-    let parts = [table, verdicts(results), results.notes.join("\n")];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+/// The metrics as columns, each value with its number of observations.
+fn counted(results: &Results, section: &Section) -> Vec<NamedColumn> {
+    let text = |row: &Row, at: usize| match &row.values[at] {
+        Some(value) => format!("{}  n={}", value_text(results, row, at), value.measured.n),
+        None => value_text(results, row, at),
+    };
+    let column = |&at: &usize| {
+        let cells = section.rows.iter().map(|&row| text(&results.rows[row], at)).collect();
+        (results.columns[at].title.clone(), cells)
+    };
+    section.columns.iter().map(column).collect()
+}
+
+/// Tables with what may be said of their columns and what the intervals cover.
+fn with_remarks(results: &Results, mut parts: Vec<String>) -> String {
+    parts.extend([verdicts(results), results.notes.join("\n")]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
 }
 
 /// Columns as one table, or as several below one another, each with the leading columns, where one would be too wide.
-fn cut(leading: &[(String, Vec<String>)], columns: &[(String, Vec<String>)], width: usize) -> String {
+fn cut(leading: &[NamedColumn], columns: &[NamedColumn], width: usize) -> String {
     let taken: usize = leading.iter().map(column_width).sum();
     let count = leading.first().map_or(0, |(_, cells)| cells.len());
     let mut parts: Vec<String> = Vec::new();
     let mut rest = columns;
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(fitting(rest, (width.saturating_add(2)).saturating_sub(taken)));
+    while parts.is_empty() || !rest.is_empty() {
+        // Nothing is to stand behind the last column, so that its two spaces do not count.
+        let room = width.saturating_add(2).saturating_sub(taken);
+        let (now, later) = rest.split_at(fitting(rest, room).min(rest.len()));
         rest = later;
         let shown = || leading.iter().chain(now);
         let head: Vec<String> = shown().map(|(title, _)| title.clone()).collect();
@@ -186,12 +238,12 @@ fn cut(leading: &[(String, Vec<String>)], columns: &[(String, Vec<String>)], wid
 }
 
 /// How many columns a column takes, with the space behind it.
-fn column_width((title, cells): &(String, Vec<String>)) -> usize {
+fn column_width((title, cells): &NamedColumn) -> usize {
     cells.iter().chain([title]).map(|cell| measure_text_width(cell)).max().unwrap_or(0) + 2
 }
 
 /// How many columns fit into the room beside the leading ones, at least one.
-fn fitting(columns: &[(String, Vec<String>)], room: usize) -> usize {
+fn fitting(columns: &[NamedColumn], room: usize) -> usize {
     let mut taken = 0;
     let fit = columns.iter().map(column_width).take_while(|width| {
         taken += width;
@@ -251,8 +303,6 @@ fn verdicts(results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use assay_server::{Selection, TaskResult, TaskStateName};
 
     use super::*;
@@ -300,6 +350,34 @@ mod tests {
         assert!(results_text(&results, usize::MAX).contains("  NaN  1"), "{}", results_text(&results, usize::MAX));
         assert!(results_table(&results, usize::MAX).contains("NaN  n=1"));
         assert_eq!(serde_json::to_value(&results).unwrap()["rows"][0]["values"][0]["values"][0], "NaN");
+    }
+
+    #[test]
+    fn jobs_with_other_metrics_have_tables_of_their_own() {
+        let [one, other] = ["loss", "accuracy"].map(|name| BTreeMap::from([(name.to_owned(), 0.5)]));
+        let matrix = BTreeMap::new();
+        let task = |job, metrics| TaskResult {
+            job,
+            kind: job,
+            cell: job,
+            matrix: &matrix,
+            replicate: None,
+            each: None,
+            state: TaskStateName::Succeeded,
+            metrics,
+            work: None,
+        };
+        let tasks = [task("a", &one), task("b", &other), task("c", &one)];
+        let results = assay_server::results(&tasks, &[], &Selection::Named(vec!["*".to_owned()]));
+        let found: Vec<_> = sections(&results).into_iter().map(|section| (section.rows, section.columns)).collect();
+        assert_eq!(found, [(vec![0], vec![0]), (vec![1], vec![1]), (vec![2], vec![2])], "a column belongs to a kind");
+        let text = results_text(&results, usize::MAX);
+        assert!(!text.contains(" - "), "{text}");
+    }
+
+    #[test]
+    fn no_axis_is_taken_for_another_column() {
+        assert_eq!(["states", "job"].map(axis_title), ["states", "axis job"]);
     }
 
     #[test]

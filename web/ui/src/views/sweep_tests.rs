@@ -68,7 +68,7 @@ fn a_reader_who_chooses_nothing_sees_the_widest_axes_of_the_widest_job() {
     assert_eq!((sweep.metric.as_str(), sweep.job.as_str()), ("loss", "train"));
     assert_eq!((sweep.x.as_deref(), sweep.y.as_deref()), (Some("states"), Some("chunk")));
     assert_eq!(sweep.values(&sweep.x), ["16", "32", "64"]);
-    assert_eq!(sweep.values(&sweep.y), ["16", "long"]);
+    assert_eq!(sweep.values(&sweep.y), ["\"16\"", "long"], "a text that reads as a number is quoted");
     assert_eq!(sweep.fixed, BTreeMap::from([("width".to_owned(), "128".to_owned())]));
     assert_eq!(sweep.cells.len(), 6);
     let cell = sweep.cell("32", "long").unwrap();
@@ -121,7 +121,7 @@ fn colours_span_the_scatter_and_the_verdict_says_what_can_be_told_apart() {
     assert_eq!(sweep.verdict, "not ranked: 2 of 6 cells cannot be told apart");
     let figure = figure::sweep(&sweep).unwrap();
     let (low, high) = (figure["data"][0]["zmin"].as_f64().unwrap(), figure["data"][0]["zmax"].as_f64().unwrap());
-    let half = sweep.cell("16", "16").unwrap().measured.half_width.unwrap();
+    let half = sweep.cell("16", "\"16\"").unwrap().measured.half_width.unwrap();
     assert!((low - (16.15 - half)).abs() < 1e-9 && (high - (64.15 + half)).abs() < 1e-9, "{low} to {high}");
 
     let line = draw(&chosen(&[("y", NO_AXIS)]));
@@ -152,7 +152,7 @@ fn one_axis_of_numbers_is_a_line_with_error_bars() {
     let words = figure::sweep(&draw(&chosen(&[("x", "chunk"), ("y", NO_AXIS)]))).unwrap();
     assert_eq!(
         (&words["layout"]["xaxis"]["type"], &words["data"][0]["x"]),
-        (&json!("category"), &json!(["16", "long"]))
+        (&json!("category"), &json!(["\"16\"", "long"]))
     );
 }
 
