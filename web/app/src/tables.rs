@@ -29,7 +29,7 @@ pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
 
 fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     let mut cells = rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
-    let number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '=' | '∞'));
+    let number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '=' | '∞' | '('));
     cells.peek().is_some() && cells.all(|cell| number(cell) || cell == "NaN")
 }
 
@@ -378,6 +378,13 @@ mod tests {
     #[test]
     fn no_axis_is_taken_for_another_column() {
         assert_eq!(["states", "job"].map(axis_title), ["states", "axis job"]);
+    }
+
+    #[test]
+    fn numbers_with_an_exponent_stand_to_the_right_too() {
+        let rows = [["a", "(1 ± 2)e-6"], ["b", "NaN"], ["c", "= x 4"]].map(|row| row.map(str::to_owned).to_vec());
+        assert!(is_numeric(&rows, 1));
+        assert!(!is_numeric(&[vec!["a".to_owned(), "word".to_owned()]], 1));
     }
 
     #[test]
