@@ -1,10 +1,10 @@
-//! Tasks of one run that are the same work: the first one does it, the others wait and take its result.
+//! Deduplication within a run: of several tasks with one cache key, the first one runs, and the others wait for its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::TaskIx;
 
-/// Which task does the work of a cache key, and who waits for it.
+/// Which task runs for a cache key, and which tasks wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Twins {
     owners: BTreeMap<String, TaskIx>,
@@ -13,12 +13,13 @@ pub(crate) struct Twins {
 }
 
 impl Twins {
-    /// The task that does, or did, the work of a key.
+    /// The task that runs, or ran last, for a key.
     pub(crate) fn owner(&self, key: &str) -> Option<TaskIx> {
         self.owners.get(key).copied()
     }
 
-    /// Gives the work of a key to a task, unless another one is at it: then the task waits for that one.
+    /// Makes a task the one that runs for a key. Returns `false` if another task is running for it: the task then waits for
+    /// that one.
     pub(crate) fn claim(&mut self, key: &str, task: TaskIx) -> bool {
         match self.owner(key) {
             Some(owner) if owner != task && !self.over.contains(&owner) => {
@@ -32,7 +33,7 @@ impl Twins {
         }
     }
 
-    /// A task came to its end: those that waited for it.
+    /// Records that a task has ended. Returns the tasks that waited for it.
     pub(crate) fn release(&mut self, task: TaskIx) -> Vec<TaskIx> {
         self.over.insert(task);
         self.waiting.remove(&task).unwrap_or_default()

@@ -145,7 +145,7 @@ impl<'a> Checker<'a> {
         self.log.is_empty().then(|| self.finish(templates)).flatten()
     }
 
-    /// What is right and probably not meant.
+    /// Warnings: what is valid but probably not intended.
     fn warnings(&self) -> Problems {
         let mut log = Log::default();
         let mut reader = Reader { source: self.source, log: &mut log };

@@ -1,4 +1,4 @@
-//! Axes that no config depends on: their cells are the same work under several names.
+//! Matrix axes that no config uses: their cells have identical configs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use crate::source::Span;
 use crate::template::Template;
 use crate::workflow::Task;
 
-/// Warns of each axis of a job's own matrix that has several values and that nothing of the job depends on. `tasks_of`
-/// gives the tasks of a job by its place; `tasks` are those of the whole file.
+/// Warns about each axis of a job's own matrix that has several values and that no expression of the job uses. `tasks_of`
+/// returns the tasks of the job at a place; `tasks` are those of the whole file.
 pub(crate) fn warn<'t>(
     reader: &mut Reader<'_>,
     jobs: &[DraftJob],

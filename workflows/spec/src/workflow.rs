@@ -24,7 +24,7 @@ pub struct Workflow {
     /// In an order in which they could run one after another; within a job, all cells of the first replicate come
     /// before those of the second.
     pub tasks: Vec<Task>,
-    /// What is right and probably not meant, such as an axis that nothing uses. Most files have no such thing.
+    /// Warnings: what is valid but probably not intended, such as an axis that nothing uses. Empty for most files.
     pub warnings: Problems,
     /// What each job's `with:` says, in the order of `jobs`.
     pub(crate) templates: Vec<JobTemplate>,

@@ -9,8 +9,8 @@ use crate::context::StepError;
 use crate::dataset::Split;
 
 /// What a score's interval over replicates covers.
-const OVER_SEEDS: &str = "± covers the replicates' training seeds. All of them are scored on the same sequences; what other \
-    sequences would give is not in it. (Wilson's interval of one replicate's accuracy is the other way round.)";
+const OVER_SEEDS: &str = "± covers the replicates' training seeds. All replicates are scored on the same sequences, so the \
+    choice of the test split is not included. [low, high] of an accuracy is Wilson's interval: it covers that choice.";
 
 /// A metric that is a score on a split.
 pub const fn scored(name: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
