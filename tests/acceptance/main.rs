@@ -7,6 +7,7 @@ mod failures;
 mod gpu;
 mod interruption;
 mod quickstart;
+mod results;
 mod resumption;
 mod support;
 mod text;

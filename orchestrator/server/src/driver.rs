@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_core::{
-    AttemptId, Effect, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
+    AttemptId, Effect, Epoch, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
 };
 use assay_protocol::{Failure, FailureClass};
 use assay_spec::{LocalFile, ResolvedStep, Workflow};
@@ -17,8 +17,9 @@ use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::clock::Clock;
-use crate::ports::{Ledger, LedgerError, Record, RunStateName, TaskStateName};
+use crate::ports::{CachedResult, Ledger, LedgerError, Record, RunStateName, TaskStateName};
 use crate::task::{Live, TaskMemory};
+use crate::twins::Twins;
 use crate::watch::{RunEvent, RunReport, TaskReport};
 
 /// How many inputs one turn takes at most.
@@ -54,6 +55,7 @@ pub(crate) struct Driver {
     urgent: bool,
     flush_at: Option<Instant>,
     to_resolve: Vec<TaskIx>,
+    twins: Twins,
     actions: Vec<Effect>,
     ended: Option<RunStateName>,
 }
@@ -86,6 +88,7 @@ impl Driver {
             urgent: false,
             flush_at: None,
             to_resolve: Vec::new(),
+            twins: Twins::default(),
             actions: Vec::new(),
             ended: None,
         }
@@ -192,6 +195,10 @@ impl Driver {
         if let assay_core::TaskState::Failed { failure } = state {
             memory.error = Some(failure.clone());
         }
+        if state.is_final() {
+            // Those that waited for this very work are answered by it, or one of them does it.
+            self.to_resolve.extend(self.twins.release(task));
+        }
         let at = self.clock.now();
         self.remember(Record::State { task, state: name, detail: detail.clone(), at });
         self.tell(RunEvent::Task { task, state: name, detail });
@@ -201,35 +208,58 @@ impl Driver {
     async fn resolve_ready(&mut self) -> Result<(), LedgerError> {
         while !self.to_resolve.is_empty() {
             for task in std::mem::take(&mut self.to_resolve) {
-                let resolution = self.resolve(task).await?;
+                let Some(resolution) = self.resolve(task).await? else { continue };
                 self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
             }
         }
         Ok(())
     }
 
-    async fn resolve(&mut self, task: TaskIx) -> Result<Resolution, LedgerError> {
+    /// `None` if another task of this run is at this very work: the answer follows when that is over.
+    async fn resolve(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
+        // One that waited for another may have been called off meanwhile.
+        if self.tasks[task.0 as usize].state.is_final() {
+            return Ok(None);
+        }
         let outputs = |ix: usize| self.tasks.get(ix).and_then(|memory| memory.outputs.clone());
         let mut step = match self.workflow.resolve(task.0 as usize, &outputs) {
             Ok(step) => step,
-            Err(error) => return Ok(Resolution::Invalid { message: error.to_string() }),
+            Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
         for LocalFile { key, path } in step.files.clone() {
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
             match self.ledger.ingest(&path, &name).await {
                 Ok(artifact) => step.pin(&key, &artifact),
-                Err(error) => return Ok(Resolution::Invalid { message: format!("`{key}`: {error}") }),
+                Err(error) => {
+                    return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") }));
+                }
             }
         }
         self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
-        let known = self.ledger.lookup(&step.key).await?;
+        let known = match self.answered_here(&step.key) {
+            Some(result) => Some(result),
+            None => self.ledger.lookup(&step.key).await?,
+        };
+        if known.is_none() && !self.twins.claim(&step.key, task) {
+            return Ok(None);
+        }
         let memory = &mut self.tasks[task.0 as usize];
         memory.step = Some(step);
-        let Some(result) = known else { return Ok(Resolution::Runnable) };
+        let Some(result) = known else { return Ok(Some(Resolution::Runnable)) };
         memory.outputs = Some(result.outputs.clone());
         memory.metrics = result.metrics.clone();
         self.remember(Record::Cached { task, result, at: self.clock.now() });
-        Ok(Resolution::Cached)
+        Ok(Some(Resolution::Cached))
+    }
+
+    /// The result of the task of this run that had this key and succeeded. It may not be written yet.
+    fn answered_here(&self, key: &str) -> Option<CachedResult> {
+        let task = self.twins.owner(key)?;
+        let memory = &self.tasks[task.0 as usize];
+        let done = memory.state == TaskStateName::Succeeded;
+        let outputs = memory.outputs.clone().filter(|_| done)?;
+        let (epoch, metrics) = (Epoch(memory.attempts), memory.metrics.clone());
+        Some(CachedResult { run: self.run, task, epoch, outputs, metrics })
     }
 
     async fn act(&mut self, action: Effect) {

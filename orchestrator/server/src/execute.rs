@@ -89,6 +89,7 @@ fn new_run(submission: &Submission) -> NewRun {
     let workflow = &submission.workflow;
     let tasks = workflow.tasks.iter().map(|task| NewTask {
         address: task.address.clone(),
+        cell: task.cell.clone(),
         job: task.job.clone(),
         kind: task.kind.clone(),
         matrix: task.matrix.clone(),

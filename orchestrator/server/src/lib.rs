@@ -13,10 +13,14 @@ mod plan;
 mod ports;
 mod results;
 mod task;
+mod twins;
 mod watch;
 
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
 pub use ports::{CachedResult, Ledger, LedgerError, LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
-pub use results::{Column, Results, Row, TaskResult, metric_kind, results};
+pub use results::{
+    Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
+    metric_kind, number, rank, results,
+};
 pub use watch::{RunEvent, RunReport, TaskReport};

@@ -66,6 +66,8 @@ pub struct NewRun {
 pub struct NewTask {
     /// Such as `train[chunk=64,states=16]#2`.
     pub address: String,
+    /// The name of its cell, such as `train[chunk=64,states=16]`.
+    pub cell: String,
     /// The job's name.
     pub job: String,
     /// The step kind.
@@ -254,6 +256,18 @@ pub enum RunStateName {
     Cancelled,
     /// Its process went away without a word; found so by a later one.
     Interrupted,
+}
+
+impl TaskStateName {
+    /// Whether a task in this state has come to its end.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        use TaskStateName as S;
+        match self {
+            S::Waiting | S::Ready | S::Running | S::BackingOff => false,
+            S::Succeeded | S::Cached | S::Failed | S::Skipped | S::Cancelled => true,
+        }
+    }
 }
 
 macro_rules! names {

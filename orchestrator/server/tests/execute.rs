@@ -103,7 +103,7 @@ jobs:
     needs: [a]
     strategy: {matrix: {x: [1, 2]}}
     uses: prepare
-    with: {n: \"${{ needs.a.outputs.made }}\"}
+    with: {n: \"${{ needs.a.outputs.made + matrix.x }}\"}
 ";
 
 fn completed(assignment: &Assignment) -> Vec<FromWorker> {
@@ -221,8 +221,7 @@ async fn attempts_at_the_same_work_share_a_place_to_go_on_from_and_others_have_a
     let places = places.lock().unwrap();
     let [(first, one), (again, two), (_, three), (_, four)] = &places[..] else { panic!("{places:?}") };
     assert_eq!((first.as_str(), again.as_str()), ("a", "a"));
-    // The cells of `b` have the same config here, and so the same work.
-    assert!(one == two && one != three && three == four, "{places:?}");
+    assert!(one == two && one != three && three != four, "{places:?}");
 }
 
 #[tokio::test]
@@ -264,4 +263,62 @@ async fn a_cancelled_run_stops_its_attempts_and_its_journal_replays() {
     });
     let state = replay(entries).expect("the journal is whole");
     assert!(matches!(state.run(RunId(1)).unwrap().phase(), assay_core::RunPhase::Ended(_)));
+}
+
+const TWINS: &str = "
+name: twins
+jobs:
+  a:
+    strategy: {matrix: {seed: [1, 2, 3]}}
+    uses: prepare
+    with: {n: 1}
+    retry: {max: 0}
+  b:
+    strategy: {each: a}
+    uses: prepare
+    with: {n: \"${{ each.outputs.made + each.matrix.seed }}\"}
+";
+
+#[tokio::test]
+async fn cells_with_the_same_config_run_once() {
+    let ledger = Arc::new(Memory::default());
+    let (_keep, cancel) = mpsc::channel(1);
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let seen = started.clone();
+    // The worker has room for two: without care the second would start beside the first.
+    let report = run(ledger.clone(), TWINS, cancel, move |order| match order {
+        ToWorker::Start(assignment) => {
+            seen.lock().unwrap().push(assignment.address.clone());
+            completed(&assignment)
+        }
+        ToWorker::Stop(_) => Vec::new(),
+    })
+    .await;
+    assert_eq!(report.state, RunStateName::Succeeded);
+    let started = started.lock().unwrap();
+    assert_eq!(started.iter().filter(|address| address.starts_with("a[")).collect::<Vec<_>>(), ["a[seed=1]"]);
+    assert_eq!(started.len(), 4, "what uses the axis runs for each of its values: {started:?}");
+    let cached = TaskStateName::Cached;
+    assert_eq!(states(&report)[1..3], [("a[seed=2]", cached, 0), ("a[seed=3]", cached, 0)]);
+    let records = ledger.records.lock().unwrap();
+    let sources = records.iter().filter_map(|record| match record {
+        Record::Cached { task, result, .. } => Some((task.0, result.run, result.task, result.epoch)),
+        _ => None,
+    });
+    let first = |task| (task, RunId(1), TaskIx(0), Epoch(1));
+    assert_eq!(sources.collect::<Vec<_>>(), [first(1), first(2)]);
+}
+
+#[tokio::test]
+async fn if_the_first_of_several_cells_with_one_config_fails_the_next_one_runs() {
+    let (_keep, cancel) = mpsc::channel(1);
+    let report = run(Arc::new(Memory::default()), TWINS, cancel, |order| match order {
+        ToWorker::Start(assignment) if assignment.address == "a[seed=1]" => vec![crashed(assignment.attempt)],
+        ToWorker::Start(assignment) => completed(&assignment),
+        ToWorker::Stop(_) => Vec::new(),
+    })
+    .await;
+    use TaskStateName::{Cached, Failed, Succeeded};
+    let of_a: Vec<TaskStateName> = report.tasks[..3].iter().map(|task| task.state).collect();
+    assert_eq!(of_a, [Failed, Succeeded, Cached]);
 }

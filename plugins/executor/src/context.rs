@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use assay_protocol::{LogLevel, Progress};
 use assay_spec::ArtifactRef;
-use assay_steps::{Context, StepError};
+use assay_steps::{Context, StepError, Values};
 use assay_tensor::Device;
 use serde_json::Value;
 
@@ -117,6 +117,10 @@ impl Context for Attempt<'_> {
 
     fn log(&mut self, text: &str) {
         self.outbox.lock().log(LogLevel::Info, text);
+    }
+
+    fn run_in_process(&mut self, kind: &str, config: &Value) -> Option<Result<Values, StepError>> {
+        Some(self.run_further_process(kind, config))
     }
 
     fn cancelled(&self) -> bool {

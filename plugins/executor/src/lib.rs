@@ -15,6 +15,7 @@
 
 mod alone;
 mod context;
+mod further;
 mod outbox;
 mod panics;
 mod run;

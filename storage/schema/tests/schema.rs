@@ -93,3 +93,29 @@ async fn migrations_only_go_forward() {
     assert!(Migrator::down(&db, None).await.is_err());
     assert_eq!(describe(&db).await.len(), 9);
 }
+
+#[tokio::test]
+async fn the_cells_of_an_earlier_store_are_named() {
+    let db = memory().await;
+    Migrator::up(&db, Some(1)).await.unwrap();
+    let insert = |ix: u32, address: &str, replicate: &str| {
+        format!(
+            "insert into tasks (run, ix, address, job, kind, matrix, replicate, needs, state, detail, attempts) \
+             values (1, {ix}, '{address}', 'train', 'train', '{{}}', {replicate}, '[]', 'waiting', '', 0)"
+        )
+    };
+    db.execute_unprepared(
+        "insert into runs (id, name, file, source, params, machine, version, session, state, created_at) \
+         values (1, 'a', 'a', 'a', '{}', '{}', 'a', 'a', 'running', 0)",
+    )
+    .await
+    .unwrap();
+    for (ix, address, replicate) in
+        [(0, "data", "null"), (1, "train[tag=\"a#1\"]", "null"), (2, "train[tag=\"a#1\"]#12", "12")]
+    {
+        db.execute_unprepared(&insert(ix, address, replicate)).await.unwrap();
+    }
+    Migrator::up(&db, None).await.unwrap();
+    let cells = ask(&db, "select cell from tasks order by ix").await;
+    assert_eq!(cells, ["data", "train[tag=\"a#1\"]", "train[tag=\"a#1\"]"]);
+}

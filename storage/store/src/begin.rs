@@ -9,7 +9,7 @@ use crate::failure_point::FailurePoint;
 use crate::rows::{now, stored, write};
 use crate::{Store, StoreError};
 
-/// Rows in one statement: a row of `tasks` has 21 values, and SQLite takes 32766 in a statement.
+/// Rows in one statement: a row of `tasks` has 22 values, and SQLite takes 32766 in a statement.
 const ROWS: usize = 1000;
 
 impl Store {
@@ -51,7 +51,7 @@ impl Store {
 }
 
 fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, StoreError> {
-    let NewTask { address, job, kind, matrix, replicate, needs, each } = new;
+    let NewTask { address, cell, job, kind, matrix, replicate, needs, each } = new;
     Ok(task::ActiveModel {
         run: Set(run),
         ix: Set(stored(ix as u64)),
@@ -74,5 +74,6 @@ fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, Stor
         attempts: Set(0),
         started_at: Set(None),
         ended_at: Set(None),
+        cell: Set(cell),
     })
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{RunStateName, TaskStateName};
+use assay_server::{RunStateName, TaskResult, TaskStateName};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -60,6 +60,8 @@ pub struct TaskView {
     pub ix: TaskIx,
     /// Such as `train[chunk=64,states=16]#2`.
     pub address: String,
+    /// The name of its cell, such as `train[chunk=64,states=16]`. The cell itself is the job with the matrix values.
+    pub cell: String,
     /// The job's name.
     pub job: String,
     /// The step kind.
@@ -94,6 +96,24 @@ pub struct TaskView {
     pub started_at: Option<u64>,
     /// When it came to its final state.
     pub ended_at: Option<u64>,
+}
+
+impl TaskView {
+    /// The task as the table of results wants it.
+    #[must_use]
+    pub fn result(&self) -> TaskResult<'_> {
+        TaskResult {
+            job: &self.job,
+            kind: &self.kind,
+            cell: &self.cell,
+            matrix: &self.matrix,
+            replicate: self.replicate,
+            each: self.each,
+            state: self.state,
+            metrics: &self.metrics,
+            work: self.cache_key.as_deref(),
+        }
+    }
 }
 
 /// One attempt, anywhere in the store.

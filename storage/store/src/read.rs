@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use assay_core::{RunId, TaskIx};
 use assay_schema::{attempt, journal, log, run, task};
-use assay_server::TaskStateName;
+use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
+use crate::recover::{UNFINISHED, interrupted_detail};
+use crate::session::is_alive;
 use crate::{AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows};
 
 impl Store {
@@ -19,7 +21,12 @@ impl Store {
         let page = run::Entity::find().order_by_desc(run::Column::Id).limit(limit).offset(offset);
         let found = page.all(&tx).await.map_err(failed)?;
         let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
-        found.into_iter().map(|run| summary(&run, counts.remove(&run.id).unwrap_or_default())).collect()
+        let mut runs = Vec::with_capacity(found.len());
+        for run in found {
+            let dead = self.left_by_its_process(&run).await?;
+            runs.push(summary(&run, counts.remove(&run.id).unwrap_or_default(), dead)?);
+        }
+        Ok(runs)
     }
 
     /// A run.
@@ -30,18 +37,21 @@ impl Store {
         let tx = self.database.snapshot().await?;
         let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(failed)? else { return Ok(None) };
         let counts = state_counts(&tx, vec![run.0]).await?.remove(&run.0).unwrap_or_default();
-        let summary = summary(&row, counts)?;
+        let summary = summary(&row, counts, self.left_by_its_process(&row).await?)?;
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
-    /// The tasks of a run, in the order of their places.
+    /// The tasks of a run, in the order of their places. Those that a process left unfinished when it went away are
+    /// cancelled, whether or not the store has been repaired since.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn tasks(&self, run: RunId) -> Result<Vec<TaskView>, StoreError> {
+        let tx = self.database.snapshot().await?;
         let query = task::Entity::find().filter(task::Column::Run.eq(run.0)).order_by_asc(task::Column::Ix);
-        let found = query.all(self.database.reader()).await.map_err(failed)?;
-        found.into_iter().map(rows::task_view).collect()
+        let found = query.all(&tx).await.map_err(failed)?;
+        let dead = self.is_dead(&tx, run).await?;
+        found.into_iter().map(|row| rows::task_view(if dead { interrupted(row) } else { row })).collect()
     }
 
     /// A task of a run, by its place or its address.
@@ -54,7 +64,44 @@ impl Store {
             TaskKey::Ix(ix) => query.filter(task::Column::Ix.eq(i64::from(ix.0))),
             TaskKey::Address(address) => query.filter(task::Column::Address.eq(address)),
         };
-        query.one(self.database.reader()).await.map_err(failed)?.map(rows::task_view).transpose()
+        let tx = self.database.snapshot().await?;
+        let Some(row) = query.one(&tx).await.map_err(failed)? else { return Ok(None) };
+        let dead = self.is_dead(&tx, run).await?;
+        rows::task_view(if dead { interrupted(row) } else { row }).map(Some)
+    }
+
+    async fn is_dead(&self, db: &impl ConnectionTrait, run: RunId) -> Result<bool, StoreError> {
+        match run::Entity::find_by_id(run.0).one(db).await.map_err(failed)? {
+            Some(row) => self.left_by_its_process(&row).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Whether a run is said to be under way while the process that ran it is gone.
+    async fn left_by_its_process(&self, row: &run::Model) -> Result<bool, StoreError> {
+        let running = RunStateName::Running.name();
+        if row.state != running || is_alive(&self.layout, &row.session)? {
+            return Ok(false);
+        }
+        // The process may have ended the run and itself since this row was read.
+        let now = run::Entity::find_by_id(row.id).one(self.database.reader()).await.map_err(failed)?;
+        Ok(now.is_some_and(|now| now.state == running))
+    }
+
+    /// The attempts of all tasks of a run, by task, the first one first.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn run_attempts(&self, run: RunId) -> Result<BTreeMap<TaskIx, Vec<AttemptView>>, StoreError> {
+        let query = attempt::Entity::find()
+            .filter(attempt::Column::Run.eq(run.0))
+            .order_by_asc(attempt::Column::Ix)
+            .order_by_asc(attempt::Column::Epoch);
+        let mut attempts: BTreeMap<TaskIx, Vec<AttemptView>> = BTreeMap::new();
+        for row in query.all(self.database.reader()).await.map_err(failed)? {
+            attempts.entry(rows::task_ix(row.ix)?).or_default().push(rows::attempt_view(row)?);
+        }
+        Ok(attempts)
     }
 
     /// The attempts of a task, the first one first. A cached task has none of its own: see [`TaskView::source`].
@@ -129,16 +176,31 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
     Ok(counts)
 }
 
-fn summary(row: &run::Model, states: Counts) -> Result<RunSummary, StoreError> {
+fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
+    if dead {
+        let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();
+        if unfinished > 0 {
+            *states.entry(TaskStateName::Cancelled).or_default() += unfinished;
+        }
+    }
     Ok(RunSummary {
         id: RunId(row.id),
         name: row.name.clone(),
         file: row.file.clone(),
-        state: rows::run_state(&row.state)?,
+        state: if dead { RunStateName::Interrupted } else { rows::run_state(&row.state)? },
         version: row.version.clone(),
         created_at: rows::count(row.created_at),
         ended_at: row.ended_at.map(rows::count),
         tasks: states.values().sum(),
         states,
     })
+}
+
+/// A task as it stands if its run's process is gone.
+fn interrupted(mut row: task::Model) -> task::Model {
+    if let Some(state) = UNFINISHED.iter().find(|state| state.name() == row.state) {
+        row.detail = interrupted_detail(*state).to_owned();
+        row.state = TaskStateName::Cancelled.name().to_owned();
+    }
+    row
 }

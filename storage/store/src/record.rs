@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::error::StoreErrorKind;
 use crate::failure_point::FailurePoint;
-use crate::rows::{floats_to_json, is_final, stored, write};
+use crate::rows::{floats_to_json, stored, write};
 use crate::{AttemptRef, Store, StoreError};
 
 /// Rows in one statement: none has more than 7 values, and SQLite takes 32766 in a statement.
@@ -102,7 +102,7 @@ impl Batch<'_> {
         let row = task::ActiveModel {
             state: Set(state.name().to_owned()),
             detail: Set(detail),
-            ended_at: if is_final(state) { Set(Some(stored(at))) } else { NotSet },
+            ended_at: if state.is_final() { Set(Some(stored(at))) } else { NotSet },
             ..Default::default()
         };
         self.update_task(ix, task::Entity::update_many().set(row)).await

@@ -50,15 +50,6 @@ pub(crate) fn task_state(name: &str) -> Result<TaskStateName, StoreError> {
     TaskStateName::of(name).ok_or_else(|| StoreError::damaged(format!("the store has a task in the state `{name}`")))
 }
 
-/// Whether nothing more happens to a task in this state.
-pub(crate) fn is_final(state: TaskStateName) -> bool {
-    use TaskStateName as S;
-    match state {
-        S::Waiting | S::Ready | S::Running | S::BackingOff => false,
-        S::Succeeded | S::Cached | S::Failed | S::Skipped | S::Cancelled => true,
-    }
-}
-
 /// Floats as JSON; those that it cannot hold are strings.
 pub(crate) fn float_to_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number)
@@ -125,6 +116,7 @@ pub(crate) fn task_view(row: task::Model) -> Result<TaskView, StoreError> {
         run: RunId(row.run),
         ix: task_ix(row.ix)?,
         address: row.address,
+        cell: row.cell,
         job: row.job,
         kind: row.kind,
         matrix: read("a matrix", &row.matrix)?,

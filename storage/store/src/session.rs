@@ -104,8 +104,9 @@ pub(crate) fn is_alive(layout: &Layout, name: &str) -> Result<bool, StoreError> 
     }
 }
 
+/// Asks with a shared lock, so that two processes that ask at the same time do not take each other for the owner.
 fn is_held(file: &File, path: &Path) -> Result<bool, StoreError> {
-    match file.try_lock() {
+    match file.try_lock_shared() {
         Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
 
@@ -74,6 +74,26 @@ Examples:
   assay show 3                       run 3
   assay show latest --json")]
     Show(ShowArgs),
+    /// Print the results of a run: one row a cell
+    ///
+    /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON form
+    /// names, for each metric, the best cell and those that cannot be told apart from it.
+    #[command(after_help = "\
+Examples:
+  assay results latest
+  assay results 3 --format csv > results.csv
+  assay results 3 --metrics 'train/loss,latency/*' --format json")]
+    Results(ResultsArgs),
+    /// Compare two runs, or two cells
+    ///
+    /// First what differs in their configs, then the metrics: B less A with its 95 % interval, and whether the data can
+    /// tell them apart (Welch's test, corrected by Holm's method for all that is compared).
+    #[command(after_help = "\
+Examples:
+  assay compare 3 4                                            every cell that both runs have
+  assay compare '3:train[states=16]' '3:train[states=32]'      two cells of a run
+  assay compare 3:train 4:train --metrics 'test/*' --json")]
+    Compare(CompareArgs),
     /// Print the log of a task
     #[command(after_help = "\
 Examples:
@@ -157,6 +177,47 @@ pub struct ShowArgs {
     pub json: bool,
 }
 
+/// `assay results`
+#[derive(Args)]
+pub struct ResultsArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// The form
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Only these metrics, separated by commas; `*` stands for any text
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub metrics: Vec<String>,
+}
+
+/// The forms of a table of results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For a terminal
+    Table,
+    /// For spreadsheets
+    Csv,
+    /// For programs
+    Json,
+    /// For documents
+    Markdown,
+}
+
+/// `assay compare`
+#[derive(Args)]
+pub struct CompareArgs {
+    /// The base: RUN or RUN:CELL
+    pub base: String,
+    /// What is held against it: RUN or RUN:CELL
+    pub candidate: String,
+    /// Only these metrics, separated by commas; `*` stands for any text
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub metrics: Vec<String>,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `assay logs`
 #[derive(Args)]
 pub struct LogsArgs {
@@ -212,6 +273,8 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Server(args) => commands::server::run(home, &args).await,
             Command::Runs(args) => commands::runs::run(home, &args).await,
             Command::Show(args) => commands::show::run(home, &args).await,
+            Command::Results(args) => commands::results::run(home, &args).await,
+            Command::Compare(args) => commands::compare::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
             Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
         }

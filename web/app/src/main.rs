@@ -1,12 +1,15 @@
 //! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
-//! a run goes on in `progress`, and the tables at its end in `report`.
+//! a run goes on in `progress`, a run as the store has it in `record`, and what is said of it in `report` and `tables`.
 //!
 //! What a person reads goes to standard error, what a program reads to standard output.
 
 mod cli;
 mod commands;
+mod difference;
 mod progress;
+mod record;
 mod report;
+mod tables;
 
 use std::process::ExitCode;
 

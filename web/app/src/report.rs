@@ -1,62 +1,39 @@
-//! What stands at the end of a run: the table of cells for a person, one JSON object for a program.
+//! A run for a person, and as one JSON object for a program. `run` and `show` say the same.
 
 use std::path::Path;
 
-use assay_server::{RunReport, RunStateName, TaskReport, TaskResult, TaskStateName, results};
+use assay_server::{RunStateName, Selection, TaskStateName, number};
 use assay_spec::StepKind;
-use assay_statistics::format;
+use assay_store::{AttemptView, OutputView, TaskView};
 use serde_json::{Map, Value, json};
 
-/// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers.
-pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).chain(head.get(column));
-        cells.map(|cell| console::measure_text_width(cell)).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let numeric: Vec<bool> = (0..head.len()).map(|column| column > 0 && is_numeric(rows, column)).collect();
-    let line = |cells: &[String]| {
-        let padded = cells.iter().enumerate().map(|(column, cell)| {
-            let padding = " ".repeat(widths[column].saturating_sub(console::measure_text_width(cell)));
-            if numeric[column] { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
-        });
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let rule = widths.iter().map(|&width| "─".repeat(width)).collect::<Vec<_>>().join("  ");
-    let lines = [line(head), rule].into_iter().chain(rows.iter().map(|row| line(row)));
-    lines.collect::<Vec<_>>().join("\n")
-}
+use crate::record::{RunRecord, attempt_seconds, device_of};
+use crate::tables::results_text;
 
-fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
-    let mut cells = rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
-    cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
-}
-
-/// The end of a run, for a person.
-pub fn text(report: &RunReport, kinds: &[StepKind], home: &Path) -> String {
+/// A run, for a person. A table that is wider than `width` is cut.
+pub fn text(record: &RunRecord, kinds: &[StepKind], home: &Path, width: usize) -> String {
     let mut text = String::from("\n");
-    let results = result_table(report, kinds);
+    let results = results_text(&record.results(kinds, &Selection::Headlines), width);
     if !results.is_empty() {
-        text += &results;
-        text += "\n\n± is half of the 95 % interval over the replicates (Student's t); one replicate has none.\n";
+        text += &format!("{results}\n");
     }
-    for task in &report.tasks {
-        if let (TaskStateName::Failed, Some(failure)) = (task.state, &task.error) {
+    for task in &record.tasks {
+        if let Some(failure) = record.failure(task) {
             text += &format!("\n{} failed ({}): {}\n", task.address, failure.class, failure.message);
             if let Some(hint) = &failure.hint {
                 text += &format!("  help: {hint}\n");
             }
-            text += &format!("  its log: assay logs {} '{}'\n", report.run, task.address);
+            text += &format!("  its log: assay logs {} '{}'\n", record.id(), task.address);
         }
     }
-    text += &format!("\n{}\n", summary(report));
+    text += &format!("\n{}\n", summary(record));
     let flag = if home == Path::new(".assay") { String::new() } else { format!(" --home {}", home.display()) };
-    text += &format!("look at it:  assay server{flag}   then http://127.0.0.1:7177/runs/{}\n", report.run);
+    text += &format!("look at it:  assay server{flag}   then http://127.0.0.1:7177/runs/{}\n", record.id());
     text
 }
 
-fn summary(report: &RunReport) -> String {
-    let count = |state| report.tasks.iter().filter(|task| task.state == state).count();
+fn summary(record: &RunRecord) -> String {
+    let count = |state| record.tasks.iter().filter(|task| task.state == state).count();
     let mut parts = Vec::new();
     for state in TaskStateName::ALL {
         match count(*state) {
@@ -64,98 +41,97 @@ fn summary(report: &RunReport) -> String {
             n => parts.push(format!("{n} {state}")),
         }
     }
-    let state = match report.state {
-        RunStateName::Cancelled => "was stopped; what is finished is kept, and the next `assay run` goes on from there",
+    let state = match record.state() {
+        RunStateName::Running => "is running",
         RunStateName::Succeeded => "succeeded",
-        _ => "failed",
+        RunStateName::Failed => "failed",
+        RunStateName::Cancelled => "was stopped; what is finished is kept, and the next `assay run` goes on from there",
+        RunStateName::Interrupted => {
+            "was interrupted: its process went away; what is finished is kept, and the next `assay run` goes on from there"
+        }
     };
-    format!("run {} {state}  ({})", report.run, parts.join(", "))
+    format!("run {} {state}  ({})", record.id(), parts.join(", "))
 }
 
-/// The cells with their headline metrics; empty where there are none.
-fn result_table(report: &RunReport, kinds: &[StepKind]) -> String {
-    let tasks: Vec<TaskResult<'_>> = report
-        .tasks
-        .iter()
-        .map(|task| TaskResult {
-            job: &task.job,
-            kind: &task.kind,
-            matrix: &task.matrix,
-            each: task.each,
-            metrics: &task.metrics,
-        })
-        .collect();
-    let addresses: Vec<&str> = report.tasks.iter().map(|task| task.address.as_str()).collect();
-    let results = results(&tasks, &addresses, kinds);
-    if results.rows.is_empty() {
-        return String::new();
-    }
-    let head: Vec<String> = std::iter::once("cell".to_owned())
-        .chain(results.columns.iter().map(|column| column.title.clone()))
-        .chain(["n".to_owned()])
-        .collect();
-    let rows: Vec<Vec<String>> = results
-        .rows
-        .iter()
-        .map(|row| {
-            let cells = std::iter::zip(&row.values, &results.columns).map(|(value, column)| match value {
-                Some(estimate) => format::plus_minus(estimate, column.unit),
-                None => "-".to_owned(),
-            });
-            let n = row.samples.iter().map(Vec::len).max().unwrap_or(0);
-            std::iter::once(row.cell.clone()).chain(cells).chain([n.to_string()]).collect()
-        })
-        .collect();
-    table(&head, &rows)
-}
-
-/// The end of a run, for a program.
-pub fn json(report: &RunReport) -> Value {
+/// A run, for a program.
+pub fn json(record: &RunRecord, kinds: &[StepKind]) -> Value {
+    let summary = &record.run.summary;
     json!({
-        "run": report.run.0,
-        "state": report.state.name(),
-        "tasks": report.tasks.iter().map(task_json).collect::<Vec<_>>(),
+        "run": summary.id.0,
+        "name": summary.name,
+        "file": summary.file,
+        "state": summary.state.name(),
+        "version": summary.version,
+        "created_at": summary.created_at,
+        "ended_at": summary.ended_at,
+        "params": record.run.params,
+        "machine": record.run.machine,
+        "tasks": record.tasks.iter().map(|task| task_json(record, task)).collect::<Vec<_>>(),
+        "results": record.results(kinds, &Selection::Headlines),
     })
 }
 
-fn task_json(task: &TaskReport) -> Value {
-    let outputs: Map<String, Value> =
-        task.outputs.iter().map(|(name, output)| (name.clone(), output.to_value())).collect();
+fn task_json(record: &RunRecord, task: &TaskView) -> Value {
+    let attempt = record.working_attempt(task);
     json!({
         "address": task.address,
+        "cell": task.cell,
         "job": task.job,
-        "state": task.state.name(),
-        "cached": task.state == TaskStateName::Cached,
-        "attempts": task.attempts,
-        "seconds": task.seconds,
+        "kind": task.kind,
         "matrix": task.matrix,
         "replicate": task.replicate,
+        "needs": task.needs.iter().map(|need| need.0).collect::<Vec<_>>(),
+        "each": task.each.map(|each| each.0),
+        "state": task.state.name(),
+        "cached": task.state == TaskStateName::Cached,
+        "reason": reason(task),
+        "source": task.source,
+        "attempts": task.attempts,
+        "seconds": record.seconds(task),
+        "started_at": task.started_at,
+        "ended_at": task.ended_at,
+        "backend": attempt.map(|attempt| &attempt.backend),
+        "device": attempt.and_then(device_of),
+        "config": task.config,
+        "seed": task.config.as_ref().and_then(|config| config.get("seed")),
+        "cache_key": task.cache_key,
         "metrics": task.metrics.iter().map(|(name, value)| (name.clone(), number(*value))).collect::<Map<_, _>>(),
-        "outputs": outputs,
-        "error": task.error,
+        "outputs": task.outputs.iter().map(|(name, o)| (name.clone(), output_json(o))).collect::<Map<_, _>>(),
+        "error": record.failure(task),
+        "history": record.attempts_of(task).iter().map(attempt_json).collect::<Vec<_>>(),
     })
 }
 
-/// A float in JSON; what JSON cannot hold is a string.
-pub fn number(value: f64) -> Value {
-    if value.is_finite() { Value::from(value) } else { Value::from(value.to_string()) }
+/// Why a task stands as it does.
+fn reason(task: &TaskView) -> String {
+    match (task.state, task.source) {
+        (TaskStateName::Cached, Some(source)) if source.run == task.run => {
+            format!("task {} of this run is the same work", source.ix)
+        }
+        (TaskStateName::Cached, Some(source)) => format!("run {} did this work, as its task {}", source.run, source.ix),
+        (TaskStateName::Succeeded | TaskStateName::Running, _) if task.detail.is_empty() => {
+            "the store had no result of this work".to_owned()
+        }
+        _ => task.detail.clone(),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_stand_to_the_right_and_words_to_the_left() {
-        let rows = [["a", "10 ms", "x"], ["bcd", "9 ms", "-"]].map(|row| row.map(str::to_owned).to_vec());
-        let table = table(&["cell", "latency", "note"].map(str::to_owned), &rows);
-        let expected = "cell  latency  note\n────  ───────  ────\na       10 ms  x\nbcd      9 ms  -";
-        assert_eq!(table, expected);
+fn output_json(output: &OutputView) -> Value {
+    match output {
+        OutputView::Artifact { hash, name, bytes } => json!({"$artifact": hash, "name": name, "bytes": bytes}),
+        OutputView::Value { value } => value.clone(),
     }
+}
 
-    #[test]
-    fn what_json_cannot_hold_is_a_string() {
-        assert_eq!(number(f64::NAN), Value::from("NaN"));
-        assert_eq!(number(0.1), Value::from(0.1));
-    }
+fn attempt_json(attempt: &AttemptView) -> Value {
+    json!({
+        "attempt": attempt.epoch.0,
+        "worker": attempt.worker,
+        "backend": attempt.backend,
+        "device": device_of(attempt),
+        "began_at": attempt.began_at,
+        "ended_at": attempt.ended_at,
+        "seconds": attempt_seconds(attempt),
+        "failure": attempt.failure,
+    })
 }

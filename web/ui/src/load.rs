@@ -6,7 +6,6 @@ use assay_store::{LogView, RunView, TaskView};
 
 use crate::error::Failure;
 use crate::server::Inner;
-use crate::views::cells::cell_name;
 use crate::views::curves::Track;
 use crate::views::states::is_final;
 
@@ -80,7 +79,7 @@ pub(crate) async fn tracks(site: &Inner, tasks: &[TaskView], wanted: &Wanted) ->
         tracks.extend(found.series.into_iter().map(|series| Track {
             task: task.ix.0,
             address: task.address.clone(),
-            cell: cell_name(task).to_owned(),
+            cell: task.cell.clone(),
             steps: series.steps,
             values: series.values,
         }));

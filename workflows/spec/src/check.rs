@@ -22,6 +22,7 @@ use crate::select;
 use crate::source::Source;
 use crate::suggest;
 use crate::template::Template;
+use crate::unused;
 use crate::workflow::{DEFAULT_TIMEOUT, Job, Resource, Retry, Task, Workflow};
 
 /// Reads and checks a workflow file. `file` is its name, for messages; `overrides` are parameters by name, as texts
@@ -142,6 +143,20 @@ impl<'a> Checker<'a> {
         (0..count).for_each(|place| self.settings(place));
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
         self.log.is_empty().then(|| self.finish(templates)).flatten()
+    }
+
+    /// Warnings: what is valid but probably not intended.
+    fn warnings(&self) -> Problems {
+        let mut log = Log::default();
+        let mut reader = Reader { source: self.source, log: &mut log };
+        let tasks_of = |place: usize| {
+            let places = self.expanded[place].iter().flat_map(|(_, places)| places);
+            places.filter_map(|&task| self.tasks.get(task)).collect()
+        };
+        for place in 0..self.draft.jobs.len() {
+            unused::warn(&mut reader, &self.draft.jobs, place, &self.graph, &self.tasks, &tasks_of);
+        }
+        log.into_problems(self.source)
     }
 
     fn reader(&mut self) -> Reader<'_> {
@@ -337,6 +352,7 @@ impl<'a> Checker<'a> {
 
     fn finish(self, templates: Vec<Option<JobTemplate>>) -> Option<Workflow> {
         let templates: Option<Vec<JobTemplate>> = templates.into_iter().collect();
+        let warnings = self.warnings();
         let jobs = self.draft.jobs.iter().zip(self.expanded).enumerate().map(|(place, (draft, expanded))| {
             let (strategy, tasks) = expanded?;
             let needs: BTreeSet<usize> = self.graph.all(place).collect();
@@ -355,6 +371,7 @@ impl<'a> Checker<'a> {
             params: self.params,
             jobs: jobs.collect::<Option<Vec<_>>>()?,
             tasks: self.tasks,
+            warnings,
             templates: templates?,
             shared: Shared { source: self.source.clone(), globals: self.globals },
         })

@@ -239,11 +239,14 @@ fn shown_cell(cell: &Cell) -> String {
     cell.iter().map(|(axis, value)| format!("{axis}={}", scalar::in_address(value))).collect::<Vec<_>>().join(",")
 }
 
+/// `train[chunk=64,states=16]`.
+fn cell_name(job: &str, matrix: &Cell) -> String {
+    if matrix.is_empty() { job.to_owned() } else { format!("{job}[{}]", shown_cell(matrix)) }
+}
+
 /// `train[chunk=64,states=16]#2`.
-fn address(job: &str, matrix: &Cell, replicate: Option<u32>) -> String {
-    let cell = if matrix.is_empty() { String::new() } else { format!("[{}]", shown_cell(matrix)) };
-    let replicate = replicate.map(|number| format!("#{number}")).unwrap_or_default();
-    format!("{job}{cell}{replicate}")
+fn address(cell: &str, replicate: Option<u32>) -> String {
+    replicate.map_or_else(|| cell.to_owned(), |number| format!("{cell}#{number}"))
 }
 
 /// The tasks of one job, behind those of the jobs before it, whose matrix values weigh `weight`. `needs` and the settings are still to come.
@@ -345,8 +348,10 @@ fn inherit(
 }
 
 fn task(draft: &DraftJob, matrix: Cell, replicate: Option<u32>, each: Option<usize>, strategy: &Strategy) -> Task {
+    let cell = cell_name(&draft.name.name, &matrix);
     Task {
-        address: address(&draft.name.name, &matrix, replicate),
+        address: address(&cell, replicate),
+        cell,
         job: draft.name.name.clone(),
         kind: draft.uses.as_ref().map(|uses| uses.name.clone()).unwrap_or_default(),
         matrix,

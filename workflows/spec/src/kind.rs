@@ -43,6 +43,9 @@ pub struct MetricKind {
     pub better: Better,
     /// Shown in the terminal's table and first on the pages, in this column; most metrics are not.
     pub headline: Option<&'static str>,
+    /// What an interval over replicates covers, and what it does not: a sentence that stands below the table. Empty where
+    /// nothing needs to be said.
+    pub covers: &'static str,
 }
 
 /// Which direction of a metric is better.

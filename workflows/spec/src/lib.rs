@@ -44,6 +44,7 @@ mod params;
 mod schema;
 mod select;
 mod settings;
+mod unused;
 
 // What is meant.
 mod files;
@@ -59,6 +60,7 @@ pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
 pub use problem::{Problem, Problems};
 pub use resolve::{ResolveError, ResolvedStep};
+pub use scalar::in_address as value_name;
 pub use workflow::{
     Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, Workflow,
 };

@@ -46,7 +46,7 @@ pub struct Problem {
 pub struct Problems {
     /// The file, as it was named to [`check`](crate::check).
     pub file: String,
-    /// Never empty; at most 200.
+    /// At most 200. Never empty where a file was refused.
     pub problems: Vec<Problem>,
     /// How many more there are.
     pub omitted: usize,

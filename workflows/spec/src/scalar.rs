@@ -104,13 +104,16 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     short
 }
 
-/// A value as it stands in an address: a YAML scalar, texts bare where they are simple and would stay texts.
-pub(crate) fn in_address(value: &Value) -> String {
+/// A matrix value as it stands in an address: a YAML scalar, texts bare where they are simple and would stay texts. Two
+/// values have the same name only if they are equal.
+#[must_use]
+pub fn in_address(value: &Value) -> String {
     match value {
         Value::String(text) if is_simple(text) && resolve(text).is_ok_and(|value| value.is_string()) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(in_address).collect::<Vec<_>>().join(",")),
         Value::Object(map) => {
-            let entries = map.iter().map(|(key, value)| format!("{key}:{}", in_address(value)));
+            let name = |key: &str| if is_simple(key) { key.to_owned() } else { Value::from(key).to_string() };
+            let entries = map.iter().map(|(key, value)| format!("{}:{}", name(key), in_address(value)));
             format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
         }
         scalar => scalar.to_string(),
@@ -171,6 +174,8 @@ mod tests {
             (json!(""), "\"\""),
             (json!(null), "null"),
             (json!({"family": "ten", "sizes": [1, 2]}), "{family:ten,sizes:[1,2]}"),
+            (json!({"a:1,b": 2}), "{\"a:1,b\":2}"),
+            (json!("a#1"), "\"a#1\""),
         ];
         for (value, text) in cases {
             assert_eq!(in_address(&value), text);

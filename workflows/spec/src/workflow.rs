@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::problem::Problems;
 use crate::resolve::{JobTemplate, Shared};
 
 /// A checked workflow: every job's tasks are expanded, and every need points to an earlier task.
@@ -23,6 +24,8 @@ pub struct Workflow {
     /// In an order in which they could run one after another; within a job, all cells of the first replicate come
     /// before those of the second.
     pub tasks: Vec<Task>,
+    /// Warnings: what is valid but probably not intended, such as an axis that nothing uses. Empty for most files.
+    pub warnings: Problems,
     /// What each job's `with:` says, in the order of `jobs`.
     pub(crate) templates: Vec<JobTemplate>,
     /// The file, and what every expression in it can use.
@@ -47,10 +50,15 @@ pub struct Job {
 }
 
 /// One task: a step with its place in the sweep.
+///
+/// Its identity is the job, the matrix values and the replicate. `cell` and `address` are that identity as people write
+/// it; nothing is ever read back out of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Its identity, such as `train[chunk=64,states=16]#2`: axes in alphabetical order, replicates counted from 1.
+    /// Its name, such as `train[chunk=64,states=16]#2`: axes in alphabetical order, replicates counted from 1.
     pub address: String,
+    /// The name of its cell, such as `train[chunk=64,states=16]`: what its replicates share.
+    pub cell: String,
     /// The job's name.
     pub job: String,
     /// The step kind.

@@ -21,7 +21,9 @@ fn show(workflow: &Workflow) -> String {
             .unwrap();
     }
     for (place, task) in tasks.iter().enumerate() {
-        let Task { address, job, kind, matrix, replicate, needs, each, resources, retry, timeout, max_parallel } = task;
+        let Task { address, cell, job, kind, matrix, replicate, needs, each, resources, retry, timeout, max_parallel } =
+            task;
+        assert_eq!(*address, replicate.map_or_else(|| cell.clone(), |number| format!("{cell}#{number}")));
         let Retry { max, when, backoff: Backoff { duration, factor } } = retry;
         writeln!(out, "{place:2} {address} = {job}/{kind} {} #{replicate:?}", json!(matrix)).unwrap();
         writeln!(out, "   needs {needs:?} each {each:?} timeout {timeout:?} at most {max_parallel:?}").unwrap();
@@ -73,4 +75,35 @@ fn a_workflow_without_a_name_is_called_as_its_file() {
     assert_eq!(named("catalog/quick.start.yaml"), "quick.start");
     assert_eq!(named("x.yml"), "x");
     assert_eq!(named(""), "workflow");
+}
+
+#[test]
+fn an_axis_that_changes_nothing_is_pointed_out() {
+    let warned = |jobs: &str| {
+        let workflow = checked(&format!("jobs:\n{jobs}"));
+        workflow.warnings.problems.iter().map(|problem| (problem.line, problem.message.clone())).collect::<Vec<_>>()
+    };
+    let found = warned(
+        "  a:\n    strategy: {matrix: {title: [x, y], seed: [1, 2, 3]}}\n    uses: report\n    with: {title: \"${{ matrix.title }}\"}",
+    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, 3);
+    assert!(found[0].1.contains("`seed`") && found[0].1.contains("3 values"), "{found:?}");
+    let with = "uses: report\n    with: {title: \"t${{ matrix.seed }}\"}";
+    for used in [
+        format!("  a:\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    {with}"),
+        "  a:\n    strategy: {matrix: {seed: [1]}}\n    uses: report".to_owned(),
+        "  a:\n    strategy: {matrix: {seed: [1, 2]}}\n    uses: report\n    with: {title: \"t${{ matrix | length }}\"}".to_owned(),
+        "  a:\n    strategy: {matrix: {cpus: [1, 2]}}\n    uses: report\n    resources: [{cpus: \"${{ matrix.cpus }}\"}]".to_owned(),
+        // Which cell of `a` is needed follows from the axis.
+        format!("  a:\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    {with}\n  b:\n    needs: [a]\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    uses: report"),
+        // Inherited, and not the job's own.
+        format!("  a:\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    {with}\n  b:\n    strategy: {{each: a}}\n    uses: report"),
+    ] {
+        assert_eq!(warned(&used), [], "{used}");
+    }
+    let unused_in_each = format!(
+        "  a:\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    {with}\n  b:\n    strategy: {{each: a, matrix: {{length: [1, 2]}}}}\n    uses: report"
+    );
+    assert_eq!(warned(&unused_in_each).len(), 1);
 }

@@ -10,7 +10,7 @@ use crate::bootstrap::Bootstrap;
 use crate::correction::holm;
 use crate::describe::{mean_of, variance_of};
 use crate::error::{StatisticsError, check};
-use crate::estimate::{Estimate, Method};
+use crate::estimate::Estimate;
 use crate::rank::{RankMethod, cliffs_delta, mann_whitney};
 use crate::special::ln_gamma;
 use crate::student;
@@ -56,6 +56,8 @@ pub enum Test {
     MannWhitneyNormal,
     /// Welch's t.
     Welch,
+    /// Student's t of the differences of pairs.
+    Paired,
 }
 
 /// What may be said of a comparison.
@@ -171,6 +173,52 @@ pub fn compare_replicates(
     Ok(comparison)
 }
 
+/// Compares observations that were made in pairs, such as the medians of two models in each of several processes, by the
+/// means of their differences: what moves both of a pair alike does not count. With one pair, or with differences that are
+/// all the same, there is no p-value, and the verdict is [`Verdict::CannotTell`].
+///
+/// # Errors
+/// With no pair, with sides of different sizes, or with an observation that is not finite; with an alpha outside 0 to 1.
+pub fn compare_paired(
+    candidate: &[f64],
+    base: &[f64],
+    direction: Direction,
+    rule: &Rule,
+) -> Result<Comparison, StatisticsError> {
+    let level = 1.0 - rule.alpha;
+    check(candidate, "a comparison of pairs", base.len())?;
+    check(base, "a comparison of pairs", candidate.len())?;
+    let differences: Vec<f64> = std::iter::zip(candidate, base).map(|(a, b)| a - b).collect();
+    let positive = candidate.iter().chain(base).all(|&value| value > 0.0);
+    let logs: Vec<f64> = std::iter::zip(candidate, base).map(|(a, b)| (a / b).ln()).collect();
+    let p = student::paired_p(&differences);
+    let mut comparison = Comparison {
+        candidate: student::interval(candidate, level)?,
+        base: student::interval(base, level)?,
+        difference: student::interval(&differences, level)?,
+        ratio: if positive { Some(exponential(&student::interval(&logs, level)?)) } else { None },
+        cliffs_delta: cliffs_delta(candidate, base)?,
+        hedges_g: hedges_g(candidate, base),
+        test: if p.is_some() { Test::Paired } else { Test::None },
+        p,
+        p_corrected: p,
+        direction,
+        rule: *rule,
+        verdict: Verdict::CannotTell,
+    };
+    comparison.judge();
+    Ok(comparison)
+}
+
+/// An estimate of a logarithm as one of the number itself.
+fn exponential(logarithm: &Estimate) -> Estimate {
+    let (value, n) = (logarithm.value.exp(), logarithm.n);
+    match logarithm.interval {
+        Some(i) => Estimate::with(value, (i.low.exp(), i.high.exp()), i.level, n, logarithm.method),
+        None => Estimate::bare(value, n),
+    }
+}
+
 /// Corrects comparisons that are looked at together by Holm's method, and judges each again.
 ///
 /// # Errors
@@ -220,14 +268,7 @@ fn ratio_of_replicates(candidate: &[f64], base: &[f64], level: f64) -> Result<Op
         return Ok(None);
     }
     let logs = |samples: &[f64]| -> Vec<f64> { samples.iter().map(|value| value.ln()).collect() };
-    let found = student::welch(&logs(candidate), &logs(base), level)?.difference;
-    let value = found.value.exp();
-    Ok(Some(match found.interval {
-        Some(interval) => {
-            Estimate::with(value, (interval.low.exp(), interval.high.exp()), level, found.n, Method::WelchT)
-        }
-        None => Estimate::bare(value, found.n),
-    }))
+    Ok(Some(exponential(&student::welch(&logs(candidate), &logs(base), level)?.difference)))
 }
 
 /// Hedges' g (L. Hedges, 1981) with the exact correction J = Γ(m/2) / (sqrt(m/2) Γ((m-1)/2)), m = n1 + n2 - 2.
@@ -297,6 +338,21 @@ mod tests {
         assert!(found.ratio.unwrap().interval.unwrap().contains(1.3));
         let negative = compare_replicates(&[-1.0, -1.1], &[1.0, 1.1], Direction::HigherIsBetter, &rule).unwrap();
         assert_eq!(negative.ratio, None);
+    }
+
+    /// `scipy.stats.ttest_rel(a, b)` and its `confidence_interval(0.95)`, SciPy 1.17.
+    #[test]
+    fn pairs_are_compared_as_scipy_does() {
+        let (a, b) = ([3.1, 4.4, 5.2, 6.9, 7.0], [2.9, 4.0, 5.1, 6.2, 6.8]);
+        let found = compare_paired(&a, &b, Direction::LowerIsBetter, &Rule::default()).unwrap();
+        assert!((found.p.unwrap() - 0.040_057_385_614_765_17).abs() < 1e-9, "{:?}", found.p);
+        assert!((found.difference.low().unwrap() - 0.023_556_783_493_338_895).abs() < 1e-9, "{:?}", found.difference);
+        assert_eq!((found.test, found.verdict), (Test::Paired, Verdict::Regression));
+        let unpaired = compare_replicates(&a, &b, Direction::LowerIsBetter, &Rule::default()).unwrap();
+        assert_eq!(unpaired.verdict, Verdict::CannotTell, "what both of a pair share hides the difference otherwise");
+        assert!(compare_paired(&a, &b[1..], Direction::LowerIsBetter, &Rule::default()).is_err());
+        let one = compare_paired(&[1.0], &[2.0], Direction::LowerIsBetter, &Rule::default()).unwrap();
+        assert_eq!((one.p, one.verdict), (None, Verdict::CannotTell));
     }
 
     /// 20 comparisons of equal things: at alpha 0.05 about one looks significant; corrected together, none may.

@@ -42,6 +42,8 @@ pub enum Method {
     BootstrapBca,
     /// Wilson's score interval of a proportion.
     Wilson,
+    /// Student's t of the slope of a straight line, by the scatter around it.
+    LeastSquares,
 }
 
 impl Estimate {

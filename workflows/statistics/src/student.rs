@@ -26,6 +26,17 @@ pub fn interval(samples: &[f64], level: f64) -> Result<Estimate, StatisticsError
     Ok(Estimate::with(mean, (mean - half, mean + half), level, samples.len(), Method::StudentT))
 }
 
+/// The two-sided p-value of Student's t-test that the mean of finite differences is zero; `None` of fewer than two, or
+/// without any scatter.
+pub(crate) fn paired_p(differences: &[f64]) -> Option<f64> {
+    if differences.len() < 2 {
+        return None;
+    }
+    let n = differences.len() as f64;
+    let error = (variance_of(differences) / n).sqrt();
+    (error > 0.0).then(|| 2.0 * student_cdf(-(mean_of(differences) / error).abs(), n - 1.0))
+}
+
 /// A difference of means with Welch's interval and p-value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Welch {

@@ -1,10 +1,14 @@
 //! What a step is given to run with, and how it fails.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use assay_models::ModelError;
 use assay_spec::ArtifactRef;
 use assay_tensor::{Class, Device};
+
+/// The plain values that a step offers, by name.
+pub type Values = BTreeMap<String, serde_json::Value>;
 
 /// The world as a step sees it. Implemented by the executor, and by tests.
 pub trait Context {
@@ -41,6 +45,13 @@ pub trait Context {
     fn progress(&mut self, done: u64, total: Option<u64>, unit: &str, note: &str);
     /// Writes a line to the log.
     fn log(&mut self, text: &str);
+    /// Runs a config of a step kind in a further process like this one, on the same kind of device with the same threads and
+    /// the inputs of this step, waits for it, and answers with the values that it offers. What it reports besides is
+    /// dropped. `None` where no further process can be started.
+    fn run_in_process(&mut self, kind: &str, config: &serde_json::Value) -> Option<Result<Values, StepError>> {
+        let _ = (kind, config);
+        None
+    }
     /// Whether the step shall stop; ask about ten times a second, and return [`StepError::Cancelled`].
     fn cancelled(&self) -> bool;
 }

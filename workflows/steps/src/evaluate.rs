@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::context::{Context, StepError};
 use crate::load::{dataset_for, load};
-use crate::scoring::score_split;
+use crate::scoring::{score_split, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
 /// Scores a checkpoint.
@@ -55,16 +55,12 @@ const OUTPUTS: &[OutputKind] = &[OutputKind {
 }];
 
 const METRICS: &[MetricKind] = &[
-    metric("*/loss", Better::Lower),
-    metric("*/perplexity", Better::Lower),
-    metric("*/accuracy", Better::Higher),
-    metric("*/accuracy_low", Better::Neither),
-    metric("*/accuracy_high", Better::Neither),
+    scored("*/accuracy", Better::Higher, Some("evaluated accuracy")),
+    scored("*/loss", Better::Lower, Some("evaluated loss")),
+    scored("*/perplexity", Better::Lower, Some("evaluated perplexity")),
+    scored("*/accuracy_low", Better::Neither, None),
+    scored("*/accuracy_high", Better::Neither, None),
 ];
-
-const fn metric(name: &'static str, better: Better) -> MetricKind {
-    MetricKind { name, unit: "", better, headline: None }
-}
 
 impl Step for Evaluate {
     fn kind(&self) -> StepKind {

@@ -39,7 +39,7 @@ mod scoring;
 mod testing;
 
 pub use batching::{Batching, Budget};
-pub use context::{Context, StepError};
+pub use context::{Context, StepError, Values};
 pub use dataset::{About, Dataset, Goal, Split};
 pub use machine::Machine;
 pub use registry::registry;

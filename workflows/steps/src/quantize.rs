@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
 use crate::load::{dataset_for, load};
-use crate::scoring::{SplitScore, score_split};
+use crate::scoring::{SplitScore, score_split, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
 /// Makes an int8 model of a float one.
@@ -57,7 +57,7 @@ fn default_batch() -> usize {
 const OUTPUTS: &[OutputKind] = &[OutputKind { name: "model", about: "The quantized checkpoint." }];
 
 const METRICS: &[MetricKind] = &[
-    metric("quantized/accuracy", "", Better::Higher, Some("int8 accuracy")),
+    scored("quantized/accuracy", Better::Higher, Some("int8 accuracy")),
     metric("quantized/accuracy_low", "", Better::Neither, None),
     metric("quantized/accuracy_high", "", Better::Neither, None),
     metric("quantized/loss", "", Better::Lower, None),
@@ -71,7 +71,7 @@ const METRICS: &[MetricKind] = &[
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
-    MetricKind { name, unit, better, headline }
+    MetricKind { name, unit, better, headline, covers: "" }
 }
 
 impl Step for Quantize {

@@ -1,11 +1,21 @@
 //! How well a model does on a split: used by `train`, and by every step that must say what it did to a model.
 
 use assay_models::{Batch, Model, Objective};
+use assay_spec::{Better, MetricKind};
 use assay_statistics::{Estimate, wilson};
 
 use crate::batching::Batching;
 use crate::context::StepError;
 use crate::dataset::Split;
+
+/// What a score's interval over replicates covers.
+const OVER_SEEDS: &str = "± covers the replicates' training seeds. All replicates are scored on the same sequences, so the \
+    choice of the test split is not included. [low, high] of an accuracy is Wilson's interval: it covers that choice.";
+
+/// A metric that is a score on a split.
+pub const fn scored(name: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
+    MetricKind { name, unit: "", better, headline, covers: OVER_SEEDS }
+}
 
 /// The score of a whole split.
 #[derive(Debug, Clone, Copy, PartialEq)]

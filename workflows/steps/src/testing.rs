@@ -10,7 +10,7 @@ use assay_tensor::{DType, Device};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::context::{Context, StepError};
+use crate::context::{Context, StepError, Values};
 use crate::dataset::{About, Dataset, Goal, Split};
 use crate::step::Step;
 
@@ -26,6 +26,8 @@ pub(crate) struct TestContext {
     pub patience: Cell<Option<u32>>,
     /// Which replicate this is.
     pub replicate: u32,
+    /// Whether [`Context::run_in_process`] runs a step, in a world of its own, or says that it cannot.
+    pub starts_processes: bool,
     /// Every metric point, in order: name, step, value.
     pub metrics: Vec<(String, u64, f64)>,
     /// Outputs that are values.
@@ -48,6 +50,7 @@ impl TestContext {
             resume: None,
             patience: Cell::new(None),
             replicate: 1,
+            starts_processes: false,
             metrics: Vec::new(),
             values: BTreeMap::new(),
             artifacts: BTreeMap::new(),
@@ -195,6 +198,12 @@ impl Context for TestContext {
     }
     fn log(&mut self, text: &str) {
         self.logs.push(text.into());
+    }
+    fn run_in_process(&mut self, kind: &str, config: &Value) -> Option<Result<Values, StepError>> {
+        let step = crate::registry::registry().into_iter().find(|step| step.kind().name == kind)?;
+        let mut world = TestContext::new(self.device.clone());
+        world.inputs.clone_from(&self.inputs);
+        self.starts_processes.then(|| step.run(config.clone(), &mut world).map(|()| world.values))
     }
     fn cancelled(&self) -> bool {
         match self.patience.get() {

@@ -52,6 +52,8 @@ pub struct Model {
     pub started_at: Option<i64>,
     /// When it came to a final state.
     pub ended_at: Option<i64>,
+    /// The name of its cell, such as `train[chunk=64,states=16]`: what its replicates share.
+    pub cell: String,
 }
 
 /// What other tables are to this one.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use assay_core::{RunId, TaskIx};
-use assay_server::RunStateName;
+use assay_server::{RunStateName, TaskStateName};
 
 use super::story::{began, journal, metrics, new_run, point};
 use crate::Store;
@@ -94,8 +94,14 @@ async fn a_process_that_is_killed_leaves_a_prefix() {
         assert!(other.try_wait().unwrap().is_none(), "the other process ended by itself");
     }
     assert_eq!(store.recover().await.unwrap(), [], "it lives");
+    assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Running);
     other.kill().unwrap();
     other.wait().unwrap();
+    // Whoever reads the store sees at once that the run is over, before anyone has repaired it.
+    let reader = Store::open_read_only(folder.path()).await.unwrap();
+    let seen = reader.run(RunId(1)).await.unwrap().unwrap().summary;
+    assert_eq!((seen.state, reader.runs(1, 0).await.unwrap()[0].state), (RunStateName::Interrupted, seen.state));
+    assert!(reader.tasks(RunId(1)).await.unwrap().iter().all(|task| task.state == TaskStateName::Cancelled));
     let recovered = store.recover().await.unwrap();
     assert_eq!(recovered.iter().map(|run| run.run).collect::<Vec<_>>(), [RunId(1)]);
     assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Interrupted);

@@ -19,6 +19,7 @@ pub(super) fn key(digit: char) -> String {
 pub(super) fn new_run() -> NewRun {
     let task = |address: &str, job: &str, needs: &[u32], each: Option<u32>| NewTask {
         address: address.into(),
+        cell: address.split("#1").next().unwrap_or_default().into(),
         job: job.into(),
         kind: if job == "data" { "prepare".into() } else { job.into() },
         matrix: BTreeMap::new(),

@@ -8,7 +8,7 @@ use assay_protocol::{DEVICE, FOR_TESTS, Failure, Hello};
 use serde_json::json;
 
 use crate::cli::CommandError;
-use crate::report::table;
+use crate::tables::table;
 
 pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;

@@ -1,9 +1,11 @@
 //! The subcommands, one file each.
 
 pub mod backends;
+pub mod compare;
 pub mod executor;
 pub mod logs;
 pub mod plan;
+pub mod results;
 pub mod run;
 pub mod runs;
 pub mod schema;
@@ -44,6 +46,9 @@ fn read_workflow(file: &Path, overrides: &[(String, String)]) -> Result<(String,
         let noun = if count == 1 { "a problem" } else { "problems" };
         format!("`{name}` has {noun}:\n\n{problems}")
     })?;
+    if !workflow.warnings.problems.is_empty() {
+        eprintln!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings);
+    }
     Ok((text, workflow))
 }
 
@@ -62,6 +67,11 @@ async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     let run = store.run(RunId(number)).await?;
     let run = run.ok_or_else(|| format!("there is no run {number} in this store; `assay runs` lists them"))?;
     Ok(run.summary.id)
+}
+
+/// How many columns a table may take: those of the terminal, any number where there is none.
+fn terminal_width() -> usize {
+    console::Term::stdout().size_checked().map_or(usize::MAX, |(_, columns)| usize::from(columns))
 }
 
 /// Prints one JSON value on standard output. A reader that has gone away is no error.

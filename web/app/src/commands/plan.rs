@@ -9,7 +9,7 @@ use assay_store::Store;
 use serde_json::json;
 
 use crate::cli::{CommandError, PlanArgs};
-use crate::report::table;
+use crate::tables::table;
 
 /// What is known of a task before anything runs.
 enum Prospect {
@@ -17,6 +17,8 @@ enum Prospect {
     Cached(Outputs),
     /// It would run.
     Runs,
+    /// Another task, whose place this is, would run, and this one is the same work.
+    SameAs(usize),
     /// It would run, or be cached, depending on what the tasks before it come to.
     Depends,
     /// Its config cannot be resolved.
@@ -39,12 +41,13 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
 
 async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
     let mut known: BTreeMap<usize, Outputs> = BTreeMap::new();
+    let mut keys: BTreeMap<String, usize> = BTreeMap::new();
     let mut prospects = Vec::new();
     for (ix, task) in workflow.tasks.iter().enumerate() {
         let prospect = if task.needs.iter().all(|need| known.contains_key(need)) {
             match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
                 Err(error) => Prospect::Invalid(error.to_string()),
-                Ok(step) => prospect_of(step, store).await?,
+                Ok(step) => prospect_of(ix, step, store, &mut keys).await?,
             }
         } else {
             Prospect::Depends
@@ -57,25 +60,37 @@ async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Pro
     Ok(prospects)
 }
 
-/// What becomes of a task whose config is known.
-async fn prospect_of(mut step: ResolvedStep, store: Option<&Store>) -> Result<Prospect, CommandError> {
+/// What becomes of a task whose config is known. `keys` are the tasks that would run, by their cache keys.
+async fn prospect_of(
+    ix: usize,
+    mut step: ResolvedStep,
+    store: Option<&Store>,
+    keys: &mut BTreeMap<String, usize>,
+) -> Result<Prospect, CommandError> {
     for LocalFile { key, path } in step.files.clone() {
         match assay_store::content_of(&path).await {
             Ok(artifact) => step.pin(&key, &artifact),
             Err(error) => return Ok(Prospect::Invalid(format!("`{key}`: {error}"))),
         }
     }
-    let Some(store) = store else { return Ok(Prospect::Runs) };
-    let known = store.lookup(&step.key).await?;
-    Ok(known.map_or(Prospect::Runs, |result| Prospect::Cached(result.outputs)))
+    let known = match store {
+        Some(store) => store.lookup(&step.key).await?,
+        None => None,
+    };
+    Ok(match (known, *keys.entry(step.key).or_insert(ix)) {
+        (Some(result), _) => Prospect::Cached(result.outputs),
+        (None, first) if first != ix => Prospect::SameAs(first),
+        (None, _) => Prospect::Runs,
+    })
 }
 
-fn word(prospect: &Prospect) -> &'static str {
+fn words(workflow: &Workflow, prospect: &Prospect) -> String {
     match prospect {
-        Prospect::Cached(_) => "cached",
-        Prospect::Runs => "runs",
-        Prospect::Depends => "runs, unless what it needs comes out as before",
-        Prospect::Invalid(_) => "INVALID",
+        Prospect::Cached(_) => "cached".to_owned(),
+        Prospect::Runs => "runs".to_owned(),
+        Prospect::SameAs(first) => format!("is the same work as {}", workflow.tasks[*first].address),
+        Prospect::Depends => "runs, unless what it needs comes out as before".to_owned(),
+        Prospect::Invalid(_) => "INVALID".to_owned(),
     }
 }
 
@@ -91,7 +106,7 @@ fn resources(task: &assay_spec::Task) -> String {
 fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError> {
     let head = ["task", "step", "needs", "would"].map(str::to_owned);
     let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
-        .map(|(task, p)| vec![task.address.clone(), task.kind.clone(), resources(task), word(p).to_owned()])
+        .map(|(task, p)| vec![task.address.clone(), task.kind.clone(), resources(task), words(workflow, p)])
         .collect();
     super::print_out(&table(&head, &rows))?;
     let cached = prospects.iter().filter(|p| matches!(p, Prospect::Cached(_))).count();
@@ -109,13 +124,16 @@ fn as_json(workflow: &Workflow, prospects: &[Prospect]) -> serde_json::Value {
         let (would, error) = match prospect {
             Prospect::Cached(_) => ("cached", None),
             Prospect::Runs => ("run", None),
+            Prospect::SameAs(_) => ("same", None),
             Prospect::Depends => ("depends", None),
             Prospect::Invalid(message) => ("invalid", Some(message)),
         };
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
             "resources": resources(task), "would": would, "error": error,
+            "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
     });
-    json!({ "workflow": workflow.name, "tasks": tasks.collect::<Vec<_>>() })
+    let tasks = tasks.collect::<Vec<_>>();
+    json!({ "workflow": workflow.name, "tasks": tasks, "warnings": workflow.warnings.problems })
 }

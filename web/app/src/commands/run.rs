@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::{CommandError, RunArgs};
 use crate::progress::{self, Board, Row};
+use crate::record::RunRecord;
 use crate::report;
 
 /// Exit code of a run that a person stopped, as shells have it for SIGINT.
@@ -28,6 +29,7 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         eprintln!("run {} ({}) ended without a word; what it finished is kept", lost.run, lost.name);
     }
 
+    let warnings = serde_json::to_value(&workflow.warnings.problems)?;
     let (link, node) = embedded_worker(&workflow, home).await?;
     let (cancel, cancelled) = mpsc::channel(1);
     tokio::spawn(watch_for_interrupt(cancel));
@@ -47,10 +49,13 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let _ = node.await;
     let _ = display.await;
     let report = result?;
+    let record = RunRecord::load(&ledger, report.run).await?;
     if args.json {
-        super::print_json(&report::json(&report))?;
+        let mut json = report::json(&record, &super::kinds());
+        json["warnings"] = warnings;
+        super::print_json(&json)?;
     } else {
-        eprint!("{}", report::text(&report, &super::kinds(), home));
+        eprint!("{}", report::text(&record, &super::kinds(), home, super::terminal_width()));
     }
     Ok(exit_code(&report))
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use assay_server::TaskStateName;
 
 use crate::cli::{CommandError, RunsArgs};
-use crate::report::table;
+use crate::tables::table;
 
 pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;

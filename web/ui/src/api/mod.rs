@@ -56,7 +56,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/api/runs/{run}/results",
-        about: "The table of results: a row for each cell, a column for each headline metric.",
+        about: "The table of results: a row for each cell, a column for each headline metric, what may be said of each.",
         query: &[],
     },
     Endpoint { path: "/api/runs/{run}/artifacts", about: "The artifacts of the run's tasks.", query: &[] },

@@ -1,8 +1,7 @@
 //! Curves of one metric: one a task, or one a cell with the range of its replicates.
 
+use assay_server::number;
 use serde::{Serialize, Serializer};
-
-use super::cells::number;
 
 /// What one task measured, as two columns of the same length.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +30,7 @@ pub(crate) struct Curve {
     /// The training steps.
     pub steps: Vec<u64>,
     /// The values, or the means over the replicates.
-    #[serde(serialize_with = "super::cells::floats")]
+    #[serde(serialize_with = "super::numbers::floats")]
     pub values: Vec<f64>,
     /// The smallest and the largest of the replicates; `None` of a single one.
     pub range: Option<Range>,
@@ -41,10 +40,10 @@ pub(crate) struct Curve {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Range {
     /// The smallest.
-    #[serde(serialize_with = "super::cells::floats")]
+    #[serde(serialize_with = "super::numbers::floats")]
     pub low: Vec<f64>,
     /// The largest.
-    #[serde(serialize_with = "super::cells::floats")]
+    #[serde(serialize_with = "super::numbers::floats")]
     pub high: Vec<f64>,
 }
 

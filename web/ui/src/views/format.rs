@@ -2,7 +2,6 @@
 
 use assay_statistics::format;
 use serde::Serialize;
-use serde_json::Value;
 
 /// A moment: for people, and for the `datetime` attribute (from which a script makes local time).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,14 +44,6 @@ pub(crate) fn span(from: u64, to: Option<u64>, now: u64) -> String {
 /// A size in bytes: `12.4 kB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     format::quantity(bytes as f64, "B")
-}
-
-/// A matrix value as addresses print it: simple strings bare, all else as JSON.
-pub(crate) fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// One thing or several: `1 task`, `3 tasks`.

@@ -14,6 +14,7 @@ fn task(ix: u32, job: &str, needs: &[u32]) -> TaskView {
         run: RunId(1),
         ix: TaskIx(ix),
         address: format!("{job}[{ix}]"),
+        cell: format!("{job}[{ix}]"),
         job: job.into(),
         kind: "train".into(),
         matrix: BTreeMap::new(),

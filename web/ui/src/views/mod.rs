@@ -1,11 +1,10 @@
 //! What is shown, made from plain data by pure functions: no store, no clock, no HTML.
 
-pub(crate) mod cells;
 pub(crate) mod curves;
 pub(crate) mod figure;
 pub(crate) mod format;
 pub(crate) mod graph;
-pub(crate) mod ranking;
+pub(crate) mod numbers;
 pub(crate) mod results;
 pub(crate) mod states;
 pub(crate) mod sweep;

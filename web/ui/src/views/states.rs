@@ -46,7 +46,7 @@ pub(crate) fn of_task(state: TaskStateName) -> StateView {
 
 /// Whether a task has come to its end.
 pub(crate) fn is_final(state: TaskStateName) -> bool {
-    !matches!(state, TaskStateName::Waiting | TaskStateName::Ready | TaskStateName::Running | TaskStateName::BackingOff)
+    state.is_final()
 }
 
 /// How far a set of tasks is: one segment a state, for a bar, and the same in words.

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use assay_spec::Better;
+use assay_server::{Measured, Ranking, direction, measured, rank};
+use assay_spec::{Better, value_name};
 use assay_store::TaskView;
 use serde::Serialize;
 
-use super::cells::{Measured, measured};
-use super::format::scalar;
-use super::ranking::{Ranking, rank};
-use super::results::direction;
 use super::states::is_final;
 
 /// What stands for an axis that a task does not have.
@@ -137,7 +134,7 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
 /// Marks the cell that may be called the best, if there is one; returns what may be said of all.
 fn mark_best(cells: &mut [SweepCell], better: Better) -> String {
     let values: Vec<&[f64]> = cells.iter().map(|cell| cell.measured.values.as_slice()).collect();
-    let Ranking { best, verdict } = rank(&values, better);
+    let Ranking { best, verdict, .. } = rank(&values, better);
     if let Some(cell) = best.and_then(|best| cells.get_mut(best)) {
         cell.best = true;
         return format!("the marked cell is {verdict}");
@@ -153,7 +150,7 @@ fn widest_job(jobs: &[String], tasks: &[&TaskView]) -> Option<String> {
 }
 
 fn value_of(task: &TaskView, axis: &str) -> String {
-    task.matrix.get(axis).map_or_else(|| ABSENT.to_owned(), scalar)
+    task.matrix.get(axis).map_or_else(|| ABSENT.to_owned(), value_name)
 }
 
 fn axes(tasks: &[&TaskView]) -> Vec<Axis> {

@@ -14,6 +14,7 @@ fn task(ix: u32, job: &str, matrix: Value, replicate: u32, metrics: &[(&str, f64
         run: RunId(1),
         ix: TaskIx(ix),
         address: format!("{job}[{ix}]#{replicate}"),
+        cell: format!("{job}[{ix}]"),
         job: job.into(),
         kind: "train".into(),
         matrix,
@@ -67,7 +68,7 @@ fn a_reader_who_chooses_nothing_sees_the_widest_axes_of_the_widest_job() {
     assert_eq!((sweep.metric.as_str(), sweep.job.as_str()), ("loss", "train"));
     assert_eq!((sweep.x.as_deref(), sweep.y.as_deref()), (Some("states"), Some("chunk")));
     assert_eq!(sweep.values(&sweep.x), ["16", "32", "64"]);
-    assert_eq!(sweep.values(&sweep.y), ["16", "long"]);
+    assert_eq!(sweep.values(&sweep.y), ["\"16\"", "long"], "a text that reads as a number is quoted");
     assert_eq!(sweep.fixed, BTreeMap::from([("width".to_owned(), "128".to_owned())]));
     assert_eq!(sweep.cells.len(), 6);
     let cell = sweep.cell("32", "long").unwrap();
@@ -120,7 +121,7 @@ fn colours_span_the_scatter_and_the_verdict_says_what_can_be_told_apart() {
     assert_eq!(sweep.verdict, "not ranked: 2 of 6 cells cannot be told apart");
     let figure = figure::sweep(&sweep).unwrap();
     let (low, high) = (figure["data"][0]["zmin"].as_f64().unwrap(), figure["data"][0]["zmax"].as_f64().unwrap());
-    let half = sweep.cell("16", "16").unwrap().measured.half_width.unwrap();
+    let half = sweep.cell("16", "\"16\"").unwrap().measured.half_width.unwrap();
     assert!((low - (16.15 - half)).abs() < 1e-9 && (high - (64.15 + half)).abs() < 1e-9, "{low} to {high}");
 
     let line = draw(&chosen(&[("y", NO_AXIS)]));
@@ -151,7 +152,7 @@ fn one_axis_of_numbers_is_a_line_with_error_bars() {
     let words = figure::sweep(&draw(&chosen(&[("x", "chunk"), ("y", NO_AXIS)]))).unwrap();
     assert_eq!(
         (&words["layout"]["xaxis"]["type"], &words["data"][0]["x"]),
-        (&json!("category"), &json!(["16", "long"]))
+        (&json!("category"), &json!(["\"16\"", "long"]))
     );
 }
 
@@ -162,4 +163,16 @@ proptest! {
         let _ = figure::sweep(&sweep);
         prop_assert!(sweep.x.is_none() || sweep.x != sweep.y);
     }
+}
+
+#[test]
+fn values_that_read_alike_are_cells_of_their_own() {
+    let values = [json!(16), json!("16"), json!("a#1"), json!("a#2"), json!(null), json!("null")];
+    let tasks: Vec<TaskView> = (0..)
+        .zip(values)
+        .map(|(ix, value)| task(ix, "train", json!({"tag": value}), 1, &[("loss", f64::from(ix))]))
+        .collect();
+    let sweep = sweep(&tasks, &Choice::default(), &[], &|_| ("", Better::Lower));
+    assert_eq!(sweep.cells.len(), 6, "{:?}", sweep.cells);
+    assert!(sweep.cells.iter().all(|cell| cell.measured.n == 1));
 }

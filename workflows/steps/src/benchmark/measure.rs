@@ -49,10 +49,45 @@ pub struct Series {
     pub length: usize,
     /// Sequences side by side.
     pub batch: usize,
-    /// Forwards in each sample.
+    /// Forwards in each sample; of several processes, those of the first.
     pub repetitions: u32,
     /// Seconds of one forward (a sample's time over its repetitions), in the order of the rounds.
     pub seconds: Vec<f64>,
+    /// How many of those samples each process made, in their order. Empty: all are of one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<usize>,
+}
+
+impl Series {
+    /// The samples of each process.
+    pub fn by_process(&self) -> Vec<&[f64]> {
+        if self.processes.is_empty() {
+            return vec![&self.seconds];
+        }
+        let mut rest = self.seconds.as_slice();
+        let part = |count: &usize| {
+            let (part, later) = rest.split_at((*count).min(rest.len()));
+            rest = later;
+            part
+        };
+        self.processes.iter().map(part).collect()
+    }
+}
+
+/// Puts what several processes measured together, series by series.
+pub fn join(parts: Vec<Vec<Series>>) -> Vec<Series> {
+    let mut parts = parts.into_iter();
+    let Some(mut all) = parts.next() else { return Vec::new() };
+    for series in &mut all {
+        series.processes = vec![series.seconds.len()];
+    }
+    for (series, more) in parts.flat_map(|part| part.into_iter().enumerate().collect::<Vec<_>>()) {
+        if let Some(series) = all.get_mut(series) {
+            series.processes.push(more.seconds.len());
+            series.seconds.extend(more.seconds);
+        }
+    }
+    all
 }
 
 /// Measures every model at every length: the series of the first length, in the order of the subjects, then the next.
@@ -111,7 +146,7 @@ fn warm_up(
         }
         let (name, seconds) = (subject.name.clone(), Vec::with_capacity(plan.samples));
         let repetitions = repetitions(quickest);
-        all.push(Series { model: name, length, batch: plan.batch, repetitions, seconds });
+        all.push(Series { model: name, length, batch: plan.batch, repetitions, seconds, processes: Vec::new() });
     }
     Ok(all)
 }
@@ -148,6 +183,24 @@ fn explain(error: StepError, subject: &Subject, length: usize) -> StepError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_processes_measured_is_kept_apart() {
+        let series = |model: &str, seconds: &[f64]| Series {
+            model: model.into(),
+            length: 8,
+            batch: 1,
+            repetitions: 1,
+            seconds: seconds.to_vec(),
+            processes: Vec::new(),
+        };
+        let alone = series("a", &[1.0, 2.0]);
+        assert_eq!(alone.by_process(), [&[1.0, 2.0][..]]);
+        let joined = join(vec![vec![alone, series("b", &[5.0])], vec![series("a", &[3.0]), series("b", &[6.0, 7.0])]]);
+        assert_eq!(joined[0].by_process(), [&[1.0, 2.0][..], &[3.0]]);
+        assert_eq!(joined[1].by_process(), [&[5.0][..], &[6.0, 7.0]]);
+        assert_eq!(join(Vec::new()), []);
+    }
 
     #[test]
     fn short_forwards_are_repeated_and_long_ones_are_not() {

@@ -1,8 +1,9 @@
 //! From samples to medians, intervals and comparisons.
 
-use assay_statistics::compare::{compare, correct};
+use assay_statistics::compare::{compare, compare_paired, correct};
 use assay_statistics::{
-    Bootstrap, Comparison, Direction, Estimate, Rule, StatisticsError, Summary, format, summarize, tukey,
+    Bootstrap, Comparison, Direction, Estimate, Rule, StatisticsError, Summary, exponent, format, mean, median,
+    replicates, summarize, tukey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +17,15 @@ pub struct Latency {
     pub model: String,
     /// Tokens in each sequence.
     pub length: usize,
-    /// Seconds of one forward.
+    /// Seconds of one forward, the samples of all processes together.
     pub summary: Summary,
+    /// In how many processes it was measured.
+    pub processes: usize,
+    /// Of several processes, the mean of their medians with Student's interval over them; of one, its median with the
+    /// bootstrap interval over its samples.
+    pub median: Estimate,
+    /// The same of their means.
+    pub mean: Estimate,
 }
 
 /// One model against the base, at one length.
@@ -31,8 +39,19 @@ pub struct Speedup {
     pub length: usize,
     /// The base's median latency over the model's: above 1 the model is the faster.
     pub ratio: Estimate,
-    /// Latencies compared, outliers removed; p-values corrected for everything compared here.
+    /// Latencies compared, outliers removed: of several processes their medians in pairs, of one its samples. p-values are
+    /// corrected for everything compared here.
     pub comparison: Comparison,
+}
+
+/// How the latency of one model grows with the length.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// The model's name.
+    pub model: String,
+    /// The k of `latency = c length^k`, by least squares on the logarithms: of several processes the mean of their
+    /// exponents with Student's interval over them, of one with the interval of the slope.
+    pub exponent: Estimate,
 }
 
 /// What a benchmark found; the output value `results`.
@@ -42,21 +61,45 @@ pub struct Results {
     pub latencies: Vec<Latency>,
     /// Against the base, where one was named.
     pub speedups: Vec<Speedup>,
+    /// Of each model, where several lengths were measured.
+    pub growth: Vec<Growth>,
 }
 
 /// Analyses the samples.
 pub fn analyse(all: &[Series], base: Option<&str>, seed: u64) -> Result<Results, StepError> {
     let refused = |error: StatisticsError| StepError::failed(format!("the samples cannot be analysed: {error}"));
-    let mut latencies = Vec::with_capacity(all.len());
-    for series in all {
-        let summary = summarize(&series.seconds, &Bootstrap::seeded(seed)).map_err(refused)?;
-        latencies.push(Latency { model: series.model.clone(), length: series.length, summary });
-    }
+    let latencies = all.iter().map(|series| latency(series, seed)).collect::<Result<_, _>>().map_err(refused)?;
     let speedups = match base {
         Some(base) => speedups(all, base, seed).map_err(refused)?,
         None => Vec::new(),
     };
-    Ok(Results { latencies, speedups })
+    Ok(Results { latencies, speedups, growth: growth(all).map_err(refused)? })
+}
+
+fn latency(series: &Series, seed: u64) -> Result<Latency, StatisticsError> {
+    let summary = summarize(&series.seconds, &Bootstrap::seeded(seed))?;
+    let parts = series.by_process();
+    let (median_of, mean_of) = match parts.len() {
+        1 => (summary.median, summary.mean),
+        _ => {
+            let kept = parts.iter().map(|part| Ok(tukey(part)?.kept)).collect::<Result<Vec<_>, StatisticsError>>()?;
+            let means = kept.iter().map(|kept| mean(kept)).collect::<Result<Vec<_>, _>>()?;
+            (replicates(&medians(series)?)?, replicates(&means)?)
+        }
+    };
+    Ok(Latency {
+        model: series.model.clone(),
+        length: series.length,
+        processes: parts.len(),
+        summary,
+        median: median_of,
+        mean: mean_of,
+    })
+}
+
+/// The median of each process, without its outliers.
+fn medians(series: &Series) -> Result<Vec<f64>, StatisticsError> {
+    series.by_process().into_iter().map(|part| median(&tukey(part)?.kept)).collect()
 }
 
 fn speedups(all: &[Series], base: &str, seed: u64) -> Result<Vec<Speedup>, StatisticsError> {
@@ -65,19 +108,50 @@ fn speedups(all: &[Series], base: &str, seed: u64) -> Result<Vec<Speedup>, Stati
     for series in all.iter().filter(|series| series.model != base) {
         let same_length = |other: &&Series| other.model == base && other.length == series.length;
         let Some(reference) = all.iter().find(same_length) else { continue };
-        let (ours, theirs) = (tukey(&series.seconds)?.kept, tukey(&reference.seconds)?.kept);
-        found.push(Speedup {
-            model: series.model.clone(),
-            base: base.to_owned(),
-            length: series.length,
-            ratio: Bootstrap::seeded(seed).ratio_of_medians(&theirs, &ours)?,
-            comparison: compare(&ours, &theirs, Direction::LowerIsBetter, &rule)?,
-        });
+        let (ratio, comparison) = if series.by_process().len() > 1 {
+            let (ours, theirs) = (medians(series)?, medians(reference)?);
+            let comparison = compare_paired(&ours, &theirs, Direction::LowerIsBetter, &rule)?;
+            let inverse = compare_paired(&theirs, &ours, Direction::LowerIsBetter, &rule)?.ratio;
+            (inverse.unwrap_or_else(|| Estimate::bare(f64::NAN, ours.len())), comparison)
+        } else {
+            let (ours, theirs) = (tukey(&series.seconds)?.kept, tukey(&reference.seconds)?.kept);
+            let ratio = Bootstrap::seeded(seed).ratio_of_medians(&theirs, &ours)?;
+            (ratio, compare(&ours, &theirs, Direction::LowerIsBetter, &rule)?)
+        };
+        let (model, base, length) = (series.model.clone(), base.to_owned(), series.length);
+        found.push(Speedup { model, base, length, ratio, comparison });
     }
     let mut comparisons: Vec<Comparison> = found.iter().map(|speedup| speedup.comparison.clone()).collect();
     correct(&mut comparisons)?;
     for (speedup, comparison) in found.iter_mut().zip(comparisons) {
         speedup.comparison = comparison;
+    }
+    Ok(found)
+}
+
+fn growth(all: &[Series]) -> Result<Vec<Growth>, StatisticsError> {
+    let mut names: Vec<&String> = all.iter().map(|series| &series.model).collect();
+    names.sort();
+    names.dedup();
+    let mut found = Vec::new();
+    for model in names {
+        let mine: Vec<&Series> = all.iter().filter(|series| series.model == *model).collect();
+        if mine.len() < 2 {
+            continue;
+        }
+        let lengths: Vec<f64> = mine.iter().map(|series| series.length as f64).collect();
+        let medians = mine.iter().map(|series| medians(series)).collect::<Result<Vec<_>, _>>()?;
+        let processes = medians.iter().map(Vec::len).min().unwrap_or(0);
+        let of_process = |process: usize| -> Result<Estimate, StatisticsError> {
+            let latencies: Vec<f64> = medians.iter().map(|medians| medians[process]).collect();
+            exponent(&lengths, &latencies, 0.95)
+        };
+        let each = (0..processes).map(of_process).collect::<Result<Vec<_>, _>>()?;
+        let exponent = match each.as_slice() {
+            [alone] => *alone,
+            several => replicates(&several.iter().map(|estimate| estimate.value).collect::<Vec<_>>())?,
+        };
+        found.push(Growth { model: model.clone(), exponent });
     }
     Ok(found)
 }
@@ -91,9 +165,14 @@ impl Results {
         for speedup in &self.speedups {
             speedup.report(context);
         }
+        for growth in &self.growth {
+            estimate(context, &format!("latency/{}", growth.model), "exponent", &growth.exponent);
+            let text = format::with_interval(&growth.exponent, "");
+            context.log(&format!("{}: the latency grows with the length to the power of {text}", growth.model));
+        }
         let longest = self.latencies.iter().map(|latency| latency.length).max();
         if let Some(first) = self.latencies.iter().find(|latency| Some(latency.length) == longest) {
-            estimate(context, "latency", "median", &first.summary.median);
+            estimate(context, "latency", "median", &first.median);
         }
     }
 }
@@ -101,16 +180,21 @@ impl Results {
 impl Latency {
     fn report(&self, context: &mut dyn Context) {
         let (path, summary) = (format!("latency/{}/{}", self.model, self.length), &self.summary);
-        estimate(context, &path, "median", &summary.median);
-        estimate(context, &path, "mean", &summary.mean);
+        estimate(context, &path, "median", &self.median);
+        estimate(context, &path, "mean", &self.mean);
         context.metric(&format!("{path}/outliers"), 0, summary.outliers as f64);
         context.metric(&format!("{path}/samples"), 0, summary.samples as f64);
+        context.metric(&format!("{path}/processes"), 0, self.processes as f64);
+        let over = match self.processes {
+            1 => "the intervals cover one process".to_owned(),
+            several => format!("the intervals cover {several} processes"),
+        };
         context.log(&format!(
-            "{} at {} tokens: median {}, mean {} ({} of {} samples were outliers)",
+            "{} at {} tokens: median {}, mean {}; {over} ({} of {} samples were outliers)",
             self.model,
             self.length,
-            format::with_interval(&summary.median, "s"),
-            format::with_interval(&summary.mean, "s"),
+            format::with_interval(&self.median, "s"),
+            format::with_interval(&self.mean, "s"),
             summary.outliers,
             summary.samples
         ));
@@ -157,7 +241,7 @@ mod tests {
 
     fn series(model: &str, length: usize, seconds: impl Fn(usize) -> f64) -> Series {
         let seconds = (0..25).map(seconds).collect();
-        Series { model: model.into(), length, batch: 1, repetitions: 1, seconds }
+        Series { model: model.into(), length, batch: 1, repetitions: 1, seconds, processes: Vec::new() }
     }
 
     fn jitter(round: usize) -> f64 {
@@ -178,6 +262,38 @@ mod tests {
         assert_eq!(fast.comparison.verdict, Verdict::Improvement);
         assert_eq!(same.comparison.verdict, Verdict::CannotTell);
         assert!(fast.comparison.p_corrected.unwrap() > fast.comparison.p.unwrap());
+    }
+
+    /// Five processes whose levels differ by far more than the samples within each scatter.
+    fn spread(model: &str, length: usize, seconds: f64) -> Series {
+        let level = |sample: usize| 1.0 + 0.1 * (sample / 5 * 3 % 5) as f64;
+        let samples = series(model, length, |sample| seconds * level(sample) + jitter(sample));
+        Series { processes: vec![5; 5], ..samples }
+    }
+
+    #[test]
+    fn an_interval_over_processes_covers_what_differs_between_them() {
+        let pooled = Series { processes: Vec::new(), ..spread("one", 8, 1e-3) };
+        let width = |results: &Results| results.latencies[0].median.interval.unwrap().half_width();
+        let (over, within) = (analyse(&[spread("one", 8, 1e-3)], None, 1), analyse(&[pooled], None, 1));
+        let (over, within) = (over.unwrap(), within.unwrap());
+        assert_eq!((over.latencies[0].processes, within.latencies[0].processes), (5, 1));
+        assert!(width(&over) > width(&within), "{} {}", width(&over), width(&within));
+        // What moves both models of a process alike does not hide that one is the slower.
+        let all = [spread("base", 8, 1e-3), spread("slow", 8, 1.06e-3)];
+        let results = analyse(&all, Some("base"), 1).unwrap();
+        assert_eq!(results.speedups[0].comparison.verdict, Verdict::Regression);
+        assert!(results.speedups[0].ratio.high().unwrap() < 1.0);
+    }
+
+    #[test]
+    fn the_exponent_is_fitted_over_the_lengths() {
+        let all: Vec<Series> =
+            [8, 16, 64].map(|length: usize| spread("two", length, 1e-5 * (length as f64).powi(2))).into();
+        let found = analyse(&all, None, 1).unwrap().growth.remove(0).exponent;
+        assert!((found.value - 2.0).abs() < 0.02 && found.low().unwrap() < found.high().unwrap(), "{found:?}");
+        assert_eq!(found.n, 5);
+        assert!(analyse(&all[..1], None, 1).unwrap().growth.is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::measure::{Plan, Series, Subject, measure};
+use super::measure::{Plan, Series, Subject, join, measure};
 use super::report::analyse;
 use crate::context::{Context, StepError};
 use crate::load::load;
@@ -19,6 +19,8 @@ pub struct Benchmark;
 
 /// Fewer samples say too little about the spread.
 const FEWEST_SAMPLES: usize = 20;
+/// Fewer samples of one process have no median worth the name.
+const FEWEST_OF_A_PROCESS: usize = 4;
 
 /// What to measure, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,6 +40,12 @@ struct Config {
     #[serde(default = "fewest_samples")]
     #[schemars(range(min = 20, max = 100_000))]
     samples: usize,
+    /// Processes that the samples are spread over, one after the other, each with its share of them, at least 4. A process
+    /// places code and memory anew, which moves a latency by more than its samples within one process scatter: the
+    /// intervals cover what differs between these processes.
+    #[serde(default = "five")]
+    #[schemars(range(min = 1, max = 1000))]
+    processes: usize,
     /// Forwards of each model before the first sample of a length.
     #[serde(default = "five")]
     #[schemars(range(min = 1, max = 100_000))]
@@ -48,6 +56,10 @@ struct Config {
     /// Seed of the tokens, of the order within the rounds, and of the bootstrap.
     #[serde(default)]
     seed: u64,
+    /// Which of the processes this is: the step says so to those that it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    process: Option<usize>,
 }
 
 fn one() -> usize {
@@ -66,11 +78,18 @@ const OUTPUTS: &[OutputKind] = &[
     OutputKind { name: "results", about: "Summaries and comparisons, with their intervals and p-values." },
 ];
 
+/// What the interval of a latency covers.
+const PROCESSES: &str = "the interval of a single replicate covers the processes that it was measured in (with `processes: 1`, \
+    the samples within one), on this machine as it was then.";
+/// What the interval of an exponent covers.
+const EXPONENT: &str = "the k of latency = c length^k over the measured lengths; the interval of a single replicate covers its \
+    processes (with `processes: 1`, the lengths' scatter around the power law).";
+
 const METRICS: &[MetricKind] = &[
-    metric("latency/median", "s", Better::Lower, Some("latency")),
+    metric("latency/median", "s", Better::Lower, None),
     metric("latency/median_low", "s", Better::Neither, None),
     metric("latency/median_high", "s", Better::Neither, None),
-    metric("latency/*/*/median", "s", Better::Lower, None),
+    MetricKind { covers: PROCESSES, ..metric("latency/*/*/median", "s", Better::Lower, Some("latency")) },
     metric("latency/*/*/median_low", "s", Better::Neither, None),
     metric("latency/*/*/median_high", "s", Better::Neither, None),
     metric("latency/*/*/mean", "s", Better::Lower, None),
@@ -78,6 +97,10 @@ const METRICS: &[MetricKind] = &[
     metric("latency/*/*/mean_high", "s", Better::Neither, None),
     metric("latency/*/*/outliers", "", Better::Neither, None),
     metric("latency/*/*/samples", "", Better::Neither, None),
+    metric("latency/*/*/processes", "", Better::Neither, None),
+    MetricKind { covers: EXPONENT, ..metric("latency/*/exponent", "", Better::Lower, Some("exponent")) },
+    metric("latency/*/exponent_low", "", Better::Neither, None),
+    metric("latency/*/exponent_high", "", Better::Neither, None),
     metric("speedup/*/*/ratio", "", Better::Higher, None),
     metric("speedup/*/*/low", "", Better::Neither, None),
     metric("speedup/*/*/high", "", Better::Neither, None),
@@ -85,14 +108,14 @@ const METRICS: &[MetricKind] = &[
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
-    MetricKind { name, unit, better, headline }
+    MetricKind { name, unit, better, headline, covers: "" }
 }
 
 impl Step for Benchmark {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "benchmark",
-            version: 1,
+            version: 2,
             measures: true,
             about: "Measures the latency of models, interleaved, with intervals; the machine is recorded.",
             schema: schema_of::<Config>(),
@@ -108,20 +131,13 @@ impl Step for Benchmark {
         if let Some(finding) = config.findings().into_iter().next() {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
-        let subjects = config
-            .models
-            .iter()
-            .map(|(name, artifact)| Ok(Subject { name: name.clone(), model: load(context, artifact)? }))
-            .collect::<Result<Vec<_>, StepError>>()?;
+        if let Some(process) = config.process {
+            let series = measure_here(&config, process, context)?;
+            context.value(SERIES, json!(series));
+            return Ok(());
+        }
         let before = Machine::read();
-        let plan = Plan {
-            lengths: &config.lengths,
-            batch: config.batch,
-            warmup: config.warmup,
-            samples: config.samples,
-            seed: config.seed,
-        };
-        let series = measure(&subjects, &plan, context)?;
+        let series = measure_in_processes(&config, context)?;
         let (threads, device) = (context.threads(), context.device().info());
         let load_after = Machine::read().load;
         let machine = json!({"before": before, "load_after": load_after, "threads": threads, "device": device});
@@ -132,6 +148,46 @@ impl Step for Benchmark {
         context.value("machine", machine);
         Ok(())
     }
+}
+
+/// The output in which a process that the step started hands over what it measured.
+const SERIES: &str = "series";
+
+/// Measures every model at every length in this process.
+fn measure_here(config: &Config, process: usize, context: &mut dyn Context) -> Result<Vec<Series>, StepError> {
+    let subjects = config
+        .models
+        .iter()
+        .map(|(name, artifact)| Ok(Subject { name: name.clone(), model: load(context, artifact)? }))
+        .collect::<Result<Vec<_>, StepError>>()?;
+    let plan = Plan {
+        lengths: &config.lengths,
+        batch: config.batch,
+        warmup: config.warmup,
+        samples: config.samples,
+        seed: config.seed.wrapping_add(process as u64),
+    };
+    measure(&subjects, &plan, context)
+}
+
+/// Spreads the samples over processes, one after the other; in this one, where there shall be one or none can be started.
+fn measure_in_processes(config: &Config, context: &mut dyn Context) -> Result<Vec<Series>, StepError> {
+    let share = config.samples.div_ceil(config.processes);
+    let mut parts = Vec::with_capacity(config.processes);
+    if config.processes > 1 {
+        for process in 0..config.processes {
+            let part = Config { samples: share, processes: 1, process: Some(process), ..config.clone() };
+            let Some(values) = context.run_in_process("benchmark", &json!(part)) else { break };
+            let series = values?.remove(SERIES).ok_or_else(|| StepError::failed("a process handed over no samples"))?;
+            parts.push(
+                serde_json::from_value(series).map_err(|error| {
+                    StepError::failed(format!("what a process handed over cannot be read: {error}"))
+                })?,
+            );
+            context.progress(process as u64 + 1, Some(config.processes as u64), "processes", "");
+        }
+    }
+    if parts.is_empty() { measure_here(config, 0, context) } else { Ok(join(parts)) }
 }
 
 impl Config {
@@ -159,7 +215,14 @@ impl Config {
             let (key, hint) = if self.batch == 0 { ("batch", "give 1 or more") } else { ("warmup", "give 1 or more") };
             add(&[key], format!("{key} is 0"), hint);
         }
-        if self.samples < FEWEST_SAMPLES {
+        if self.processes == 0 {
+            add(&["processes"], "processes is 0".into(), "give 1 or more");
+        } else if self.processes > 1 && self.samples / self.processes < FEWEST_OF_A_PROCESS {
+            let hint = format!("give at most {} processes, or more samples", self.samples / FEWEST_OF_A_PROCESS);
+            let message = format!("{} samples are fewer than 4 for each of {} processes", self.samples, self.processes);
+            add(&["processes"], message, &hint);
+        }
+        if self.samples < FEWEST_SAMPLES && self.process.is_none() {
             let hint = "with fewer samples an interval means little: give 20 or more";
             add(&["samples"], format!("{} samples are fewer than {FEWEST_SAMPLES}", self.samples), hint);
         }
@@ -224,6 +287,22 @@ mod tests {
     }
 
     #[test]
+    fn samples_are_spread_over_processes_where_those_can_be_started() {
+        let (mut context, models) = world();
+        context.starts_processes = true;
+        let config = json!({"models": models, "lengths": [2, 4, 8], "compare": "large", "warmup": 1, "processes": 3});
+        context.run(&Benchmark, config).unwrap();
+        let value = |what: &str| context.last(&format!("latency/{what}")).unwrap_or_else(|| panic!("no {what}"));
+        assert_eq!((value("large/8/samples"), value("large/8/processes")), (21.0, 3.0));
+        assert!(value("large/8/median_low") < value("large/8/median"));
+        assert!(value("small/exponent_low") < value("small/exponent"));
+        let results: Results = serde_json::from_value(context.values["results"].clone()).unwrap();
+        assert_eq!(results.latencies[0].median.n, 3, "an interval over processes rests on as many observations");
+        assert_eq!(results.speedups[0].comparison.test, assay_statistics::Test::Paired);
+        assert!(!context.values.contains_key("series"));
+    }
+
+    #[test]
     fn a_language_model_is_measured_as_it_comes() {
         let (mut context, _) = world();
         let (model, _) =
@@ -236,12 +315,14 @@ mod tests {
     fn configs_that_cannot_be_measured_are_refused_with_their_place() {
         let (mut context, models) = world();
         for (change, path, part) in [
-            (json!({"samples": 19}), "samples", "fewer than 20"),
+            (json!({"samples": 19, "processes": 1}), "samples", "fewer than 20"),
             (json!({"lengths": []}), "lengths", "hold no token"),
             (json!({"lengths": [4, 0]}), "lengths", "hold no token"),
             (json!({"lengths": [4, 4]}), "lengths", "twice"),
             (json!({"batch": 0}), "batch", "batch is 0"),
             (json!({"warmup": 0}), "warmup", "warmup is 0"),
+            (json!({"processes": 0}), "processes", "processes is 0"),
+            (json!({"processes": 6}), "processes", "fewer than 4 for each of 6"),
             (json!({"compare": "medium"}), "compare", "`medium`"),
             (json!({"models": {}}), "models", "no model"),
             (json!({"models": {"a/b": models["small"]}}), "models", "`a/b`"),

@@ -55,14 +55,14 @@ const OUTPUTS: &[OutputKind] = &[
 ];
 
 const METRICS: &[MetricKind] = &[
-    metric("export/max_difference", "", Better::Lower),
+    MetricKind { headline: Some("ONNX difference"), ..metric("export/max_difference", "", Better::Lower) },
     metric("size/onnx_bytes", "B", Better::Lower),
     metric("size/safetensors_bytes", "B", Better::Lower),
     metric("size/parameters", "", Better::Neither),
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better) -> MetricKind {
-    MetricKind { name, unit, better, headline: None }
+    MetricKind { name, unit, better, headline: None, covers: "" }
 }
 
 impl Step for Export {

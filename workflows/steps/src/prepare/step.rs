@@ -47,11 +47,11 @@ const METRICS: &[MetricKind] = &[
     describes("data/loss_floor"),
     describes("data/accuracy_ceiling"),
     describes("baseline/accuracy"),
-    MetricKind { name: "size/bytes", unit: "B", better: Better::Neither, headline: None },
+    MetricKind { name: "size/bytes", unit: "B", better: Better::Neither, headline: None, covers: "" },
 ];
 
 const fn describes(name: &'static str) -> MetricKind {
-    MetricKind { name, unit: "", better: Better::Neither, headline: None }
+    MetricKind { name, unit: "", better: Better::Neither, headline: None, covers: "" }
 }
 
 impl Step for Prepare {

@@ -109,8 +109,12 @@ const METRICS: &[MetricKind] = &[
     metric("memory/peak_bytes", "B", Better::Lower, Some("memory")),
 ];
 
+/// What its numbers cover.
+const ONE_PROCESS: &str = "all samples of a replicate come from one process, so that ± covers differences between \
+    processes only where there are several replicates.";
+
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
-    MetricKind { name, unit, better, headline }
+    MetricKind { name, unit, better, headline, covers: if headline.is_some() { ONE_PROCESS } else { "" } }
 }
 
 impl Step for Throughput {

@@ -10,6 +10,7 @@ use super::run::{Trainer, diverged, score};
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
 use crate::random::seed_for;
+use crate::scoring::scored;
 use crate::step::{Step, parse, schema_of};
 
 /// Fits a model to a dataset.
@@ -21,13 +22,13 @@ const OUTPUTS: &[OutputKind] = &[
 ];
 
 const METRICS: &[MetricKind] = &[
-    metric("test/accuracy", "", Better::Higher, Some("accuracy")),
-    metric("test/loss", "", Better::Lower, Some("loss")),
-    metric("test/perplexity", "", Better::Lower, Some("perplexity")),
+    scored("test/accuracy", Better::Higher, Some("accuracy")),
+    scored("test/loss", Better::Lower, Some("loss")),
+    scored("test/perplexity", Better::Lower, Some("perplexity")),
     metric("size/bytes", "B", Better::Lower, Some("size")),
-    metric("valid/loss", "", Better::Lower, None),
-    metric("valid/accuracy", "", Better::Higher, None),
-    metric("valid/perplexity", "", Better::Lower, None),
+    scored("valid/loss", Better::Lower, None),
+    scored("valid/accuracy", Better::Higher, None),
+    scored("valid/perplexity", Better::Lower, None),
     metric("train/loss", "", Better::Lower, None),
     metric("train/accuracy", "", Better::Higher, None),
     metric("train/gradient_norm", "", Better::Neither, None),
@@ -45,7 +46,7 @@ const METRICS: &[MetricKind] = &[
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
-    MetricKind { name, unit, better, headline }
+    MetricKind { name, unit, better, headline, covers: "" }
 }
 
 impl Step for Train {

@@ -15,7 +15,7 @@ use crate::server::{Inner, Site, now};
 use crate::templates::render;
 use crate::views::format::{Moment, bytes, moment, span};
 use crate::views::graph::{CELL, Graph, graph};
-use crate::views::results::{ResultsView, results};
+use crate::views::results::{self, ResultsView};
 use crate::views::states::{StateView, Tally, of_run, tally};
 
 /// The metric whose curves are shown unless another is chosen.
@@ -120,7 +120,7 @@ pub(crate) async fn show(
         failed: failures(&tasks),
         graph: graph(&tasks),
         cell: CELL,
-        results: results(&tasks, &site.kinds),
+        results: results::view(&tasks, &site.kinds),
         has_axes: tasks.iter().any(|task| !task.matrix.is_empty()),
         curves,
         artifacts,

@@ -1,6 +1,6 @@
 //! The list of runs.
 
-use assay_server::RunStateName;
+use assay_server::{Results, RunStateName};
 use assay_statistics::format;
 use assay_store::RunSummary;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use crate::query::Choices;
 use crate::server::{Site, now};
 use crate::templates::render;
 use crate::views::format::{Moment, moment, span};
-use crate::views::results::{ResultsView, results};
+use crate::views::results::results;
 use crate::views::states::{StateView, Tally, of_run, tally};
 
 /// How many runs a page lists.
@@ -72,7 +72,7 @@ pub(crate) async fn show(State(site): State<Site>, choices: Choices) -> Result<H
     render(&site, "runs.html", RunsPage { title: "Runs", live, home, rows, offset, newer, older })
 }
 
-fn row(run: RunSummary, results: &ResultsView, now: u64) -> RunRow {
+fn row(run: RunSummary, results: &Results, now: u64) -> RunRow {
     RunRow {
         id: run.id.0,
         state: of_run(run.state),
@@ -86,7 +86,7 @@ fn row(run: RunSummary, results: &ResultsView, now: u64) -> RunRow {
 }
 
 /// The first columns of the results: the value of one cell, or the range of the means of several.
-fn headlines(results: &ResultsView) -> Vec<Headline> {
+fn headlines(results: &Results) -> Vec<Headline> {
     let columns = results.columns.iter().enumerate().map(|(at, column)| {
         let cells: Vec<_> = results.rows.iter().filter_map(|row| row.values.get(at)?.as_ref()).collect();
         let means: Vec<f64> = cells.iter().filter_map(|cell| cell.measured.mean).collect();

@@ -22,6 +22,8 @@ struct SweepPage {
     live: bool,
     run: RunHead,
     sweep: Sweep,
+    /// What an interval of the metric covers; often empty.
+    covers: &'static str,
     /// What a form sends for no axis.
     no_axis: &'static str,
     fixed: Vec<Fixed>,
@@ -64,6 +66,7 @@ pub(crate) async fn show(
         title: format!("Sweep of {} · run {}", sweep.metric, id),
         live: load::is_live(&run),
         run: head(&run, now()),
+        covers: metric_kind(&site.kinds, &sweep.metric).map_or("", |kind| kind.covers),
         no_axis: NO_AXIS,
         fixed: fixed(&sweep),
         columns,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_server::metric_kind;
+use assay_server::{direction, metric_kind};
 use assay_statistics::format;
 use assay_store::{AttemptRef, AttemptView, FailureView, LogView, OutputView, TaskView};
 use axum::extract::State;
@@ -16,7 +16,6 @@ use crate::query::{Choices, TaskAt, encode};
 use crate::server::{Inner, Site, now};
 use crate::templates::render;
 use crate::views::format::{Moment, bytes, moment, span};
-use crate::views::results::direction;
 use crate::views::states::{StateView, is_final, of_task};
 
 /// How many lines of the log a page begins with.

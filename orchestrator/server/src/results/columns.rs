@@ -1,0 +1,239 @@
+//! Which metrics are shown: those that their step kinds name as headlines, or those that a person asks for.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use assay_spec::{Better, MetricKind, StepKind};
+
+use super::table::TaskResult;
+
+/// Which metrics a table shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// Those with a headline, in the order of the step kinds.
+    Headlines,
+    /// Those whose names fit one of these patterns, in which `*` stands for any text.
+    Named(Vec<String>),
+}
+
+/// A column before its values are known.
+pub(super) struct Chosen {
+    pub title: String,
+    /// What all columns of its metric and its family have in common.
+    pub heading: String,
+    pub metric: String,
+    pub kind: String,
+    /// Set where tasks of several jobs of one kind share rows: then each job has a column of its own.
+    pub job: Option<String>,
+    pub unit: &'static str,
+    pub better: Better,
+    pub covers: &'static str,
+}
+
+impl Chosen {
+    /// Whether a task can have a value in this column.
+    pub fn concerns(&self, task: &TaskResult<'_>) -> bool {
+        self.kind == task.kind && self.job.as_ref().is_none_or(|job| job == task.job)
+    }
+}
+
+/// The columns of a table; `rows` are the tasks' rows.
+pub(super) fn columns(
+    tasks: &[TaskResult<'_>],
+    rows: &[usize],
+    kinds: &[StepKind],
+    selection: &Selection,
+) -> Vec<Chosen> {
+    let mut found: Vec<Chosen> = Vec::new();
+    let mut add = |kind: &str, metric: &str, (heading, title): (&str, String), declared: Option<&MetricKind>| {
+        if found.iter().any(|column| column.kind == kind && column.metric == metric) {
+            return;
+        }
+        let jobs = jobs(tasks, kind, metric);
+        let split = jobs.len() > 1 && share_a_row(tasks, rows, kind, metric);
+        for job in if split { jobs.into_iter().map(Some).collect() } else { vec![None] } {
+            found.push(Chosen {
+                title: job.map_or_else(|| title.clone(), |job| format!("{title} {job}")),
+                heading: heading.to_owned(),
+                metric: metric.to_owned(),
+                kind: kind.to_owned(),
+                job: job.map(str::to_owned),
+                unit: declared.map_or("", |metric| metric.unit),
+                better: declared.map_or(Better::Neither, |metric| metric.better),
+                covers: declared.map_or("", |metric| metric.covers),
+            });
+        }
+    };
+    match selection {
+        Selection::Headlines => {
+            for kind in kinds {
+                for (metric, heading) in kind.metrics.iter().filter_map(|metric| Some((metric, metric.headline?))) {
+                    let names = names(tasks, kind.name, &|name| matches(metric.name, name));
+                    let several = names.len() > 1;
+                    for name in names {
+                        let varying = varying(metric.name, name);
+                        let title = if several { format!("{heading} {varying}") } else { heading.to_owned() };
+                        add(kind.name, name, (heading, title), Some(metric));
+                    }
+                }
+            }
+        }
+        Selection::Named(patterns) => {
+            for (pattern, kind) in patterns.iter().flat_map(|p| kinds_of(tasks, kinds).into_iter().map(move |k| (p, k)))
+            {
+                for name in names(tasks, kind, &|name| fits(pattern, name)) {
+                    let declared = kinds.iter().find(|known| known.name == kind);
+                    let declared = declared.and_then(|kind| kind.metrics.iter().find(|m| matches(m.name, name)));
+                    add(kind, name, (name, name.to_owned()), declared);
+                }
+            }
+        }
+    }
+    tell_titles_apart(&mut found);
+    found
+}
+
+/// The kinds that tasks have, in the order of the registry; kinds that it does not know come last.
+fn kinds_of<'a>(tasks: &[TaskResult<'a>], kinds: &[StepKind]) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for task in tasks {
+        if !found.contains(&task.kind) {
+            found.push(task.kind);
+        }
+    }
+    found.sort_by_key(|kind| kinds.iter().position(|known| known.name == *kind).unwrap_or(usize::MAX));
+    found
+}
+
+/// The names of a kind's metrics that finished tasks have, numbers in them by size.
+fn names<'a>(tasks: &[TaskResult<'a>], kind: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<&'a str> {
+    let mine = tasks.iter().filter(|task| task.kind == kind && task.is_finished());
+    let names: BTreeSet<&str> = mine.flat_map(|task| task.metrics.keys()).map(String::as_str).collect();
+    let mut names: Vec<&str> = names.into_iter().filter(|name| wanted(name)).collect();
+    names.sort_by(|a, b| by_segments(a, b));
+    names
+}
+
+/// Compares segment by segment, two numbers by their size.
+fn by_segments(a: &str, b: &str) -> Ordering {
+    for (a, b) in std::iter::zip(a.split('/'), b.split('/')) {
+        let order = match (a.parse::<u64>(), b.parse::<u64>()) {
+            (Ok(a), Ok(b)) => a.cmp(&b),
+            _ => a.cmp(b),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    a.len().cmp(&b.len())
+}
+
+/// The jobs of a kind whose tasks have a metric, in the order of the tasks.
+fn jobs<'a>(tasks: &[TaskResult<'a>], kind: &str, metric: &str) -> Vec<&'a str> {
+    let mut jobs: Vec<&str> = Vec::new();
+    for task in measuring(tasks, kind, metric).map(|(_, task)| task) {
+        if !jobs.contains(&task.job) {
+            jobs.push(task.job);
+        }
+    }
+    jobs
+}
+
+/// Whether two jobs of a kind have a value of a metric in the same row, where they must not be taken for replicates.
+fn share_a_row(tasks: &[TaskResult<'_>], rows: &[usize], kind: &str, metric: &str) -> bool {
+    let mut owners: Vec<Option<&str>> = vec![None; rows.iter().max().map_or(0, |last| last + 1)];
+    measuring(tasks, kind, metric).any(|(ix, task)| {
+        let owner = owners[rows[ix]].get_or_insert(task.job);
+        *owner != task.job
+    })
+}
+
+fn measuring<'t, 'a>(
+    tasks: &'t [TaskResult<'a>],
+    kind: &'t str,
+    metric: &'t str,
+) -> impl Iterator<Item = (usize, &'t TaskResult<'a>)> {
+    let has = move |task: &TaskResult<'_>| task.kind == kind && task.is_finished() && task.metrics.contains_key(metric);
+    tasks.iter().enumerate().filter(move |(_, task)| has(task))
+}
+
+/// Columns of two kinds with one title get the kind's name behind it.
+fn tell_titles_apart(columns: &mut [Chosen]) {
+    let titles: Vec<String> = columns.iter().map(|column| column.title.clone()).collect();
+    for column in columns {
+        if titles.iter().filter(|title| **title == column.title).count() > 1 {
+            column.title = format!("{} ({})", column.title, column.kind);
+        }
+    }
+}
+
+/// What a kind says of a metric by name, over all kinds: its unit and direction.
+#[must_use]
+pub fn metric_kind<'a>(kinds: &'a [StepKind], metric: &str) -> Option<&'a MetricKind> {
+    kinds.iter().flat_map(|kind| kind.metrics).find(|known| matches(known.name, metric))
+}
+
+/// A direction in words.
+#[must_use]
+pub fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Lower => "lower is better",
+        Better::Higher => "higher is better",
+        Better::Neither => "",
+    }
+}
+
+/// Whether a name fits a declared pattern, in which `*` stands for one segment.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (mut parts, mut segments) = (pattern.split('/'), name.split('/'));
+    loop {
+        match (parts.next(), segments.next()) {
+            (None, None) => return true,
+            (Some(part), Some(segment)) if part == "*" || part == segment => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a name fits what a person wrote, in which `*` stands for any text.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    // The shortest text for the star leaves the most for what follows it.
+    (0..=name.len()).filter_map(|at| name.get(at..)).any(|left| fits(rest, left))
+}
+
+/// The segments of a name that its pattern leaves open.
+fn varying(pattern: &str, name: &str) -> String {
+    let open = std::iter::zip(pattern.split('/'), name.split('/')).filter(|(part, _)| *part == "*");
+    open.map(|(_, segment)| segment).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_one_segment_where_declared_and_any_text_where_asked_for() {
+        assert!(matches("latency/*/*/median", "latency/f32/128/median"));
+        assert!(!matches("latency/*/median", "latency/f32/128/median"));
+        assert!(!matches("train/loss", "train/loss/x"));
+        for (pattern, name, fit) in [
+            ("latency/*", "latency/f32/128/median", true),
+            ("*/loss", "test/loss", true),
+            ("*loss*", "train/loss", true),
+            ("*/median", "latency/f32/128/median_low", false),
+            ("test/loss", "test/loss_low", false),
+            ("*é", "x/é", true),
+        ] {
+            assert_eq!(fits(pattern, name), fit, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_names_are_ordered_by_size() {
+        let mut names = ["latency/f32/128/median", "latency/f32/16/median", "latency/a/1024/median"];
+        names.sort_by(|a, b| by_segments(a, b));
+        assert_eq!(names, ["latency/a/1024/median", "latency/f32/16/median", "latency/f32/128/median"]);
+    }
+}

@@ -1,0 +1,20 @@
+//! The results of a run: one row a cell, one column a metric, replicates drawn together with their interval.
+//!
+//! The terminal, the pages and both JSON forms show this table, and nobody draws another. What always holds:
+//!
+//! - A cell is a job with its matrix values. Nothing is read out of an address.
+//! - A cell's row follows its line through the workflow: what was trained, then what was quantized, exported and evaluated
+//!   from it by `strategy: {each: ..}`. A job that adds axes of its own to that line begins rows of its own.
+//! - One piece of work is one observation, however many tasks it answers: see [`TaskResult::work`].
+//! - Only finished work counts. A cell whose tasks failed has a row that says so.
+//! - Values that are not finite are shown and never averaged; such a cell is not ranked.
+
+mod columns;
+mod measured;
+mod ranking;
+mod table;
+
+pub use columns::{Selection, direction, metric_kind};
+pub use measured::{Covers, Measured, measured, number};
+pub use ranking::{Ranking, rank};
+pub use table::{Best, CellValue, Column, Results, Row, TaskResult, results};

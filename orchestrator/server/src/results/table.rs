@@ -1,0 +1,307 @@
+//! The table: which tasks make a row, and what each row says of each metric.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use assay_core::TaskIx;
+use assay_spec::{Better, StepKind};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::columns::{Chosen, Selection, columns, direction};
+use super::measured::{Covers, Measured, measured};
+use super::ranking::{Ranking, rank};
+use crate::ports::TaskStateName;
+
+/// A task, as far as its results go.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskResult<'a> {
+    /// The job's name.
+    pub job: &'a str,
+    /// The step kind.
+    pub kind: &'a str,
+    /// The name of its cell.
+    pub cell: &'a str,
+    /// The matrix values.
+    pub matrix: &'a BTreeMap<String, Value>,
+    /// Which replicate, from 1.
+    pub replicate: Option<u32>,
+    /// The task that it is derived from.
+    pub each: Option<TaskIx>,
+    /// How it stands.
+    pub state: TaskStateName,
+    /// The last value of each metric.
+    pub metrics: &'a BTreeMap<String, f64>,
+    /// Its cache key, once known. Tasks with one key are one piece of work, which was observed once.
+    pub work: Option<&'a str>,
+}
+
+impl TaskResult<'_> {
+    /// Whether its values are final, and those of work that succeeded.
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.state, TaskStateName::Succeeded | TaskStateName::Cached)
+    }
+}
+
+/// The table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Results {
+    /// The axes that rows have, by name.
+    pub axes: Vec<String>,
+    /// The metrics shown, in the order of the step kinds.
+    pub columns: Vec<Column>,
+    /// The cells, in the order of their first tasks.
+    pub rows: Vec<Row>,
+    /// What the intervals cover and what marks mean: a sentence each, to be shown below the table.
+    pub notes: Vec<String>,
+}
+
+/// One metric.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Column {
+    /// What stands above it.
+    pub title: String,
+    /// What the columns of a family of metrics have in common: `latency` of `latency f32 64`.
+    pub heading: String,
+    /// The metric.
+    pub metric: String,
+    /// The step kind whose metric it is.
+    pub kind: String,
+    /// The job whose values these are, where several jobs of the kind share rows.
+    pub job: Option<String>,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Which direction is better.
+    #[serde(skip)]
+    pub better: Better,
+    /// The same in words: `lower is better`, `higher is better`, or empty.
+    pub direction: &'static str,
+    /// What an interval covers, and what it does not.
+    pub covers: &'static str,
+    /// What may be said of the cells; empty while they are not all finished, or where there is nothing to compare.
+    pub verdict: String,
+    /// The cell with the best mean; `None` where there is no verdict.
+    pub best: Option<Best>,
+}
+
+/// The cell with the best mean of a column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Best {
+    /// The cell.
+    pub cell: String,
+    /// Whether the data tell it apart from every other cell. Only then may it be called the best.
+    pub told_apart: bool,
+    /// The cells that cannot be told apart from it.
+    pub indistinguishable: Vec<String>,
+}
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Such as `train[chunk=64,states=16]`.
+    pub cell: String,
+    /// The job at the root of the row.
+    pub job: String,
+    /// Its matrix values.
+    pub matrix: BTreeMap<String, Value>,
+    /// A task that stands for the cell: its place in the run.
+    pub task: usize,
+    /// How the cell stands, where it is not finished or not well: the most urgent of its tasks' states.
+    #[serde(serialize_with = "state_name")]
+    pub state: Option<TaskStateName>,
+    /// Parallel to [`Results::columns`]; `None` where nothing was measured.
+    pub values: Vec<Option<CellValue>>,
+    /// Parallel to [`Results::columns`]: how many tasks that would have had a value failed or were skipped.
+    pub failures: Vec<usize>,
+    /// The row whose work this cell's values are, where all of them are another row's.
+    pub same_as: Option<usize>,
+}
+
+/// What a cell says of a metric.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CellValue {
+    /// The replicates together.
+    #[serde(flatten)] // Written only, and never read back by this program.
+    pub measured: Measured,
+    /// Whether this cell may be called the best of its column.
+    pub best: bool,
+    /// The earlier row whose very work this is, so that it is no further observation.
+    pub same_as: Option<usize>,
+    /// The tasks behind the values: their places in the run.
+    pub tasks: Vec<usize>,
+}
+
+fn state_name<S: serde::Serializer>(state: &Option<TaskStateName>, serializer: S) -> Result<S::Ok, S::Error> {
+    state.map(TaskStateName::name).serialize(serializer)
+}
+
+/// Draws the table from the tasks of one run, in their order.
+#[must_use]
+pub fn results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection: &Selection) -> Results {
+    let (cells, rows_of) = cells(tasks);
+    let chosen = columns(tasks, &rows_of, kinds, selection);
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); cells.len()];
+    for (ix, &row) in rows_of.iter().enumerate() {
+        members[row].push(ix);
+    }
+    let concerned =
+        |members: &[usize]| members.iter().any(|&ix| chosen.iter().any(|column| column.concerns(&tasks[ix])));
+    let shown: Vec<(usize, Vec<usize>)> =
+        std::iter::zip(cells, members).filter(|(_, members)| concerned(members)).collect();
+    let mut rows: Vec<Row> = shown.iter().map(|(first, members)| row(tasks, *first, members)).collect();
+    for column in &chosen {
+        fill(&mut rows, &shown, tasks, column);
+    }
+    for row in &mut rows {
+        row.same_as = copied(row);
+    }
+    let finished = tasks.iter().all(|task| task.state.is_final());
+    let columns: Vec<Column> =
+        chosen.into_iter().enumerate().map(|(at, column)| judged(column, at, &mut rows, finished)).collect();
+    let axes: BTreeSet<String> = rows.iter().flat_map(|row| row.matrix.keys().cloned()).collect();
+    let notes = notes(&columns, &rows);
+    Results { axes: axes.into_iter().collect(), columns, rows, notes }
+}
+
+/// The cells that rows can be about, each as its first task, and the cell of each task.
+fn cells(tasks: &[TaskResult<'_>]) -> (Vec<usize>, Vec<usize>) {
+    let mut cells = Vec::new();
+    let mut places: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    let mut anchors: Vec<usize> = Vec::with_capacity(tasks.len());
+    let mut rows_of = Vec::with_capacity(tasks.len());
+    for (ix, task) in tasks.iter().enumerate() {
+        // Needs point to smaller places; whatever does not is no line.
+        let parent = task.each.map(|TaskIx(up)| up as usize).filter(|up| *up < ix);
+        let anchor = match parent {
+            Some(parent) if !adds_axes(task, &tasks[parent]) => anchors[parent],
+            _ => ix,
+        };
+        anchors.push(anchor);
+        let root = &tasks[anchor];
+        let matrix: Vec<(&String, &Value)> = root.matrix.iter().collect();
+        let key = (root.job, serde_json::to_string(&matrix).unwrap_or_default());
+        rows_of.push(*places.entry(key).or_insert_with(|| {
+            cells.push(anchor);
+            cells.len() - 1
+        }));
+    }
+    (cells, rows_of)
+}
+
+/// Whether a task has axes that the task which it is derived from does not have: its job's own. The axis `job`, which
+/// `each` adds where it lists several jobs, only names the parent.
+fn adds_axes(task: &TaskResult<'_>, parent: &TaskResult<'_>) -> bool {
+    let names_parent = |axis: &String, value: &Value| axis == "job" && value.as_str() == Some(parent.job);
+    task.matrix.iter().any(|(axis, value)| !parent.matrix.contains_key(axis) && !names_parent(axis, value))
+}
+
+fn row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
+    Row {
+        cell: tasks[first].cell.to_owned(),
+        job: tasks[first].job.to_owned(),
+        matrix: tasks[first].matrix.clone(),
+        task: first,
+        state: standing(members.iter().map(|&ix| tasks[ix].state)),
+        values: Vec::new(),
+        failures: Vec::new(),
+        same_as: None,
+    }
+}
+
+/// The first state, in the order of urgency, that keeps a cell from being finished and well.
+fn standing(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName> {
+    use TaskStateName::{BackingOff, Cancelled, Failed, Ready, Running, Skipped, Waiting};
+    let order = [Failed, BackingOff, Running, Ready, Waiting, Skipped, Cancelled];
+    let states: BTreeSet<TaskStateName> = states.collect();
+    order.into_iter().find(|state| states.contains(state))
+}
+
+/// Adds a column's values to every row.
+fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
+    let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
+    for (place, (row, (_, members))) in std::iter::zip(rows, shown).enumerate() {
+        let mut mine: Vec<usize> = members.iter().copied().filter(|&ix| column.concerns(&tasks[ix])).collect();
+        mine.sort_by_key(|&ix| (tasks[ix].replicate, ix));
+        let failed = |ix: &&usize| matches!(tasks[**ix].state, TaskStateName::Failed | TaskStateName::Skipped);
+        row.failures.push(mine.iter().filter(failed).count());
+        mine.retain(|&ix| tasks[ix].is_finished() && tasks[ix].metrics.contains_key(&column.metric));
+        let same_as = mine.iter().filter_map(|&ix| owners.get(tasks[ix].work?).copied()).min();
+        // The same work again within a cell is no further observation.
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        mine.retain(|&ix| tasks[ix].work.is_none_or(|work| seen.insert(work)));
+        for work in seen {
+            owners.entry(work).or_insert(place);
+        }
+        let values: Vec<f64> = mine.iter().map(|&ix| tasks[ix].metrics[&column.metric]).collect();
+        let own = |end: &str| tasks[*mine.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
+        let measured = measured(&values, column.unit).map(|measured| match (own("low"), own("high")) {
+            (Some(low), Some(high)) => measured.within(low, high, column.unit),
+            _ => measured,
+        });
+        row.values.push(measured.map(|measured| CellValue { measured, best: false, same_as, tasks: mine }));
+    }
+}
+
+/// The row whose work all values of this row are.
+fn copied(row: &Row) -> Option<usize> {
+    let mut sources = row.values.iter().flatten().map(|value| value.same_as);
+    let first = sources.next()??;
+    sources.all(|source| source == Some(first)).then_some(first)
+}
+
+/// A column with what may be said of its cells; marks the best one.
+fn judged(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column {
+    let Chosen { title, heading, metric, kind, job, unit, better, covers } = column;
+    let samples = |row: &Row| match &row.values[at] {
+        Some(value) if value.same_as.is_none() => value.measured.values.clone(),
+        _ => Vec::new(),
+    };
+    let samples: Vec<Vec<f64>> = rows.iter().map(samples).collect();
+    let samples: Vec<&[f64]> = samples.iter().map(Vec::as_slice).collect();
+    let ranking = if finished { rank(&samples, better) } else { Ranking::default() };
+    if let Some(value) = ranking.best.and_then(|best| rows.get_mut(best)?.values[at].as_mut()) {
+        value.best = true;
+    }
+    let name = |place: &usize| rows[*place].cell.clone();
+    let best = ranking.leader.map(|leader| Best {
+        cell: name(&leader),
+        told_apart: ranking.best.is_some(),
+        indistinguishable: ranking.close.iter().map(name).collect(),
+    });
+    let direction = direction(better);
+    Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict: ranking.verdict, best }
+}
+
+/// What a reader must know to read the table.
+fn notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let covers =
+        |what| rows.iter().flat_map(|row| &row.values).flatten().any(|value| value.measured.covers == Some(what));
+    let general = "± is half of the 95 % interval over a cell's replicates (Student's t); one replicate has none.";
+    let mut notes = vec![general.to_owned()];
+    if covers(Covers::Measurement) {
+        let own = "[low, high] is the 95 % interval of the only replicate's own measurement: nothing that differs between \
+                   replicates, such as the training seed, is in it.";
+        notes.push(own.to_owned());
+    }
+    let mut covers: Vec<(&str, Vec<&str>)> = Vec::new();
+    for column in columns.iter().filter(|column| !column.covers.is_empty()) {
+        match covers.iter_mut().find(|(text, _)| *text == column.covers) {
+            Some((_, headings)) if headings.contains(&column.heading.as_str()) => {}
+            Some((_, headings)) => headings.push(&column.heading),
+            None => covers.push((column.covers, vec![&column.heading])),
+        }
+    }
+    notes.extend(covers.into_iter().map(|(text, headings)| format!("{}: {text}", headings.join(", "))));
+    if rows.iter().any(|row| row.values.iter().flatten().any(|value| value.same_as.is_some())) {
+        notes.push(
+            "A row marked `=` is the same work as the row named there: it ran once, and is not ranked.".to_owned(),
+        );
+    }
+    notes
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

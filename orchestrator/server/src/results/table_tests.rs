@@ -1,0 +1,251 @@
+//! Tests of which tasks make a row, and of what is said of it.
+
+use assay_spec::{MetricKind, OutputKind};
+use serde_json::json;
+
+use super::*;
+
+const fn metric(name: &'static str, better: Better, headline: &'static str) -> MetricKind {
+    MetricKind { name, unit: "", better, headline: Some(headline), covers: "" }
+}
+
+const TRAIN: &[MetricKind] = &[
+    MetricKind { covers: "± covers seeds.", ..metric("test/accuracy", Better::Higher, "accuracy") },
+    MetricKind { headline: None, ..metric("train/loss", Better::Lower, "") },
+];
+const EVALUATE: &[MetricKind] = &[metric("*/accuracy", Better::Higher, "evaluated accuracy")];
+const BENCHMARK: &[MetricKind] = &[metric("latency/*/*/median", Better::Lower, "latency")];
+const NONE: &[OutputKind] = &[];
+
+fn kinds() -> Vec<StepKind> {
+    let kind = |name, metrics| StepKind {
+        name,
+        version: 1,
+        measures: false,
+        about: "",
+        schema: Value::Null,
+        outputs: NONE,
+        metrics,
+        check: |_| Vec::new(),
+    };
+    vec![kind("train", TRAIN), kind("evaluate", EVALUATE), kind("benchmark", BENCHMARK)]
+}
+
+/// A task with all that a [`TaskResult`] borrows.
+#[derive(Clone)]
+struct Task {
+    job: &'static str,
+    kind: &'static str,
+    cell: String,
+    matrix: BTreeMap<String, Value>,
+    replicate: Option<u32>,
+    each: Option<u32>,
+    state: TaskStateName,
+    metrics: BTreeMap<String, f64>,
+    work: Option<String>,
+}
+
+fn task(job: &'static str, kind: &'static str, matrix: Value, metrics: &[(&str, f64)]) -> Task {
+    let matrix: BTreeMap<String, Value> = serde_json::from_value(matrix).unwrap();
+    Task {
+        job,
+        kind,
+        cell: format!("{job}{}", serde_json::to_string(&matrix).unwrap()),
+        matrix,
+        replicate: None,
+        each: None,
+        state: TaskStateName::Succeeded,
+        metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        work: None,
+    }
+}
+
+impl Task {
+    fn each(self, parent: u32) -> Self {
+        Task { each: Some(parent), ..self }
+    }
+
+    fn replicate(self, replicate: u32) -> Self {
+        Task { replicate: Some(replicate), ..self }
+    }
+
+    fn work(self, work: &str) -> Self {
+        Task { work: Some(work.to_owned()), ..self }
+    }
+
+    fn state(self, state: TaskStateName) -> Self {
+        Task { state, ..self }
+    }
+}
+
+fn draw(tasks: &[Task], selection: &Selection) -> Results {
+    let borrowed: Vec<TaskResult<'_>> = tasks
+        .iter()
+        .map(|task| TaskResult {
+            job: task.job,
+            kind: task.kind,
+            cell: &task.cell,
+            matrix: &task.matrix,
+            replicate: task.replicate,
+            each: task.each.map(TaskIx),
+            state: task.state,
+            metrics: &task.metrics,
+            work: task.work.as_deref(),
+        })
+        .collect();
+    results(&borrowed, &kinds(), selection)
+}
+
+fn headlines(tasks: &[Task]) -> Results {
+    draw(tasks, &Selection::Headlines)
+}
+
+fn titles(table: &Results) -> Vec<&str> {
+    table.columns.iter().map(|column| column.title.as_str()).collect()
+}
+
+fn observed(row: &Row) -> Vec<&[f64]> {
+    row.values.iter().map(|value| value.as_ref().map_or(&[][..], |value| &value.measured.values)).collect()
+}
+
+#[test]
+fn replicates_are_drawn_together_and_followed_along_their_line() {
+    let train = |replicate, value| {
+        task("train", "train", json!({"states": 16}), &[("test/accuracy", value)]).replicate(replicate)
+    };
+    let latencies = [("latency/f32/128/median", 0.01), ("latency/f32/16/median", 0.02)];
+    let tasks = [
+        train(2, 0.7),
+        train(1, 0.5),
+        task("benchmark", "benchmark", json!({"states": 16}), &latencies).replicate(2).each(0),
+    ];
+    let table = headlines(&tasks);
+    assert_eq!(titles(&table), ["accuracy", "latency f32 16", "latency f32 128"]);
+    assert_eq!(table.rows.len(), 1);
+    assert_eq!(observed(&table.rows[0]), [&[0.5, 0.7][..], &[0.02], &[0.01]]);
+    assert_eq!(table.rows[0].values[0].as_ref().unwrap().tasks, [1, 0]);
+    assert_eq!(table.notes[1], "accuracy: ± covers seeds.");
+}
+
+#[test]
+fn cells_are_told_apart_by_their_values_and_never_by_their_names() {
+    let tasks: Vec<Task> = ["a#1", "a#2"]
+        .into_iter()
+        .flat_map(|tag| {
+            let value = if tag == "a#1" { 0.9 } else { 0.1 };
+            [8, 16].map(|wide| task("train", "train", json!({"tag": tag, "wide": wide}), &[("test/accuracy", value)]))
+        })
+        .map(|task| Task { cell: "one name for all".into(), ..task })
+        .collect();
+    let table = headlines(&tasks);
+    assert_eq!(table.rows.len(), 4);
+    assert_eq!(table.axes, ["tag", "wide"]);
+    assert_eq!(table.columns[0].verdict, "not ranked: a single observation has no uncertainty");
+    // A number and a text that looks like it are two cells.
+    let tasks = [json!(16), json!("16")].map(|n| task("train", "train", json!({"n": n}), &[("test/accuracy", 1.0)]));
+    assert_eq!(headlines(&tasks).rows.len(), 2);
+}
+
+#[test]
+fn a_job_with_axes_of_its_own_has_rows_of_its_own() {
+    let evaluate = |length: u32, value| {
+        let matrix = json!({"states": 16, "length": length});
+        task("evaluate", "evaluate", matrix, &[("test/accuracy", value)]).each(0)
+    };
+    let tasks = [
+        task("train", "train", json!({"states": 16}), &[("test/accuracy", 0.9)]),
+        evaluate(64, 0.8),
+        evaluate(128, 0.6),
+        task("score", "evaluate", json!({"states": 16}), &[("test/accuracy", 0.7)]).each(0),
+    ];
+    let table = headlines(&tasks);
+    assert_eq!(titles(&table), ["accuracy", "evaluated accuracy"]);
+    assert_eq!(table.rows.iter().map(|row| row.job.as_str()).collect::<Vec<_>>(), ["train", "evaluate", "evaluate"]);
+    assert_eq!(observed(&table.rows[0]), [[0.9], [0.7]], "one without axes of its own joins the row of its parent");
+    assert_eq!((observed(&table.rows[1])[1], observed(&table.rows[2])[1]), (&[0.8][..], &[0.6][..]));
+}
+
+#[test]
+fn two_jobs_of_a_kind_in_one_row_are_no_replicates() {
+    let evaluate = |job, value| task(job, "evaluate", json!({}), &[("test/accuracy", value)]).each(0);
+    let tasks =
+        [task("train", "train", json!({}), &[("test/accuracy", 0.9)]), evaluate("short", 0.8), evaluate("long", 0.2)];
+    let table = headlines(&tasks);
+    assert_eq!(titles(&table), ["accuracy", "evaluated accuracy short", "evaluated accuracy long"]);
+    assert_eq!(observed(&table.rows[0]), [[0.9], [0.8], [0.2]]);
+}
+
+#[test]
+fn one_piece_of_work_is_one_observation() {
+    let train = |seed: u32, replicate: u32, value| {
+        let task = task("train", "train", json!({"seed": seed}), &[("test/accuracy", value)]);
+        task.replicate(replicate).work(&format!("work {replicate}"))
+    };
+    let other = |replicate, value| {
+        task("other", "train", json!({}), &[("test/accuracy", value)])
+            .replicate(replicate)
+            .work(&format!("o {replicate}"))
+    };
+    let values = [(1, 0.50), (2, 0.51), (3, 0.52)];
+    let mut tasks: Vec<Task> = [1, 2, 3].into_iter().flat_map(|s| values.map(|(r, v)| train(s, r, v))).collect();
+    tasks.extend(values.map(|(replicate, value)| other(replicate, value + 0.4)));
+    let table = headlines(&tasks);
+    let same: Vec<Option<usize>> = table.rows.iter().map(|row| row.same_as).collect();
+    assert_eq!(same, [None, Some(0), Some(0), None]);
+    let best = table.columns[0].best.clone().unwrap();
+    assert_eq!((best.cell.as_str(), best.told_apart, best.indistinguishable.len()), ("other{}", true, 0));
+    assert!(table.notes.iter().any(|note| note.contains('=')), "{:?}", table.notes);
+}
+
+#[test]
+fn what_failed_is_counted_and_what_is_unfinished_has_no_value() {
+    let train = |states: u32, replicate, state| {
+        let metrics = [("test/accuracy", 0.5), ("train/loss", 1.0)];
+        task("train", "train", json!({"states": states}), &metrics).replicate(replicate).state(state)
+    };
+    use TaskStateName::{Failed, Running, Succeeded};
+    let tasks =
+        [train(1, 1, Succeeded), train(1, 2, Failed), train(2, 1, Failed), train(2, 2, Failed), train(3, 1, Running)];
+    let table = headlines(&tasks);
+    assert_eq!(table.rows.iter().map(|row| row.failures[0]).collect::<Vec<_>>(), [1, 2, 0]);
+    assert_eq!(table.rows.iter().map(|row| row.state).collect::<Vec<_>>(), [Some(Failed), Some(Failed), Some(Running)]);
+    assert_eq!(table.rows.iter().map(|row| observed(row)[0].len()).collect::<Vec<_>>(), [1, 0, 0]);
+    assert_eq!(table.columns[0].verdict, "", "not while a task is under way");
+}
+
+#[test]
+fn an_interval_says_what_it_covers() {
+    let metrics = [("test/accuracy", 0.9), ("test/accuracy_low", 0.8), ("test/accuracy_high", 0.95)];
+    let evaluate = |replicate| task("evaluate", "evaluate", json!({}), &metrics).replicate(replicate);
+    let alone = headlines(&[evaluate(1)]);
+    let value = &alone.rows[0].values[0].as_ref().unwrap().measured;
+    assert_eq!((value.low, value.high, value.covers), (Some(0.8), Some(0.95), Some(Covers::Measurement)));
+    assert!(alone.notes[1].contains("training seed"), "{:?}", alone.notes);
+    let several = headlines(&[evaluate(1), evaluate(2)]);
+    let value = &several.rows[0].values[0].as_ref().unwrap().measured;
+    assert_eq!((value.n, value.covers), (2, Some(Covers::Replicates)));
+    assert_eq!(several.notes.len(), 1);
+}
+
+#[test]
+fn metrics_can_be_chosen_by_name() {
+    let tasks = [task("train", "train", json!({}), &[("test/accuracy", 0.9), ("train/loss", 1.5), ("odd", f64::NAN)])];
+    let named = |patterns: &[&str]| Selection::Named(patterns.iter().map(|p| (*p).to_owned()).collect());
+    assert_eq!(titles(&draw(&tasks, &named(&["train/*", "test/accuracy"]))), ["train/loss", "test/accuracy"]);
+    let table = draw(&tasks, &named(&["odd"]));
+    assert_eq!(table.rows[0].values[0].as_ref().unwrap().measured.text, "NaN");
+    assert!(draw(&tasks, &named(&["nothing"])).rows.is_empty());
+}
+
+#[test]
+fn the_best_cell_is_named_with_those_that_cannot_be_told_from_it() {
+    let train = |states: u32, replicate, value| {
+        task("train", "train", json!({"states": states}), &[("test/accuracy", value)]).replicate(replicate)
+    };
+    let cells = [(16, [0.90, 0.91, 0.92]), (32, [0.91, 0.92, 0.905]), (64, [0.5, 0.51, 0.49])];
+    let tasks: Vec<Task> =
+        cells.iter().flat_map(|(states, values)| (1..).zip(values).map(|(r, v)| train(*states, r, *v))).collect();
+    let best = headlines(&tasks).columns[0].best.clone().unwrap();
+    assert_eq!(best.cell, "train{\"states\":32}");
+    assert_eq!((best.told_apart, best.indistinguishable.as_slice()), (false, &["train{\"states\":16}".to_owned()][..]));
+}

@@ -1,0 +1,61 @@
+//! `assay results`: the table of a run's results, for people and for programs.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use assay_server::{Results, Selection};
+use serde_json::{Value, json};
+
+use crate::cli::{CommandError, Format, ResultsArgs};
+use crate::record::RunRecord;
+use crate::tables::{results_csv, results_markdown, results_table};
+
+pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandError> {
+    let store = super::existing_store(home).await?;
+    let id = super::find_run(&store, &args.run).await?;
+    let record = RunRecord::load(&store, id).await?;
+    let results = chosen(&record, &args.metrics)?;
+    match args.format {
+        Format::Json => super::print_json(&as_json(&record, &results)?)?,
+        Format::Csv => super::print_out(results_csv(&results).trim_end())?,
+        _ if results.rows.is_empty() => eprintln!("run {id} has no results yet; `assay show {id}` says how it stands"),
+        Format::Markdown => super::print_out(&results_markdown(&results))?,
+        Format::Table => super::print_out(&results_table(&results, super::terminal_width()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The table of the metrics that a person names, or of the headlines where none is named.
+///
+/// # Errors
+/// If a name fits no metric of the run.
+pub fn chosen(record: &RunRecord, metrics: &[String]) -> Result<Results, CommandError> {
+    let kinds = super::kinds();
+    if metrics.is_empty() {
+        return Ok(record.results(&kinds, &Selection::Headlines));
+    }
+    for metric in metrics {
+        let alone = record.results(&kinds, &Selection::Named(vec![metric.clone()]));
+        if alone.columns.is_empty() {
+            let every = record.results(&kinds, &Selection::Named(vec!["*".to_owned()]));
+            let mut names: Vec<String> = every.columns.into_iter().map(|column| column.metric).collect();
+            names.dedup();
+            let known =
+                if names.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", names.join(", ")) };
+            return Err(format!("run {} has no metric `{metric}` of finished tasks; {known}", record.id()).into());
+        }
+    }
+    Ok(record.results(&kinds, &Selection::Named(metrics.to_vec())))
+}
+
+fn as_json(record: &RunRecord, results: &Results) -> Result<Value, CommandError> {
+    let mut json = json!({
+        "run": record.id().0,
+        "name": record.run.summary.name,
+        "state": record.state().name(),
+    });
+    if let (Some(object), Value::Object(table)) = (json.as_object_mut(), serde_json::to_value(results)?) {
+        object.extend(table);
+    }
+    Ok(json)
+}

@@ -1,0 +1,396 @@
+//! Tables on a terminal, and the table of results in the forms that people and programs take.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use assay_server::{CellValue, Column, Results, Row};
+use assay_spec::value_name;
+use console::measure_text_width;
+use serde_json::Value;
+
+/// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers.
+pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).chain(head.get(column));
+        cells.map(|cell| measure_text_width(cell)).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let numeric: Vec<bool> = (0..head.len()).map(|column| column > 0 && is_numeric(rows, column)).collect();
+    let line = |cells: &[String]| {
+        let padded = cells.iter().enumerate().map(|(column, cell)| {
+            let padding = " ".repeat(widths[column].saturating_sub(measure_text_width(cell)));
+            if numeric[column] { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let rule = widths.iter().map(|&width| "─".repeat(width)).collect::<Vec<_>>().join("  ");
+    let lines = [line(head), rule].into_iter().chain(rows.iter().map(|row| line(row)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
+    let mut cells = rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
+    let number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '=' | '∞' | '('));
+    cells.peek().is_some() && cells.all(|cell| number(cell) || cell == "NaN")
+}
+
+/// The table of results for a terminal, a row for each cell by its name; empty where there is none. Jobs with other metrics
+/// have tables of their own. A table that is wider than `width` is cut between columns, and goes on below.
+pub fn results_text(results: &Results, width: usize) -> String {
+    if results.rows.is_empty() {
+        return String::new();
+    }
+    let tables = sections(results).into_iter().map(|section| {
+        let label = |row: &usize| labelled(results, &results.rows[*row]);
+        let cells = ("cell".to_owned(), section.rows.iter().map(label).collect());
+        let mut columns: Vec<NamedColumn> = Vec::new();
+        for &at in &section.columns {
+            let text = |row: &usize| value_text(results, &results.rows[*row], at);
+            columns.push((results.columns[at].title.clone(), section.rows.iter().map(text).collect()));
+        }
+        let count = |row: &usize| observations(&results.rows[*row]);
+        columns.push(("n".to_owned(), section.rows.iter().map(count).collect()));
+        cut(&[cells], &columns, width)
+    });
+    with_remarks(results, tables.collect())
+}
+
+/// The same with a column for each axis, and with each value's own number of observations.
+pub fn results_table(results: &Results, width: usize) -> String {
+    let tables = sections(results).into_iter().map(|section| {
+        let (leading, columns) = (axes(results, &section), counted(results, &section));
+        cut(&leading, &columns, width)
+    });
+    with_remarks(results, tables.collect())
+}
+
+/// The same in Markdown.
+pub fn results_markdown(results: &Results) -> String {
+    let line = |cells: Vec<&str>| {
+        let cells: Vec<String> = cells.into_iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+        format!("| {} |", cells.join(" | "))
+    };
+    let mut parts: Vec<String> = Vec::new();
+    for section in sections(results) {
+        let columns: Vec<NamedColumn> = axes(results, &section).into_iter().chain(counted(results, &section)).collect();
+        let mut lines = vec![line(columns.iter().map(|(title, _)| title.as_str()).collect())];
+        lines.push(line(columns.iter().map(|_| "---").collect()));
+        for row in 0..section.rows.len() {
+            lines.push(line(columns.iter().map(|(_, cells)| cells[row].as_str()).collect()));
+        }
+        parts.push(lines.join("\n"));
+    }
+    let list = |text: &str| text.lines().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n");
+    parts.extend([list(&verdicts(results)), list(&results.notes.join("\n"))]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// A title and the cells below it.
+type NamedColumn = (String, Vec<String>);
+
+/// Rows that are shown in one table, with the columns that concern them: their places.
+struct Section {
+    rows: Vec<usize>,
+    columns: Vec<usize>,
+}
+
+/// One table for all jobs that have values in the same columns, in the order of their first rows.
+fn sections(results: &Results) -> Vec<Section> {
+    let mut of_job: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for row in &results.rows {
+        let says = |at: &usize| row.values[*at].is_some() || row.failures[*at] > 0;
+        of_job.entry(&row.job).or_default().extend((0..results.columns.len()).filter(says));
+    }
+    let mut sections: Vec<Section> = Vec::new();
+    for (place, row) in results.rows.iter().enumerate() {
+        let columns: Vec<usize> = of_job[row.job.as_str()].iter().copied().collect();
+        match sections.iter_mut().find(|section| section.columns == columns) {
+            Some(section) => section.rows.push(place),
+            None => sections.push(Section { rows: vec![place], columns }),
+        }
+    }
+    sections
+}
+
+/// The same for programs that read CSV (RFC 4180): the cell, its axes, and of each metric `n`, `mean`, `low`, `high`,
+/// `unit` and `failures`.
+pub fn results_csv(results: &Results) -> String {
+    let mut head = vec!["cell".to_owned(), "job".to_owned()];
+    head.extend(results.axes.iter().map(|axis| axis_title(axis)));
+    head.extend(["state", "same_as"].map(str::to_owned));
+    for name in column_names(results) {
+        head.extend(["n", "mean", "low", "high", "unit", "failures"].map(|what| format!("{name} {what}")));
+    }
+    let mut lines = vec![csv_line(&head)];
+    for row in &results.rows {
+        let mut cells = vec![row.cell.clone(), row.job.clone()];
+        cells.extend(results.axes.iter().map(|axis| row.matrix.get(axis).map_or_else(String::new, plain)));
+        cells.push(row.state.map_or_else(|| "finished".to_owned(), |state| state.name().to_owned()));
+        cells.push(row.same_as.map_or_else(String::new, |place| results.rows[place].cell.clone()));
+        for (at, column) in results.columns.iter().enumerate() {
+            let value = row.values[at].as_ref().map(|value| &value.measured);
+            let optional = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
+            cells.push(value.map_or(0, |value| value.n).to_string());
+            cells
+                .push(value.map_or_else(String::new, |value| {
+                    value.mean.unwrap_or_else(|| spoiled(&value.values)).to_string()
+                }));
+            cells.push(optional(value.and_then(|value| value.low)));
+            cells.push(optional(value.and_then(|value| value.high)));
+            cells.push(column.unit.to_owned());
+            cells.push(row.failures[at].to_string());
+        }
+        lines.push(csv_line(&cells));
+    }
+    lines.join("\r\n") + "\r\n"
+}
+
+/// What stands for the mean of values that have none: the value itself if they are all the same, NaN else.
+fn spoiled(values: &[f64]) -> f64 {
+    let first = values.first().copied().unwrap_or(f64::NAN);
+    if values.iter().all(|value| *value == first) { first } else { f64::NAN }
+}
+
+fn csv_line(cells: &[String]) -> String {
+    let quoted = cells.iter().map(|cell| {
+        let plain = !cell.contains(['"', ',', '\n', '\r']);
+        if plain { cell.clone() } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
+    });
+    quoted.collect::<Vec<_>>().join(",")
+}
+
+/// The metrics' names, with job or kind behind them where one name stands for several columns.
+fn column_names(results: &Results) -> Vec<String> {
+    let several = |metric: &str| results.columns.iter().filter(|column| column.metric == metric).count() > 1;
+    let name = |column: &Column| match several(&column.metric) {
+        true => format!("{} {}", column.metric, column.job.as_ref().unwrap_or(&column.kind)),
+        false => column.metric.clone(),
+    };
+    results.columns.iter().map(name).collect()
+}
+
+/// A matrix value for a column of its own.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The job and the axes that some row has, as columns.
+fn axes(results: &Results, section: &Section) -> Vec<NamedColumn> {
+    let rows = || section.rows.iter().map(|&row| &results.rows[row]);
+    let job = |row: &Row| match row.same_as.and_then(|place| results.rows.get(place)) {
+        Some(source) => format!("{}  = {}", row.job, source.cell),
+        None => row.job.clone(),
+    };
+    let mut columns = vec![("job".to_owned(), rows().map(job).collect())];
+    for axis in results.axes.iter().filter(|axis| rows().any(|row| row.matrix.contains_key(*axis))) {
+        let value = |row: &Row| row.matrix.get(axis).map_or_else(|| "-".to_owned(), value_name);
+        columns.push((axis_title(axis), rows().map(value).collect()));
+    }
+    columns
+}
+
+/// What stands above an axis: its name, unless another column has that.
+fn axis_title(axis: &str) -> String {
+    if ["cell", "job", "state", "same_as"].contains(&axis) { format!("axis {axis}") } else { axis.to_owned() }
+}
+
+/// The metrics as columns, each value with its number of observations.
+fn counted(results: &Results, section: &Section) -> Vec<NamedColumn> {
+    let text = |row: &Row, at: usize| match &row.values[at] {
+        Some(value) => format!("{}  n={}", value_text(results, row, at), value.measured.n),
+        None => value_text(results, row, at),
+    };
+    let column = |&at: &usize| {
+        let cells = section.rows.iter().map(|&row| text(&results.rows[row], at)).collect();
+        (results.columns[at].title.clone(), cells)
+    };
+    section.columns.iter().map(column).collect()
+}
+
+/// Tables with what may be said of their columns and what the intervals cover.
+fn with_remarks(results: &Results, mut parts: Vec<String>) -> String {
+    parts.extend([verdicts(results), results.notes.join("\n")]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// Columns as one table, or as several below one another, each with the leading columns, where one would be too wide.
+fn cut(leading: &[NamedColumn], columns: &[NamedColumn], width: usize) -> String {
+    let taken: usize = leading.iter().map(column_width).sum();
+    let count = leading.first().map_or(0, |(_, cells)| cells.len());
+    let mut parts: Vec<String> = Vec::new();
+    let mut rest = columns;
+    while parts.is_empty() || !rest.is_empty() {
+        // Nothing is to stand behind the last column, so that its two spaces do not count.
+        let room = width.saturating_add(2).saturating_sub(taken);
+        let (now, later) = rest.split_at(fitting(rest, room).min(rest.len()));
+        rest = later;
+        let shown = || leading.iter().chain(now);
+        let head: Vec<String> = shown().map(|(title, _)| title.clone()).collect();
+        let rows: Vec<Vec<String>> =
+            (0..count).map(|row| shown().map(|(_, cells)| cells[row].clone()).collect()).collect();
+        parts.push(table(&head, &rows));
+    }
+    parts.join("\n\n")
+}
+
+/// How many columns a column takes, with the space behind it.
+fn column_width((title, cells): &NamedColumn) -> usize {
+    cells.iter().chain([title]).map(|cell| measure_text_width(cell)).max().unwrap_or(0) + 2
+}
+
+/// How many columns fit into the room beside the leading ones, at least one.
+fn fitting(columns: &[NamedColumn], room: usize) -> usize {
+    let mut taken = 0;
+    let fit = columns.iter().map(column_width).take_while(|width| {
+        taken += width;
+        taken <= room
+    });
+    fit.count().max(1)
+}
+
+/// A row's cell, with the row whose work it is.
+fn labelled(results: &Results, row: &Row) -> String {
+    match row.same_as.and_then(|place| results.rows.get(place)) {
+        Some(source) => format!("{}  = {}", row.cell, source.cell),
+        None => row.cell.clone(),
+    }
+}
+
+fn value_text(results: &Results, row: &Row, column: usize) -> String {
+    let mark = |value: &CellValue| match value.same_as.filter(|_| row.same_as.is_none()) {
+        Some(source) => format!("= {} ", results.rows[source].cell),
+        None => String::new(),
+    };
+    let value = row.values[column].as_ref().map(|value| format!("{}{}", mark(value), value.measured.text));
+    match (value, row.failures[column]) {
+        (Some(text), 0) => text,
+        (Some(text), failed) => format!("{text} ({failed} failed)"),
+        (None, 0) => "-".to_owned(),
+        (None, failed) => format!("- ({failed} failed)"),
+    }
+}
+
+/// How many observations a row's values rest on.
+fn observations(row: &Row) -> String {
+    let counts = || row.values.iter().flatten().map(|value| value.measured.n);
+    match (counts().min(), counts().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least}-{most}"),
+        (_, most) => most.unwrap_or(0).to_string(),
+    }
+}
+
+/// What may be said of the columns, those of which the same is said together.
+fn verdicts(results: &Results) -> String {
+    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    for column in results.columns.iter().filter(|column| !column.verdict.is_empty()) {
+        let best = column.best.as_ref().filter(|best| best.told_apart);
+        let words = match best {
+            Some(best) => format!("{} is {}", best.cell, column.verdict),
+            None => column.verdict.clone(),
+        };
+        match said.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, titles)) => titles.push(&column.title),
+            None => said.push((words, vec![&column.title])),
+        }
+    }
+    let lines = said.into_iter().map(|(words, titles)| format!("{}: {words}", titles.join(", ")));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_server::{Selection, TaskResult, TaskStateName};
+
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right_and_words_to_the_left() {
+        let rows = [["a", "10 ms", "x"], ["bcd", "9 ms", "-"]].map(|row| row.map(str::to_owned).to_vec());
+        let table = table(&["cell", "latency", "note"].map(str::to_owned), &rows);
+        let expected = "cell  latency  note\n────  ───────  ────\na       10 ms  x\nbcd      9 ms  -";
+        assert_eq!(table, expected);
+    }
+
+    /// A run of two cells, one of which diverged, under a tag that every form has to write with care.
+    fn results() -> Results {
+        let rows = [("a,\"b|c", f64::NAN), ("plain", 0.5)].map(|(tag, loss)| {
+            let matrix = BTreeMap::from([("tag".to_owned(), Value::from(tag))]);
+            (format!("train[tag={tag}]"), matrix, BTreeMap::from([("loss".to_owned(), loss)]))
+        });
+        let tasks: Vec<TaskResult<'_>> = rows
+            .iter()
+            .map(|(cell, matrix, metrics)| TaskResult {
+                job: "train",
+                kind: "train",
+                cell,
+                matrix,
+                replicate: None,
+                each: None,
+                state: TaskStateName::Succeeded,
+                metrics,
+                work: None,
+            })
+            .collect();
+        assay_server::results(&tasks, &[], &Selection::Named(vec!["loss".to_owned()]))
+    }
+
+    #[test]
+    fn every_form_says_the_same_of_a_value_that_is_not_finite() {
+        let results = results();
+        let csv = results_csv(&results);
+        let lines: Vec<&str> = csv.split("\r\n").collect();
+        assert_eq!(lines[1], "\"train[tag=a,\"\"b|c]\",train,\"a,\"\"b|c\",finished,,1,NaN,,,,0");
+        assert_eq!(lines[2], "train[tag=plain],train,plain,finished,,1,0.5,,,,0");
+        let markdown = results_markdown(&results);
+        assert!(markdown.contains("| train | \"a,\\\"b\\|c\" | NaN  n=1 |"), "{markdown}");
+        assert!(results_text(&results, usize::MAX).contains("  NaN  1"), "{}", results_text(&results, usize::MAX));
+        assert!(results_table(&results, usize::MAX).contains("NaN  n=1"));
+        assert_eq!(serde_json::to_value(&results).unwrap()["rows"][0]["values"][0]["values"][0], "NaN");
+    }
+
+    #[test]
+    fn jobs_with_other_metrics_have_tables_of_their_own() {
+        let [one, other] = ["loss", "accuracy"].map(|name| BTreeMap::from([(name.to_owned(), 0.5)]));
+        let matrix = BTreeMap::new();
+        let task = |job, metrics| TaskResult {
+            job,
+            kind: job,
+            cell: job,
+            matrix: &matrix,
+            replicate: None,
+            each: None,
+            state: TaskStateName::Succeeded,
+            metrics,
+            work: None,
+        };
+        let tasks = [task("a", &one), task("b", &other), task("c", &one)];
+        let results = assay_server::results(&tasks, &[], &Selection::Named(vec!["*".to_owned()]));
+        let found: Vec<_> = sections(&results).into_iter().map(|section| (section.rows, section.columns)).collect();
+        assert_eq!(found, [(vec![0], vec![0]), (vec![1], vec![1]), (vec![2], vec![2])], "a column belongs to a kind");
+        let text = results_text(&results, usize::MAX);
+        assert!(!text.contains(" - "), "{text}");
+    }
+
+    #[test]
+    fn no_axis_is_taken_for_another_column() {
+        assert_eq!(["states", "job"].map(axis_title), ["states", "axis job"]);
+    }
+
+    #[test]
+    fn numbers_with_an_exponent_stand_to_the_right_too() {
+        let rows = [["a", "(1 ± 2)e-6"], ["b", "NaN"], ["c", "= x 4"]].map(|row| row.map(str::to_owned).to_vec());
+        assert!(is_numeric(&rows, 1));
+        assert!(!is_numeric(&[vec!["a".to_owned(), "word".to_owned()]], 1));
+    }
+
+    #[test]
+    fn a_wide_table_is_cut_between_columns() {
+        let column = |title: &str, cell: &str| (title.to_owned(), vec![cell.to_owned()]);
+        let columns = [column("one", "12345678"), column("two", "1"), column("three", "1")];
+        assert_eq!([200, 15, 14, 0].map(|room| fitting(&columns, room)), [3, 2, 1, 1]);
+    }
+}
