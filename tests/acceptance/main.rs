@@ -6,6 +6,7 @@ mod determinism;
 mod failures;
 mod gpu;
 mod interruption;
+mod machine;
 mod quickstart;
 mod resumption;
 mod support;

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_core::{
-    AttemptId, Effect, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
+    AttemptId, Effect, Epoch, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
 };
-use assay_protocol::{Failure, FailureClass};
-use assay_spec::{LocalFile, ResolvedStep, Workflow};
+use assay_protocol::{Failure, FailureClass, LogLevel};
+use assay_spec::{ArtifactRef, LocalFile, ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::clock::Clock;
-use crate::ports::{Ledger, LedgerError, Record, RunStateName, TaskStateName};
+use crate::ports::{Content, Ledger, LedgerError, LogLine, Lookup, Record, RunStateName, TaskStateName};
 use crate::task::{Live, TaskMemory};
 use crate::watch::{RunEvent, RunReport, TaskReport};
 
@@ -225,18 +225,35 @@ impl Driver {
         let known = self.ledger.lookup(&step.key).await?;
         let memory = &mut self.tasks[task.0 as usize];
         memory.step = Some(step);
-        let Some(result) = known else { return Ok(Resolution::Runnable) };
+        let result = match known {
+            Lookup::Known(result) => result,
+            Lookup::Unknown => return Ok(Resolution::Runnable),
+            Lookup::Lost { output, why } => {
+                self.warn_of_loss(task, &output, &why);
+                return Ok(Resolution::Runnable);
+            }
+        };
+        let memory = &mut self.tasks[task.0 as usize];
         memory.outputs = Some(result.outputs.clone());
         memory.metrics = result.metrics.clone();
         self.remember(Record::Cached { task, result, at: self.clock.now() });
         Ok(Resolution::Cached)
     }
 
+    /// Says why a task runs although its result was known: in its log, and to the watchers.
+    fn warn_of_loss(&mut self, task: TaskIx, output: &str, why: &str) {
+        let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
+        self.tell(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
+        let lines = vec![LogLine { at: self.clock.now(), level: LogLevel::Warn, text }];
+        // The line belongs to the attempt that follows, which is the task's first.
+        self.remember(Record::Logs { task, epoch: Epoch(1), lines });
+    }
+
     async fn act(&mut self, action: Effect) {
         match action {
             Effect::Start { attempt, worker, resource, device, .. } => {
-                if let Err(message) = self.start(attempt, worker, &resource, device).await {
-                    self.failed(attempt, Failure { class: FailureClass::Unavailable, message, hint: None });
+                if let Err((message, hint)) = self.start(attempt, worker, &resource, device).await {
+                    self.failed(attempt, Failure { class: FailureClass::Unavailable, message, hint });
                 }
             }
             Effect::Stop { attempt, worker, .. } => {
@@ -260,17 +277,21 @@ impl Driver {
         worker: WorkerId,
         resource: &Resource,
         device: Option<u32>,
-    ) -> Result<(), String> {
+    ) -> Result<(), (String, Option<String>)> {
+        let plain = |message: &str| (message.to_owned(), None);
         let task = attempt.task.task;
-        let (name, link) = self.workers.get(&worker).ok_or("the worker is gone")?.clone();
-        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await.map_err(|error| error.to_string())?;
-        let spec = self.workflow.tasks.get(task.0 as usize).ok_or("no such task")?;
+        let (name, link) = self.workers.get(&worker).ok_or_else(|| plain("the worker is gone"))?.clone();
+        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await;
+        let workdir = workdir.map_err(|error| plain(&error.to_string()))?;
+        let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
         let memory = &mut self.tasks[task.0 as usize];
-        let ResolvedStep { kind, config, artifacts, key, .. } = memory.step.clone().ok_or("not resolved")?;
+        let ResolvedStep { kind, config, artifacts, key, .. } =
+            memory.step.clone().ok_or_else(|| plain("not resolved"))?;
+        let paths = self.inputs(&artifacts).await?;
+        let memory = &mut self.tasks[task.0 as usize];
         memory.attempts = attempt.epoch.0;
         let at = self.clock.now();
         self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
-        let paths = artifacts.iter().map(|a| (a.hash.clone(), self.ledger.artifact_path(a))).collect();
         let assignment = Assignment {
             attempt,
             address: spec.address.clone(),
@@ -281,6 +302,7 @@ impl Driver {
             artifacts: paths,
             workdir,
             resume: self.ledger.resume_dir(&key),
+            exclusive: resource.exclusive,
             threads: resource.cpus.max(1),
             replicate: spec.replicate.unwrap_or(1),
             timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -288,7 +310,23 @@ impl Driver {
         };
         let backend = resource.backend.clone();
         self.remember(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
-        link.send(ToWorker::Start(Box::new(assignment))).await.map_err(|_| "the worker is gone".to_owned())
+        link.send(ToWorker::Start(Box::new(assignment))).await.map_err(|_| plain("the worker is gone"))
+    }
+
+    /// Where the content of a task's inputs lies; each was verified. Else what is wrong, and what to do about it.
+    async fn inputs(&self, artifacts: &[ArtifactRef]) -> Result<BTreeMap<String, PathBuf>, (String, Option<String>)> {
+        let mut paths = BTreeMap::new();
+        for artifact in artifacts {
+            match self.ledger.content(artifact).await.map_err(|error| (error.to_string(), None))? {
+                Content::Whole(path) => paths.insert(artifact.hash.clone(), path),
+                Content::Lost { why } => {
+                    let message = format!("its input `{}` ({}) cannot be used: {why}", artifact.name, artifact.hash);
+                    let hint = "run the workflow again: what made this input is then run again".to_owned();
+                    return Err((message, Some(hint)));
+                }
+            };
+        }
+        Ok(paths)
     }
 
     /// Keeps a record for the next transaction.

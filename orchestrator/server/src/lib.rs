@@ -17,6 +17,8 @@ mod watch;
 
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
-pub use ports::{CachedResult, Ledger, LedgerError, LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
+pub use ports::{
+    CachedResult, Content, Ledger, LedgerError, LogLine, Lookup, NewRun, NewTask, Record, RunStateName, TaskStateName,
+};
 pub use results::{Column, Results, Row, TaskResult, metric_kind, results};
 pub use watch::{RunEvent, RunReport, TaskReport};

@@ -20,14 +20,14 @@ pub trait Ledger: Send + Sync + 'static {
     /// Applies a batch in one transaction.
     async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError>;
 
-    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still there.
-    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError>;
+    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still whole.
+    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError>;
 
     /// Takes a finished file into the store under its hash. The file may be moved away or copied.
     async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError>;
 
-    /// Where an artifact's content lies.
-    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf;
+    /// An artifact's content, verified against its hash.
+    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError>;
 
     /// A new empty folder for one attempt's work, on the same file system as the artifacts.
     async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
@@ -123,6 +123,15 @@ pub enum Record {
         /// Milliseconds since 1970.
         at: u64,
     },
+    /// An attempt that had waited for room on the machine began: its time counts from here.
+    AttemptAdmitted {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
     /// The executor greeted: who computed this.
     AttemptGreeted {
         /// The task.
@@ -189,6 +198,34 @@ pub enum Record {
         state: RunStateName,
         /// Milliseconds since 1970.
         at: u64,
+    },
+}
+
+/// What the cache answers to a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup {
+    /// No task has succeeded under it.
+    Unknown,
+    /// A result whose artifacts are whole.
+    Known(CachedResult),
+    /// There was a result, and one of its artifacts is no longer what it was: the work has to be done again.
+    Lost {
+        /// The output.
+        output: String,
+        /// What is wrong with it, in a lower-case fragment.
+        why: String,
+    },
+}
+
+/// What the store has of an artifact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// The file, which has the artifact's hash.
+    Whole(PathBuf),
+    /// Nothing that may be used.
+    Lost {
+        /// What is wrong with it, in a lower-case fragment.
+        why: String,
     },
 }
 

@@ -39,13 +39,15 @@ pub(crate) struct Live {
     pub(crate) worker: WorkerId,
     pub(crate) began: u64,
     pub(crate) workdir: PathBuf,
+    /// Whether it waits for room on the machine.
+    pub(crate) queued: bool,
     pub(crate) artifacts: Vec<(String, PathBuf)>,
     pub(crate) metrics: BTreeMap<String, f64>,
 }
 
 impl Live {
     pub(crate) fn new(worker: WorkerId, began: u64, workdir: PathBuf) -> Self {
-        Live { worker, began, workdir, artifacts: Vec::new(), metrics: BTreeMap::new() }
+        Live { worker, began, workdir, queued: false, artifacts: Vec::new(), metrics: BTreeMap::new() }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskIx, replay};
 use assay_protocol::{Failure, FailureClass, MetricPoint};
 use assay_server::{
-    CachedResult, Ledger, LedgerError, NewRun, Record, RunReport, RunStateName, Submission, TaskStateName, WorkerLink,
-    execute,
+    CachedResult, Content, Ledger, LedgerError, Lookup, NewRun, Record, RunReport, RunStateName, Submission,
+    TaskStateName, WorkerLink, execute,
 };
 use assay_spec::{ArtifactRef, StepKind, Workflow, check};
 use assay_worker::link::{Assignment, Ending, FromWorker, News, ToWorker};
@@ -53,16 +53,16 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError> {
-        Ok(self.cache.lock().unwrap().get(key).cloned())
+    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
+        Ok(self.cache.lock().unwrap().get(key).cloned().map_or(Lookup::Unknown, Lookup::Known))
     }
 
     async fn ingest(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
         Ok(ArtifactRef { hash: "0".repeat(64), name: name.to_owned(), bytes: 1 })
     }
 
-    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
-        PathBuf::from(&artifact.hash)
+    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
+        Ok(Content::Whole(PathBuf::from(&artifact.hash)))
     }
 
     async fn workdir(&self, _: RunId, _: TaskIx, _: Epoch) -> Result<PathBuf, LedgerError> {

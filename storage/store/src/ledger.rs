@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{CachedResult, Ledger, LedgerError, NewRun, Record};
+use assay_server::{Content, Ledger, LedgerError, Lookup, NewRun, Record};
 use assay_spec::ArtifactRef;
 
 use crate::{Store, StoreError};
@@ -18,7 +18,7 @@ impl Ledger for Store {
         Ok(Store::record(self, run, batch).await?)
     }
 
-    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError> {
+    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
         Ok(Store::lookup(self, key).await?)
     }
 
@@ -26,8 +26,8 @@ impl Ledger for Store {
         Ok(Store::ingest(self, file, name).await?)
     }
 
-    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
-        Store::artifact_path(self, artifact)
+    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
+        Ok(self.verify_artifact(&artifact.hash).await?)
     }
 
     async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError> {

@@ -75,6 +75,7 @@ impl Batch<'_> {
             Record::AttemptBegan { task, epoch, worker, backend, at } => {
                 self.attempt_began(task, epoch, worker, backend, at).await
             }
+            Record::AttemptAdmitted { task, epoch, at } => self.attempt_admitted(task, epoch, at).await,
             Record::AttemptGreeted { task, epoch, executor } => self.greeted(task, epoch, executor).await,
             Record::AttemptEnded { task, epoch, failure, at } => self.attempt_ended(task, epoch, failure, at).await,
             Record::Metrics { task, epoch, points } => self.metrics(task, epoch, points).await,
@@ -135,6 +136,16 @@ impl Batch<'_> {
             .col_expr(task::Column::StartedAt, began)
             .col_expr(task::Column::Attempts, Expr::col(task::Column::Attempts).add(1));
         self.update_task(ix, update).await
+    }
+
+    async fn attempt_admitted(&self, ix: TaskIx, epoch: Epoch, at: u64) -> Result<(), StoreError> {
+        let row = attempt::ActiveModel { began_at: Set(stored(at)), ..Default::default() };
+        self.update_attempt(ix, epoch, row).await?;
+        if epoch > Epoch(1) {
+            return Ok(());
+        }
+        let row = task::ActiveModel { started_at: Set(Some(stored(at))), ..Default::default() };
+        self.update_task(ix, task::Entity::update_many().set(row)).await
     }
 
     async fn greeted(&self, ix: TaskIx, epoch: Epoch, executor: Value) -> Result<(), StoreError> {

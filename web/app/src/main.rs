@@ -5,6 +5,7 @@
 
 mod cli;
 mod commands;
+mod machine;
 mod progress;
 mod report;
 

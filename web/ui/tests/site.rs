@@ -192,6 +192,19 @@ async fn artifacts_are_downloaded_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_damaged_artifact_is_not_sent() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = site().await;
+    let hash = site.get("/api/runs/1/artifacts").await.json()[0]["hash"].as_str().unwrap().to_owned();
+    let path = site.store.artifact(&hash).await.unwrap().unwrap().path;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::write(&path, "what data fake\n").unwrap();
+    let answer = site.get(&format!("/artifacts/{hash}/x")).await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.text().contains("its content is damaged: it hashes to"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn the_documented_api_answers() {
     let site = site().await;
     let page = site.get("/api").await.text();

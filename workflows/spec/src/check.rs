@@ -357,6 +357,7 @@ impl<'a> Checker<'a> {
             tasks: self.tasks,
             templates: templates?,
             shared: Shared { source: self.source.clone(), globals: self.globals },
+            machine: BTreeMap::new(),
         })
     }
 }

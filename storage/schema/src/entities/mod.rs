@@ -9,6 +9,7 @@ pub mod metric_point;
 pub mod run;
 pub mod segment;
 pub mod task;
+pub mod verification;
 
 mod fresh;
 

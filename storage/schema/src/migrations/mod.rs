@@ -1,6 +1,7 @@
 //! The migrations, one file each, in the order in which they apply.
 
 mod m0001_begin;
+mod m0002_verifications;
 mod migrator;
 
 pub use migrator::{Migrator, known};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_protocol::{Failure, FailureClass, LogLevel, MetricPoint};
-use assay_server::{LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
+use assay_server::{CachedResult, LogLine, Lookup, NewRun, NewTask, Record, RunStateName, TaskStateName};
 use assay_spec::{ArtifactRef, Output, Outputs};
 use serde_json::json;
 
@@ -14,6 +14,14 @@ use crate::{Store, StoreError};
 
 pub(super) fn key(digit: char) -> String {
     digit.to_string().repeat(64)
+}
+
+/// The result under a cache key, if it is known and whole.
+pub(super) async fn known(store: &Store, digit: char) -> Option<CachedResult> {
+    match store.lookup(&key(digit)).await.unwrap() {
+        Lookup::Known(result) => Some(result),
+        Lookup::Unknown | Lookup::Lost { .. } => None,
+    }
 }
 
 pub(super) fn new_run() -> NewRun {
@@ -134,7 +142,7 @@ pub(super) fn deeds() -> Vec<Deed> {
         }),
         Deed::Record(|model| {
             let outputs = file(model.clone());
-            let result = assay_server::CachedResult {
+            let result = CachedResult {
                 run: RunId(1),
                 task: TaskIx(1),
                 epoch: Epoch(2),

@@ -12,10 +12,8 @@ pub mod show;
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use assay_core::RunId;
-use assay_host::Limits;
 use assay_spec::{StepKind, Workflow};
 use assay_store::Store;
 use serde_json::Value;
@@ -23,14 +21,8 @@ use serde_json::Value;
 use crate::cli::CommandError;
 
 /// Every step kind, as the spec needs it.
-fn kinds() -> Vec<StepKind> {
+pub fn kinds() -> Vec<StepKind> {
     assay_steps::registry().iter().map(|step| step.kind()).collect()
-}
-
-/// What an executor may take that is only asked who it is. One without a device ends at once, which on a busy machine may
-/// take its time.
-fn greeting_limits() -> Limits {
-    Limits { grace: Duration::from_secs(10), ..Limits::default() }
 }
 
 /// Reads and checks a workflow file; the problems of a bad one are the error.

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_server::Lookup;
 use assay_spec::{LocalFile, Outputs, ResolvedStep, Workflow};
 use assay_store::Store;
 use serde_json::json;
 
 use crate::cli::{CommandError, PlanArgs};
+use crate::machine::{self, Finder};
 use crate::report::table;
 
 /// What is known of a task before anything runs.
@@ -17,6 +19,8 @@ enum Prospect {
     Cached(Outputs),
     /// It would run.
     Runs,
+    /// It would run although its result was known, for this reason.
+    RunsAgain(String),
     /// It would run, or be cached, depending on what the tasks before it come to.
     Depends,
     /// Its config cannot be resolved.
@@ -24,7 +28,9 @@ enum Prospect {
 }
 
 pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
-    let (_, workflow) = super::read_workflow(&args.file, &args.params)?;
+    let (_, mut workflow) = super::read_workflow(&args.file, &args.params)?;
+    let backends = machine::look_for(machine::wanted_to_measure(&workflow), &Finder::new(home)?).await;
+    machine::describe_to(&mut workflow, &backends);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
     let prospects = prospects(&workflow, store.as_ref()).await?;
@@ -66,14 +72,20 @@ async fn prospect_of(mut step: ResolvedStep, store: Option<&Store>) -> Result<Pr
         }
     }
     let Some(store) = store else { return Ok(Prospect::Runs) };
-    let known = store.lookup(&step.key).await?;
-    Ok(known.map_or(Prospect::Runs, |result| Prospect::Cached(result.outputs)))
+    Ok(match store.lookup(&step.key).await? {
+        Lookup::Known(result) => Prospect::Cached(result.outputs),
+        Lookup::Unknown => Prospect::Runs,
+        Lookup::Lost { output, why } => {
+            Prospect::RunsAgain(format!("the stored output `{output}` cannot be used: {why}"))
+        }
+    })
 }
 
 fn word(prospect: &Prospect) -> &'static str {
     match prospect {
         Prospect::Cached(_) => "cached",
         Prospect::Runs => "runs",
+        Prospect::RunsAgain(_) => "runs again",
         Prospect::Depends => "runs, unless what it needs comes out as before",
         Prospect::Invalid(_) => "INVALID",
     }
@@ -97,8 +109,10 @@ fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError
     let cached = prospects.iter().filter(|p| matches!(p, Prospect::Cached(_))).count();
     eprintln!("\n{} tasks, {cached} of them cached", prospects.len());
     for (task, prospect) in std::iter::zip(&workflow.tasks, prospects) {
-        if let Prospect::Invalid(message) = prospect {
-            eprintln!("{}: {message}", task.address);
+        match prospect {
+            Prospect::Invalid(message) => eprintln!("{}: {message}", task.address),
+            Prospect::RunsAgain(why) => eprintln!("{} runs again: {why}", task.address),
+            Prospect::Cached(_) | Prospect::Runs | Prospect::Depends => {}
         }
     }
     Ok(())
@@ -106,15 +120,16 @@ fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError
 
 fn as_json(workflow: &Workflow, prospects: &[Prospect]) -> serde_json::Value {
     let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
-        let (would, error) = match prospect {
-            Prospect::Cached(_) => ("cached", None),
-            Prospect::Runs => ("run", None),
-            Prospect::Depends => ("depends", None),
-            Prospect::Invalid(message) => ("invalid", Some(message)),
+        let (would, error, because) = match prospect {
+            Prospect::Cached(_) => ("cached", None, None),
+            Prospect::Runs => ("run", None, None),
+            Prospect::RunsAgain(why) => ("run", None, Some(why)),
+            Prospect::Depends => ("depends", None, None),
+            Prospect::Invalid(message) => ("invalid", Some(message), None),
         };
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
-            "resources": resources(task), "would": would, "error": error,
+            "resources": resources(task), "would": would, "because": because, "error": error,
         })
     });
     json!({ "workflow": workflow.name, "tasks": tasks.collect::<Vec<_>>() })

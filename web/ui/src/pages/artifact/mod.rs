@@ -1,5 +1,6 @@
 //! The download of an artifact: its bytes as they are, never shown by the browser.
 
+use assay_store::Content;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header;
@@ -33,10 +34,11 @@ pub(crate) async fn download(
         Failure::not_found(format!("artifact {hash} is {what}"), hint)
     };
     let artifact = site.store.artifact(&hash).await?.ok_or_else(|| gone("not in the store"))?;
-    if !artifact.present {
-        return Err(gone("known, but its content is missing"));
-    }
-    let file = File::open(&artifact.path).await.map_err(|error| gone(&format!("not readable: {error}")))?;
+    let path = match site.store.verify_artifact(&hash).await? {
+        Content::Whole(path) => path,
+        Content::Lost { why } => return Err(gone(&format!("known, but {why}"))),
+    };
+    let file = File::open(&path).await.map_err(|error| gone(&format!("not readable: {error}")))?;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, artifact.bytes.to_string()),
