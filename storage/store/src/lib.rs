@@ -23,8 +23,10 @@
 //! lock as it begins, and waits for it for half a minute. Readers never wait.
 
 mod artifacts;
+mod audit;
 mod begin;
 mod cache;
+mod collect;
 mod database;
 mod error;
 mod failure_point;
@@ -34,6 +36,7 @@ pub mod query;
 mod read;
 mod record;
 mod recover;
+mod remove;
 mod rows;
 mod seal;
 mod series;
@@ -50,7 +53,7 @@ pub use assay_core::{Epoch, RunId, TaskIx};
 pub use assay_server::{Content, RunStateName, TaskStateName};
 pub use error::{StoreError, StoreErrorKind};
 pub use query::{
-    ArtifactView, AttemptRef, AttemptView, FailureView, JournalView, LogView, OutputView, Recovered, RunArtifact,
-    RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
+    ArtifactView, AttemptRef, AttemptView, Audit, FailureView, Fault, Garbage, GarbageFile, JournalView, LogView,
+    OutputView, Recovered, Removed, RunArtifact, RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
 };
 pub use store::Store;

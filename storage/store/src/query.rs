@@ -252,6 +252,65 @@ pub struct Recovered {
     pub unfinished: u64,
 }
 
+/// What [`crate::Store::audit`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    /// How many artifacts were read.
+    pub artifacts: u64,
+    /// How many metric segments were read.
+    pub segments: u64,
+    /// How many bytes they have together.
+    pub bytes: u64,
+    /// What is not as it was written.
+    pub faults: Vec<Fault>,
+}
+
+/// Something in the store that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// What it is, for a person.
+    pub what: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What is wrong with it, in a lower-case fragment.
+    pub why: String,
+    /// The run and the address of a task that made it, where there is one.
+    pub made_by: Option<(RunId, String)>,
+}
+
+/// What no run refers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Garbage {
+    /// Files in the folder of artifacts; their names are hashes.
+    pub artifacts: Vec<GarbageFile>,
+    /// Files in the folder of metrics.
+    pub segments: Vec<GarbageFile>,
+    /// How many files no run refers to yet, and are kept since a run that is under way may have put them there.
+    pub kept: u64,
+}
+
+/// A file that no run refers to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GarbageFile {
+    /// What the store calls it.
+    pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A run that was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// The run.
+    pub run: RunId,
+    /// The workflow's name.
+    pub name: String,
+    /// What other runs had from it, and where that is now.
+    pub passed_on: Vec<AttemptRef>,
+}
+
 /// How a task is named within its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskKey {

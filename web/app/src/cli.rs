@@ -80,6 +80,45 @@ Examples:
   assay logs 3 'train[chunk=64,states=16]#2'
   assay logs latest data")]
     Logs(LogsArgs),
+    /// List the files that a run's tasks made
+    #[command(after_help = "\
+Examples:
+  assay artifacts 3
+  assay artifacts latest --json")]
+    Artifacts(ArtifactsArgs),
+    /// Copy an output of a task out of the store
+    ///
+    /// Its hash is checked first. A plain value is printed as JSON.
+    #[command(after_help = "\
+Examples:
+  assay get latest 'export[states=16]#1' onnx                   to the file's own name, here
+  assay get 3 'train[states=16]#1' model -o model.safetensors
+  assay get 3 benchmark results                                 a plain value, as JSON
+  assay get 3 data dataset -o - | sha256sum")]
+    Get(GetArgs),
+    /// Check every hash in the store
+    ///
+    /// Reads every artifact and every metric segment. Exit code 1 if one is damaged or missing.
+    #[command(after_help = "\
+Examples:
+  assay verify
+  assay verify --json")]
+    Verify(JsonArg),
+    /// Find the files that no run refers to, and remove them with --delete
+    #[command(after_help = "\
+Examples:
+  assay gc                 what could be removed
+  assay gc --delete        remove it")]
+    Gc(GcArgs),
+    /// Remove runs from the store
+    ///
+    /// Their tasks, logs and metrics go; files that no other run refers to go with the next `assay gc --delete`. What
+    /// another run was answered with from the cache is passed on to that run.
+    #[command(after_help = "\
+Examples:
+  assay rm 3
+  assay rm 3 4 5")]
+    Rm(RmArgs),
     /// Say which backends this machine can run
     #[command(after_help = "\
 Examples:
@@ -166,6 +205,49 @@ pub struct LogsArgs {
     pub task: String,
 }
 
+/// `assay artifacts`
+#[derive(Args)]
+pub struct ArtifactsArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay get`
+#[derive(Args)]
+pub struct GetArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// The task's address, as `assay show` prints it
+    pub task: String,
+    /// The output's name, as `assay artifacts` prints it
+    pub output: String,
+    /// The file to write, or `-` for standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub to: Option<PathBuf>,
+}
+
+/// `assay gc`
+#[derive(Args)]
+pub struct GcArgs {
+    /// Remove the files; without this, they are only listed
+    #[arg(long)]
+    pub delete: bool,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay rm`
+#[derive(Args)]
+pub struct RmArgs {
+    /// The runs' numbers, or `latest`
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+}
+
 /// A subcommand with no other option.
 #[derive(Args)]
 pub struct JsonArg {
@@ -213,6 +295,11 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Runs(args) => commands::runs::run(home, &args).await,
             Command::Show(args) => commands::show::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
+            Command::Artifacts(args) => commands::artifacts::run(home, &args).await,
+            Command::Get(args) => commands::get::run(home, &args).await,
+            Command::Verify(args) => commands::verify::run(home, args.json).await,
+            Command::Gc(args) => commands::gc::run(home, &args).await,
+            Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
         }
     })

@@ -1,21 +1,26 @@
 //! The subcommands, one file each.
 
+pub mod artifacts;
 pub mod backends;
 pub mod executor;
+pub mod gc;
+pub mod get;
 pub mod logs;
 pub mod plan;
+pub mod rm;
 pub mod run;
 pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+pub mod verify;
 
 use std::io::Write;
 use std::path::Path;
 
 use assay_core::RunId;
 use assay_spec::{StepKind, Workflow};
-use assay_store::Store;
+use assay_store::{Store, TaskView};
 use serde_json::Value;
 
 use crate::cli::CommandError;
@@ -54,6 +59,15 @@ async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     let run = store.run(RunId(number)).await?;
     let run = run.ok_or_else(|| format!("there is no run {number} in this store; `assay runs` lists them"))?;
     Ok(run.summary.id)
+}
+
+/// The task of a run that has this address.
+async fn find_task(store: &Store, run: RunId, address: &str) -> Result<TaskView, CommandError> {
+    if let Some(task) = store.task(run, address).await? {
+        return Ok(task);
+    }
+    let known: Vec<String> = store.tasks(run).await?.into_iter().map(|task| task.address).collect();
+    Err(format!("run {run} has no task `{address}`; it has: {}", known.join(", ")).into())
 }
 
 /// Prints one JSON value on standard output. A reader that has gone away is no error.
