@@ -5,10 +5,13 @@ mod commands;
 mod determinism;
 mod failures;
 mod gpu;
+mod housekeeping;
 mod interruption;
 mod machine;
 mod quickstart;
 mod resumption;
+mod sharing;
+mod standing;
 mod support;
 mod text;
 #[cfg(feature = "torch")]

@@ -3,21 +3,19 @@
 //! Nothing acts before it is remembered: a turn applies its events, writes all that they changed in one transaction,
 //! and only then speaks to the workers. Inputs are taken in batches, so that a flood of them costs few transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use assay_core::{
-    AttemptId, Effect, Epoch, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
-};
-use assay_protocol::{Failure, FailureClass, LogLevel};
-use assay_spec::{ArtifactRef, LocalFile, ResolvedStep, Workflow};
+use assay_core::{AttemptId, Effect, Event, Millis, Orchestrator, Resource, RunId, TaskIx, WorkerId};
+use assay_protocol::{Failure, FailureClass};
+use assay_spec::{ArtifactRef, ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::clock::Clock;
-use crate::ports::{Content, Ledger, LedgerError, LogLine, Lookup, Record, RunStateName, TaskStateName};
+use crate::ports::{Content, Ledger, LedgerError, Record, RunStateName, TaskStateName};
 use crate::task::{Live, TaskMemory};
 use crate::watch::{RunEvent, RunReport, TaskReport};
 
@@ -53,9 +51,15 @@ pub(crate) struct Driver {
     pub(crate) settled: Vec<PathBuf>,
     urgent: bool,
     flush_at: Option<Instant>,
-    to_resolve: Vec<TaskIx>,
+    pub(crate) to_resolve: Vec<TaskIx>,
+    /// Tasks whose work another task does, in this run or in another.
+    pub(crate) elsewhere: BTreeSet<TaskIx>,
+    /// When to look whether that is over.
+    pub(crate) look_at: Option<Instant>,
     actions: Vec<Effect>,
     ended: Option<RunStateName>,
+    /// Why the run cannot go on.
+    pub(crate) fatal: Option<LedgerError>,
 }
 
 impl Driver {
@@ -86,8 +90,11 @@ impl Driver {
             urgent: false,
             flush_at: None,
             to_resolve: Vec::new(),
+            elsewhere: BTreeSet::new(),
+            look_at: None,
             actions: Vec::new(),
             ended: None,
+            fatal: None,
         }
     }
 
@@ -109,6 +116,9 @@ impl Driver {
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             self.turn(batch).await?;
+            if let Some(error) = self.fatal.take() {
+                return Err(error);
+            }
         }
         self.write().await?;
         Ok(self.report())
@@ -118,7 +128,7 @@ impl Driver {
         // A heartbeat a minute keeps the loop honest even where nothing else is due.
         let idle = Instant::now() + Duration::from_secs(60);
         let deadline = self.core.next_deadline().map(|at| self.clock.instant(at.0));
-        [Some(idle), deadline, self.flush_at].into_iter().flatten().min().unwrap_or(idle)
+        [Some(idle), deadline, self.flush_at, self.look_at].into_iter().flatten().min().unwrap_or(idle)
     }
 
     async fn turn(&mut self, batch: Vec<Input>) -> Result<(), LedgerError> {
@@ -127,6 +137,9 @@ impl Driver {
         }
         if self.core.next_deadline().is_some_and(|at| at.0 <= self.clock.now()) {
             self.happen(Event::Tick);
+        }
+        if self.look_at.is_some_and(|at| at <= Instant::now()) {
+            self.look_elsewhere().await?;
         }
         loop {
             self.resolve_ready().await?;
@@ -195,58 +208,6 @@ impl Driver {
         let at = self.clock.now();
         self.remember(Record::State { task, state: name, detail: detail.clone(), at });
         self.tell(RunEvent::Task { task, state: name, detail });
-    }
-
-    /// Settles what the core wants resolved: config, cache key, and whether the answer is known already.
-    async fn resolve_ready(&mut self) -> Result<(), LedgerError> {
-        while !self.to_resolve.is_empty() {
-            for task in std::mem::take(&mut self.to_resolve) {
-                let resolution = self.resolve(task).await?;
-                self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
-            }
-        }
-        Ok(())
-    }
-
-    async fn resolve(&mut self, task: TaskIx) -> Result<Resolution, LedgerError> {
-        let outputs = |ix: usize| self.tasks.get(ix).and_then(|memory| memory.outputs.clone());
-        let mut step = match self.workflow.resolve(task.0 as usize, &outputs) {
-            Ok(step) => step,
-            Err(error) => return Ok(Resolution::Invalid { message: error.to_string() }),
-        };
-        for LocalFile { key, path } in step.files.clone() {
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest(&path, &name).await {
-                Ok(artifact) => step.pin(&key, &artifact),
-                Err(error) => return Ok(Resolution::Invalid { message: format!("`{key}`: {error}") }),
-            }
-        }
-        self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
-        let known = self.ledger.lookup(&step.key).await?;
-        let memory = &mut self.tasks[task.0 as usize];
-        memory.step = Some(step);
-        let result = match known {
-            Lookup::Known(result) => result,
-            Lookup::Unknown => return Ok(Resolution::Runnable),
-            Lookup::Lost { output, why } => {
-                self.warn_of_loss(task, &output, &why);
-                return Ok(Resolution::Runnable);
-            }
-        };
-        let memory = &mut self.tasks[task.0 as usize];
-        memory.outputs = Some(result.outputs.clone());
-        memory.metrics = result.metrics.clone();
-        self.remember(Record::Cached { task, result, at: self.clock.now() });
-        Ok(Resolution::Cached)
-    }
-
-    /// Says why a task runs although its result was known: in its log, and to the watchers.
-    fn warn_of_loss(&mut self, task: TaskIx, output: &str, why: &str) {
-        let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
-        self.tell(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
-        let lines = vec![LogLine { at: self.clock.now(), level: LogLevel::Warn, text }];
-        // The line belongs to the attempt that follows, which is the task's first.
-        self.remember(Record::Logs { task, epoch: Epoch(1), lines });
     }
 
     async fn act(&mut self, action: Effect) {

@@ -51,7 +51,7 @@ pub async fn execute(
     mut cancel: mpsc::Receiver<()>,
     watch: UnboundedSender<RunEvent>,
 ) -> Result<RunReport, LedgerError> {
-    let plan = run_plan(&submission.workflow).map_err(|error| LedgerError(error.to_string()))?;
+    let plan = run_plan(&submission.workflow).map_err(|error| LedgerError::new(error.to_string()))?;
     let run = ledger.begin(new_run(&submission)).await?;
     let _ = watch.send(RunEvent::Began(run));
 

@@ -75,7 +75,7 @@ impl Driver {
     }
 
     /// Remembers and tells what a person can tell apart and the core does not.
-    fn show(&mut self, task: TaskIx, state: TaskStateName, detail: String) {
+    pub(crate) fn show(&mut self, task: TaskIx, state: TaskStateName, detail: String) {
         let at = self.clock.now();
         self.tasks[task.0 as usize].state = state;
         self.remember(Record::State { task, state, detail: detail.clone(), at });
@@ -117,8 +117,10 @@ impl Driver {
                 self.happen(Event::AttemptEnded { attempt, outcome: Outcome::Succeeded });
             }
             Ok(_) => self.happen(Event::AttemptEnded { attempt, outcome: Outcome::Succeeded }),
+            // No task can leave anything any more, and the record of a failure could not be written either.
+            Err(error) if error.is_disk_full() => self.fatal = Some(error),
             Err(error) => {
-                let hint = Some("see whether the disk is full, or the store's folder not writable".to_owned());
+                let hint = Some("see whether the store's folder is writable".to_owned());
                 let message = format!("its outputs could not be stored: {error}");
                 self.failed(attempt, Failure { class: FailureClass::Crashed, message, hint });
             }

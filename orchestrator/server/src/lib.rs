@@ -11,6 +11,7 @@ mod execute;
 mod hear;
 mod plan;
 mod ports;
+mod resolve;
 mod results;
 mod task;
 mod watch;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use assay_core::{Epoch, RunId, TaskIx};
+use assay_core::{Epoch, RunId, TaskId, TaskIx};
 use assay_protocol::{Failure, LogLevel, MetricPoint};
 use assay_spec::{ArtifactRef, Outputs};
 use serde_json::Value;
@@ -23,6 +23,10 @@ pub trait Ledger: Send + Sync + 'static {
     /// The result of the latest task that succeeded under this cache key, if its artifacts are all still whole.
     async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError>;
 
+    /// Claims the work of these cache keys for tasks of a run. For each the task that does it already, if that is another
+    /// one whose run is under way; `None` where the work is this task's until its final state is recorded.
+    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError>;
+
     /// Takes a finished file into the store under its hash. The file may be moved away or copied.
     async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError>;
 
@@ -39,8 +43,31 @@ pub trait Ledger: Send + Sync + 'static {
 
 /// Why the store did not do what was asked, for a person: what, where, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct LedgerError(pub String);
+#[error("{message}")]
+pub struct LedgerError {
+    message: String,
+    full: bool,
+}
+
+impl LedgerError {
+    /// An error with these words.
+    #[must_use]
+    pub fn new(message: String) -> Self {
+        LedgerError { message, full: false }
+    }
+
+    /// The disk is full: nothing of the run can go on.
+    #[must_use]
+    pub fn disk_full(message: String) -> Self {
+        LedgerError { message, full: true }
+    }
+
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.full
+    }
+}
 
 /// A run as it begins.
 #[derive(Debug, Clone, PartialEq)]

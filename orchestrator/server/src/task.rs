@@ -18,6 +18,8 @@ pub(crate) struct TaskMemory {
     pub(crate) attempts: u32,
     pub(crate) seconds: f64,
     pub(crate) error: Option<Failure>,
+    /// Why it runs although its result was known.
+    pub(crate) again: Option<String>,
 }
 
 impl Default for TaskMemory {
@@ -30,6 +32,7 @@ impl Default for TaskMemory {
             attempts: 0,
             seconds: 0.0,
             error: None,
+            again: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskIx, replay};
+use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskId, TaskIx, replay};
 use assay_protocol::{Failure, FailureClass, MetricPoint};
 use assay_server::{
     CachedResult, Content, Ledger, LedgerError, Lookup, NewRun, Record, RunReport, RunStateName, Submission,
@@ -55,6 +55,10 @@ impl Ledger for Memory {
 
     async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
         Ok(self.cache.lock().unwrap().get(key).cloned().map_or(Lookup::Unknown, Lookup::Known))
+    }
+
+    async fn claim(&self, _: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
+        Ok(vec![None; work.len()])
     }
 
     async fn ingest(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {

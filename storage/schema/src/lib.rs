@@ -14,6 +14,6 @@ mod entities;
 mod migrations;
 
 pub use entities::{
-    artifact, attempt, cache, create_statements, journal, log, metric_point, run, segment, task, verification,
+    artifact, attempt, cache, claim, create_statements, journal, log, metric_point, run, segment, task, verification,
 };
 pub use migrations::{Migrator, known};

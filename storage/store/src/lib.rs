@@ -26,6 +26,7 @@ mod artifacts;
 mod audit;
 mod begin;
 mod cache;
+mod claim;
 mod collect;
 mod database;
 mod error;

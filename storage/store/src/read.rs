@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use assay_core::{RunId, TaskIx};
 use assay_schema::{attempt, journal, log, run, task};
-use assay_server::TaskStateName;
+use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
+use crate::recover::{UNFINISHED, unfinished_detail};
+use crate::session::is_alive;
 use crate::{AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows};
 
 impl Store {
@@ -19,7 +21,7 @@ impl Store {
         let page = run::Entity::find().order_by_desc(run::Column::Id).limit(limit).offset(offset);
         let found = page.all(&tx).await.map_err(failed)?;
         let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
-        found.into_iter().map(|run| summary(&run, counts.remove(&run.id).unwrap_or_default())).collect()
+        found.into_iter().map(|run| self.summary(&run, counts.remove(&run.id).unwrap_or_default())).collect()
     }
 
     /// A run.
@@ -30,7 +32,7 @@ impl Store {
         let tx = self.database.snapshot().await?;
         let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(failed)? else { return Ok(None) };
         let counts = state_counts(&tx, vec![run.0]).await?.remove(&run.0).unwrap_or_default();
-        let summary = summary(&row, counts)?;
+        let summary = self.summary(&row, counts)?;
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
@@ -41,7 +43,8 @@ impl Store {
     pub async fn tasks(&self, run: RunId) -> Result<Vec<TaskView>, StoreError> {
         let query = task::Entity::find().filter(task::Column::Run.eq(run.0)).order_by_asc(task::Column::Ix);
         let found = query.all(self.database.reader()).await.map_err(failed)?;
-        found.into_iter().map(rows::task_view).collect()
+        let dead = self.is_dead(run).await?;
+        found.into_iter().map(|row| Ok(as_it_stands(rows::task_view(row)?, dead))).collect()
     }
 
     /// A task of a run, by its place or its address.
@@ -54,7 +57,43 @@ impl Store {
             TaskKey::Ix(ix) => query.filter(task::Column::Ix.eq(i64::from(ix.0))),
             TaskKey::Address(address) => query.filter(task::Column::Address.eq(address)),
         };
-        query.one(self.database.reader()).await.map_err(failed)?.map(rows::task_view).transpose()
+        let Some(row) = query.one(self.database.reader()).await.map_err(failed)? else { return Ok(None) };
+        Ok(Some(as_it_stands(rows::task_view(row)?, self.is_dead(run).await?)))
+    }
+
+    /// Whether a run is said to be under way while its process is gone: [`Store::recover`] has yet to close it.
+    async fn is_dead(&self, run: RunId) -> Result<bool, StoreError> {
+        let row = run::Entity::find_by_id(run.0).one(self.database.reader()).await.map_err(failed)?;
+        row.map_or(Ok(false), |row| self.is_dead_row(&row))
+    }
+
+    fn is_dead_row(&self, row: &run::Model) -> Result<bool, StoreError> {
+        Ok(row.state == RunStateName::Running.name() && !is_alive(&self.layout, &row.session)?)
+    }
+
+    /// A run as it stands: one whose process is gone is not under way, whatever its row says.
+    fn summary(&self, row: &run::Model, mut states: Counts) -> Result<RunSummary, StoreError> {
+        let mut state = rows::run_state(&row.state)?;
+        if self.is_dead_row(row)? {
+            state = RunStateName::Interrupted;
+            for unfinished in UNFINISHED {
+                let tasks = states.remove(&unfinished).unwrap_or(0);
+                if tasks > 0 {
+                    *states.entry(TaskStateName::Cancelled).or_default() += tasks;
+                }
+            }
+        }
+        Ok(RunSummary {
+            id: RunId(row.id),
+            name: row.name.clone(),
+            file: row.file.clone(),
+            state,
+            version: row.version.clone(),
+            created_at: rows::count(row.created_at),
+            ended_at: row.ended_at.map(rows::count),
+            tasks: states.values().sum(),
+            states,
+        })
     }
 
     /// The attempts of a task, the first one first. A cached task has none of its own: see [`TaskView::source`].
@@ -129,16 +168,11 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
     Ok(counts)
 }
 
-fn summary(row: &run::Model, states: Counts) -> Result<RunSummary, StoreError> {
-    Ok(RunSummary {
-        id: RunId(row.id),
-        name: row.name.clone(),
-        file: row.file.clone(),
-        state: rows::run_state(&row.state)?,
-        version: row.version.clone(),
-        created_at: rows::count(row.created_at),
-        ended_at: row.ended_at.map(rows::count),
-        tasks: states.values().sum(),
-        states,
-    })
+/// A task as it stands: nothing more happens to it if its run's process is gone.
+fn as_it_stands(mut task: TaskView, dead: bool) -> TaskView {
+    if dead && UNFINISHED.contains(&task.state) {
+        task.detail = unfinished_detail(task.state).to_owned();
+        task.state = TaskStateName::Cancelled;
+    }
+    task
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_protocol::{Failure, MetricPoint};
-use assay_schema::{attempt, cache, journal, log, metric_point, run, segment, task};
+use assay_schema::{attempt, cache, claim, journal, log, metric_point, run, segment, task};
 use assay_server::{CachedResult, LogLine, Record, RunStateName, TaskStateName};
 use assay_spec::Outputs;
 use sea_orm::sea_query::{Expr, Func, OnConflict, SimpleExpr};
@@ -106,7 +106,15 @@ impl Batch<'_> {
             ended_at: if is_final(state) { Set(Some(stored(at))) } else { NotSet },
             ..Default::default()
         };
-        self.update_task(ix, task::Entity::update_many().set(row)).await
+        self.update_task(ix, task::Entity::update_many().set(row)).await?;
+        if is_final(state) { self.release(ix).await } else { Ok(()) }
+    }
+
+    /// The task does its work no longer, or has done it.
+    async fn release(&self, ix: TaskIx) -> Result<(), StoreError> {
+        let own = claim::Entity::delete_many().filter(claim::Column::Run.eq(self.run));
+        own.filter(claim::Column::Ix.eq(i64::from(ix.0))).exec(self.tx).await.map_err(failed)?;
+        Ok(())
     }
 
     async fn attempt_began(

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use assay_core::RunId;
 use assay_protocol::FailureClass;
-use assay_schema::{attempt, log, metric_point, run, task};
+use assay_schema::{attempt, claim, log, metric_point, run, task};
 use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QuerySelect, Set};
 
@@ -15,7 +15,7 @@ use crate::store::blocking;
 use crate::{Recovered, Store, StoreError, rows};
 
 /// The states in which something may still happen to a task.
-const UNFINISHED: [TaskStateName; 4] =
+pub(crate) const UNFINISHED: [TaskStateName; 4] =
     [TaskStateName::Waiting, TaskStateName::Ready, TaskStateName::Running, TaskStateName::BackingOff];
 
 impl Store {
@@ -85,6 +85,14 @@ impl Store {
     }
 }
 
+/// What is said of a task that was in this state when its run's process went away.
+pub(crate) fn unfinished_detail(state: TaskStateName) -> &'static str {
+    match state {
+        TaskStateName::Running => "interrupted: the process that ran it went away",
+        _ => "not run: its run was interrupted",
+    }
+}
+
 /// Closes one run; tells how many of its tasks were unfinished.
 async fn interrupt(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, DbErr> {
     let end = Some(last_sign_of_life(tx, run).await?);
@@ -104,15 +112,13 @@ async fn interrupt(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, Db
     let open = attempt::Entity::update_many().set(row).filter(attempt::Column::Run.eq(run.id));
     open.filter(attempt::Column::EndedAt.is_null()).exec(tx).await?;
 
+    claim::Entity::delete_many().filter(claim::Column::Run.eq(run.id)).exec(tx).await?;
+
     let mut unfinished = 0;
     for state in UNFINISHED {
-        let detail = match state {
-            TaskStateName::Running => "interrupted: the process that ran it went away",
-            _ => "not run: its run was interrupted",
-        };
         let row = task::ActiveModel {
             state: Set(TaskStateName::Cancelled.name().to_owned()),
-            detail: Set(detail.to_owned()),
+            detail: Set(unfinished_detail(state).to_owned()),
             ended_at: Set(end),
             ..Default::default()
         };

@@ -105,7 +105,8 @@ pub(crate) fn is_alive(layout: &Layout, name: &str) -> Result<bool, StoreError> 
 }
 
 fn is_held(file: &File, path: &Path) -> Result<bool, StoreError> {
-    match file.try_lock() {
+    // Shared, so that two processes that look at the same time do not take each other for the session.
+    match file.try_lock_shared() {
         Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),

@@ -26,7 +26,8 @@ Examples:
   assay plan workflows/catalog/quickstart.yaml    what would run, and what is known already
   assay server                                    look at the results in a browser
 
-Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 130 stopped by Ctrl-C."
+Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 28 the disk
+is full; 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// The folder that holds the store

@@ -5,6 +5,7 @@
 
 mod cli;
 mod commands;
+mod exit;
 mod machine;
 mod progress;
 mod report;
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{}: {error}", console::style("error").for_stderr().red().bold());
-            ExitCode::from(2)
+            ExitCode::from(exit::code_of_error(&error))
         }
     }
 }

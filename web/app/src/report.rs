@@ -67,7 +67,9 @@ fn summary(report: &RunReport) -> String {
     let state = match report.state {
         RunStateName::Cancelled => "was stopped; what is finished is kept, and the next `assay run` goes on from there",
         RunStateName::Succeeded => "succeeded",
-        _ => "failed",
+        RunStateName::Running => "is under way",
+        RunStateName::Interrupted => "was interrupted: its process went away; what is finished is kept",
+        RunStateName::Failed => "failed",
     };
     format!("run {} {state}  ({})", report.run, parts.join(", "))
 }

@@ -3,6 +3,7 @@
 pub mod artifact;
 pub mod attempt;
 pub mod cache;
+pub mod claim;
 pub mod journal;
 pub mod log;
 pub mod metric_point;

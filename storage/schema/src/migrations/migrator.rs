@@ -2,14 +2,18 @@
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-use super::{m0001_begin, m0002_verifications};
+use super::{m0001_begin, m0002_verifications, m0003_claims};
 
 /// Brings a database to the present schema.
 pub struct Migrator;
 
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(m0001_begin::Migration), Box::new(m0002_verifications::Migration)]
+        vec![
+            Box::new(m0001_begin::Migration),
+            Box::new(m0002_verifications::Migration),
+            Box::new(m0003_claims::Migration),
+        ]
     }
 }
 

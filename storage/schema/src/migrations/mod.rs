@@ -2,6 +2,7 @@
 
 mod m0001_begin;
 mod m0002_verifications;
+mod m0003_claims;
 mod migrator;
 
 pub use migrator::{Migrator, known};

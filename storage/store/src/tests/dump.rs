@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use assay_schema::{artifact, attempt, cache, journal, log, metric_point, run, segment, task};
+use assay_schema::{artifact, attempt, cache, claim, journal, log, metric_point, run, segment, task};
 use sea_orm::{EntityTrait, QueryOrder};
 use serde_json::Value;
 
@@ -126,6 +126,10 @@ async fn artifacts_and_cache(store: &Store, out: &mut String) {
     {
         let artifact::Model { hash, name, bytes, created_at: _ } = row;
         writeln!(out, "artifact {} {name} {bytes}", &hash[..8]).unwrap();
+    }
+    for row in claim::Entity::find().order_by_asc(claim::Column::Key).all(store.database.reader()).await.unwrap() {
+        let claim::Model { key, run, ix } = row;
+        writeln!(out, "claim {} by {run}/{ix}", &key[..4]).unwrap();
     }
     for row in cache::Entity::find().order_by_asc(cache::Column::Key).all(store.database.reader()).await.unwrap() {
         let cache::Model { key, run, ix, epoch } = row;

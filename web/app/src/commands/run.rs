@@ -6,19 +6,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_server::{RunReport, RunStateName, Submission, WorkerLink, execute};
+use assay_server::{Submission, WorkerLink, execute};
 use assay_spec::Workflow;
 use assay_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::cli::{CommandError, RunArgs};
+use crate::exit;
 use crate::machine::{self, Backend, Finder};
 use crate::progress::{self, Board, Row};
 use crate::report;
-
-/// Exit code of a run that a person stopped, as shells have it for SIGINT.
-const INTERRUPTED: u8 = 130;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let (source, mut workflow) = super::read_workflow(&args.file, &args.params)?;
@@ -55,15 +53,7 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     } else {
         eprint!("{}", report::text(&report, &super::kinds(), home));
     }
-    Ok(exit_code(&report))
-}
-
-fn exit_code(report: &RunReport) -> ExitCode {
-    match report.state {
-        RunStateName::Succeeded => ExitCode::SUCCESS,
-        RunStateName::Cancelled => ExitCode::from(INTERRUPTED),
-        _ => ExitCode::FAILURE,
-    }
+    Ok(ExitCode::from(exit::code_of_run(&report)))
 }
 
 /// A node in this process: its link, and its life.
@@ -99,7 +89,7 @@ async fn watch_for_interrupt(cancel: mpsc::Sender<()>) {
         }
         if press > 1 {
             // The executors die with this process: the kernel kills them.
-            std::process::exit(i32::from(INTERRUPTED));
+            std::process::exit(i32::from(exit::INTERRUPTED));
         }
         eprintln!("stopping; press Ctrl-C again to stop at once");
         let _ = cancel.send(()).await;

@@ -11,8 +11,8 @@ pub fn line(board: &Board, event: &RunEvent) -> Option<String> {
         RunEvent::Began(run) => Some(format!("run {run}: {} ({} tasks)", board.name, board.rows.len())),
         RunEvent::Task { task, state, detail } => {
             let word = match state {
-                // What a ready task waits for, if it is another run.
-                TaskStateName::Ready if !detail.is_empty() => {
+                // What it waits for, if that is another run.
+                TaskStateName::Waiting | TaskStateName::Ready if !detail.is_empty() => {
                     return Some(format!("{} {detail}", board.address(*task)));
                 }
                 TaskStateName::Waiting | TaskStateName::Ready => return None,
