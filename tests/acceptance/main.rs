@@ -8,6 +8,7 @@ mod gpu;
 mod housekeeping;
 mod interruption;
 mod machine;
+mod marks;
 mod quickstart;
 mod resumption;
 mod sharing;

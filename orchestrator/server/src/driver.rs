@@ -241,7 +241,14 @@ impl Driver {
     ) -> Result<(), (String, Option<String>)> {
         let plain = |message: &str| (message.to_owned(), None);
         let task = attempt.task.task;
-        let (name, link) = self.workers.get(&worker).ok_or_else(|| plain("the worker is gone"))?.clone();
+        let at = self.clock.now();
+        let found = self.workers.get(&worker).cloned();
+        let name = found.as_ref().map_or_else(String::new, |(name, _)| name.clone());
+        // Whatever goes wrong from here on is the end of an attempt that began.
+        let backend = resource.backend.clone();
+        self.remember(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
+        self.tasks[task.0 as usize].attempts = attempt.epoch.0;
+        let (_, link) = found.ok_or_else(|| plain("the worker is gone"))?;
         let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await;
         let workdir = workdir.map_err(|error| plain(&error.to_string()))?;
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
@@ -249,9 +256,6 @@ impl Driver {
         let ResolvedStep { kind, config, artifacts, key, .. } =
             memory.step.clone().ok_or_else(|| plain("not resolved"))?;
         let paths = self.inputs(&artifacts).await?;
-        let memory = &mut self.tasks[task.0 as usize];
-        memory.attempts = attempt.epoch.0;
-        let at = self.clock.now();
         self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
         let assignment = Assignment {
             attempt,
@@ -269,8 +273,6 @@ impl Driver {
             timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             memory: resource.memory,
         };
-        let backend = resource.backend.clone();
-        self.remember(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
         link.send(ToWorker::Start(Box::new(assignment))).await.map_err(|_| plain("the worker is gone"))
     }
 

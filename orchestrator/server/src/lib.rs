@@ -19,7 +19,8 @@ mod watch;
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
 pub use ports::{
-    CachedResult, Content, Ledger, LedgerError, LogLine, Lookup, NewRun, NewTask, Record, RunStateName, TaskStateName,
+    CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,
+    RunStateName, TaskStateName,
 };
 pub use results::{Column, Results, Row, TaskResult, metric_kind, results};
 pub use watch::{RunEvent, RunReport, TaskReport};

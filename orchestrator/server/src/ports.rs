@@ -84,8 +84,30 @@ pub struct NewRun {
     pub machine: Value,
     /// Assay's own version and commit.
     pub version: String,
+    /// What else tells it from other runs.
+    pub marks: Marks,
     /// In the order of [`TaskIx`].
     pub tasks: Vec<NewTask>,
+}
+
+/// What a person says of a run, and where its workflow file comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// A remark.
+    pub note: String,
+    /// The state of the repository that the workflow file lies in, if it lies in one.
+    pub git: Option<GitState>,
+}
+
+/// The state of a git repository.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct GitState {
+    /// The commit that was checked out.
+    pub commit: String,
+    /// Whether the files differed from it.
+    pub dirty: bool,
 }
 
 /// A task as its run begins.

@@ -139,6 +139,10 @@ fn copy_of(path: &Path) -> Result<TempDir, StoreError> {
     let state = || [path.to_owned(), log_of(path)].map(|file| std::fs::metadata(file).and_then(|f| f.modified()).ok());
     for _ in 0..COPIES {
         let before = state();
+        for file in [&copy, &log_of(&copy)] {
+            // A copy bears the rights of what it was made from, and could not be written again.
+            let _ = std::fs::remove_file(file);
+        }
         std::fs::copy(path, &copy).map_err(StoreError::io("copy", path))?;
         std::fs::copy(log_of(path), log_of(&copy)).map_err(StoreError::io("copy", &log_of(path)))?;
         if state() == before {

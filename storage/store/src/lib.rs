@@ -33,6 +33,7 @@ mod error;
 mod failure_point;
 mod layout;
 mod ledger;
+mod marks;
 pub mod query;
 mod read;
 mod record;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{RunStateName, TaskStateName};
+use assay_server::{GitState, RunStateName, TaskStateName};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,6 +27,12 @@ pub struct RunSummary {
     pub state: RunStateName,
     /// Assay's version and commit.
     pub version: String,
+    /// What a person finds it by, in the order of the alphabet.
+    pub tags: Vec<String>,
+    /// What a person says of it.
+    pub note: String,
+    /// The commit of the repository that its workflow file lies in, if it lies in one.
+    pub git: Option<GitState>,
     /// When it began.
     pub created_at: u64,
     /// When it ended; `None` while it is under way.

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use assay_core::{RunId, TaskIx};
+use assay_protocol::FailureClass;
 use assay_schema::{attempt, journal, log, run, task};
-use assay_server::{RunStateName, TaskStateName};
+use assay_server::{GitState, RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
-use crate::recover::{UNFINISHED, unfinished_detail};
+use crate::recover::{GONE, UNFINISHED, unfinished_detail};
 use crate::session::is_alive;
-use crate::{AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows};
+use crate::{
+    AttemptView, FailureView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
+};
 
 impl Store {
     /// The runs, newest first.
@@ -89,6 +92,9 @@ impl Store {
             file: row.file.clone(),
             state,
             version: row.version.clone(),
+            tags: rows::read("tags", &row.tags)?,
+            note: row.note.clone(),
+            git: row.git_commit.clone().map(|commit| GitState { commit, dirty: row.git_dirty.unwrap_or(false) }),
             created_at: rows::count(row.created_at),
             ended_at: row.ended_at.map(rows::count),
             tasks: states.values().sum(),
@@ -106,7 +112,8 @@ impl Store {
             .filter(attempt::Column::Ix.eq(i64::from(task.0)))
             .order_by_asc(attempt::Column::Epoch);
         let found = query.all(self.database.reader()).await.map_err(failed)?;
-        found.into_iter().map(rows::attempt_view).collect()
+        let dead = self.is_dead(run).await?;
+        found.into_iter().map(|row| Ok(attempt_as_it_stands(rows::attempt_view(row)?, dead))).collect()
     }
 
     /// At most `limit` lines of a task's log, beginning with the first whose number is greater than `after`. For a
@@ -166,6 +173,15 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
         counts.entry(run).or_default().insert(rows::task_state(&state)?, rows::count(tasks));
     }
     Ok(counts)
+}
+
+/// An attempt as it stands: one whose process is gone has failed, though nobody has written that yet.
+fn attempt_as_it_stands(mut attempt: AttemptView, dead: bool) -> AttemptView {
+    if dead && attempt.ended_at.is_none() {
+        let (class, message) = (FailureClass::Preempted.name().to_owned(), GONE.to_owned());
+        attempt.failure = Some(FailureView { class, message, hint: None });
+    }
+    attempt
 }
 
 /// A task as it stands: nothing more happens to it if its run's process is gone.

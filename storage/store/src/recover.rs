@@ -85,6 +85,9 @@ impl Store {
     }
 }
 
+/// What is said of an attempt whose process is gone.
+pub(crate) const GONE: &str = "the process that ran it went away";
+
 /// What is said of a task that was in this state when its run's process went away.
 pub(crate) fn unfinished_detail(state: TaskStateName) -> &'static str {
     match state {
@@ -105,7 +108,7 @@ async fn interrupt(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, Db
 
     let row = attempt::ActiveModel {
         failure_class: Set(Some(FailureClass::Preempted.name().to_owned())),
-        failure_message: Set(Some("the process that ran it went away".to_owned())),
+        failure_message: Set(Some(GONE.to_owned())),
         ended_at: Set(end),
         ..Default::default()
     };

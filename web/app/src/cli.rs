@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use assay_server::RunStateName;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands;
@@ -67,8 +68,15 @@ Examples:
     #[command(after_help = "\
 Examples:
   assay runs
-  assay runs --limit 100 --json")]
+  assay runs --limit 100 --json
+  assay runs --tag baseline --state succeeded --sort took")]
     Runs(RunsArgs),
+    /// Tag a run, or show its tags
+    #[command(after_help = "\
+Examples:
+  assay tag latest baseline paper
+  assay tag 3 --remove baseline --note 'the learning rate was too high'")]
+    Tag(TagArgs),
     /// Show a run: its tasks, their states and results
     #[command(after_help = "\
 Examples:
@@ -150,6 +158,12 @@ pub struct RunArgs {
     /// Override a parameter of the file
     #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
     pub params: Vec<(String, String)>,
+    /// A word to find the run by; may be given several times
+    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    pub tags: Vec<String>,
+    /// A remark on the run
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
     /// Print one JSON object on standard output at the end, and no live display
     #[arg(long)]
     pub json: bool,
@@ -179,12 +193,60 @@ pub struct ServerArgs {
 /// `assay runs`
 #[derive(Args)]
 pub struct RunsArgs {
-    /// How many runs at most, the latest first
+    /// How many runs at most
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
+    /// Only runs with this tag; may be given several times
+    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    pub tags: Vec<String>,
+    /// Only runs in this state
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub state: Option<RunStateName>,
+    /// Only runs whose workflow's name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// What they are sorted by; the latest run comes first
+    #[arg(long, value_enum, default_value_t = Order::Run)]
+    pub sort: Order,
+    /// The other way round
+    #[arg(long)]
+    pub reverse: bool,
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// What runs are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// When they began, the latest first
+    Run,
+    /// Their workflow's name
+    Name,
+    /// Their state
+    State,
+    /// How many tasks they have, the most first
+    Tasks,
+    /// How many tasks failed, the most first
+    Failed,
+    /// How long they took, the longest first
+    Took,
+}
+
+/// `assay tag`
+#[derive(Args)]
+pub struct TagArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// Tags to add
+    #[arg(value_name = "TAG", value_parser = tag)]
+    pub tags: Vec<String>,
+    /// A tag to take away; may be given several times
+    #[arg(long, value_name = "TAG", value_parser = tag)]
+    pub remove: Vec<String>,
+    /// A remark that replaces the one there is
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
 }
 
 /// `assay show`
@@ -267,6 +329,19 @@ pub struct ExecutorArgs {
     pub step: Option<PathBuf>,
 }
 
+fn tag(text: &str) -> Result<String, String> {
+    let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
+    match !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good) {
+        true => Ok(text.to_owned()),
+        false => Err("a tag is a word of at most 64 characters, without spaces and commas".to_owned()),
+    }
+}
+
+fn state(text: &str) -> Result<RunStateName, String> {
+    let known = || RunStateName::ALL.iter().map(|state| state.name()).collect::<Vec<_>>().join(", ");
+    RunStateName::of(text).ok_or_else(|| format!("give one of {}", known()))
+}
+
 fn parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
@@ -300,6 +375,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Get(args) => commands::get::run(home, &args).await,
             Command::Verify(args) => commands::verify::run(home, args.json).await,
             Command::Gc(args) => commands::gc::run(home, &args).await,
+            Command::Tag(args) => commands::tag::run(home, args).await,
             Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
         }

@@ -6,6 +6,7 @@
 mod cli;
 mod commands;
 mod exit;
+mod git;
 mod machine;
 mod progress;
 mod report;

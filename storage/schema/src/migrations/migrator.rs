@@ -2,7 +2,7 @@
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-use super::{m0001_begin, m0002_verifications, m0003_claims};
+use super::{m0001_begin, m0002_verifications, m0003_claims, m0004_marks};
 
 /// Brings a database to the present schema.
 pub struct Migrator;
@@ -13,6 +13,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0001_begin::Migration),
             Box::new(m0002_verifications::Migration),
             Box::new(m0003_claims::Migration),
+            Box::new(m0004_marks::Migration),
         ]
     }
 }

@@ -3,6 +3,7 @@
 mod m0001_begin;
 mod m0002_verifications;
 mod m0003_claims;
+mod m0004_marks;
 mod migrator;
 
 pub use migrator::{Migrator, known};

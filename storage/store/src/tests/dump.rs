@@ -47,10 +47,25 @@ pub(super) async fn dump(store: &Store) -> String {
 
 async fn runs(store: &Store, out: &mut String) {
     for row in run::Entity::find().order_by_asc(run::Column::Id).all(store.database.reader()).await.unwrap() {
-        let run::Model { id, name, file, source, params, machine, version, session: _, state, created_at, ended_at } =
-            row;
-        let (created, ended) = (at(Some(created_at)), at(ended_at));
+        let run::Model {
+            id,
+            name,
+            file,
+            source,
+            params,
+            machine,
+            version,
+            session: _,
+            state,
+            created_at,
+            ended_at,
+            ..
+        } = &row;
+        let run::Model { tags, note, git_commit, git_dirty, .. } = &row;
+        let (created, ended) = (at(Some(*created_at)), at(*ended_at));
+        let git = (or_dash(git_commit.as_ref()), or_dash(*git_dirty));
         writeln!(out, "run {id} `{name}` {file} v{version} {state} {created}..{ended}").unwrap();
+        writeln!(out, "  tags {tags} note {note:?} commit {} dirty {}", git.0, git.1).unwrap();
         writeln!(out, "  params {params} machine {machine} source {source:?}").unwrap();
     }
 }

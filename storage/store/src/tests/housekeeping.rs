@@ -129,6 +129,8 @@ async fn a_run_whose_process_is_gone_is_shown_as_interrupted_by_whoever_looks() 
     let task = reader.task(RunId(1), TaskIx(1)).await.unwrap().unwrap();
     assert_eq!((task.state, task.detail.as_str()), (S::Cancelled, "interrupted: the process that ran it went away"));
     assert_eq!(task.cache_key, Some(key('b')));
+    let attempt = reader.attempts(RunId(1), TaskIx(1)).await.unwrap().remove(0);
+    assert_eq!(attempt.failure.map(|failure| failure.class).as_deref(), Some("preempted"));
 }
 
 #[tokio::test]

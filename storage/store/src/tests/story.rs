@@ -6,7 +6,9 @@ use std::path::Path;
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_protocol::{Failure, FailureClass, LogLevel, MetricPoint};
-use assay_server::{CachedResult, LogLine, Lookup, NewRun, NewTask, Record, RunStateName, TaskStateName};
+use assay_server::{
+    CachedResult, GitState, LogLine, Lookup, Marks, NewRun, NewTask, Record, RunStateName, TaskStateName,
+};
 use assay_spec::{ArtifactRef, Output, Outputs};
 use serde_json::json;
 
@@ -44,6 +46,11 @@ pub(super) fn new_run() -> NewRun {
         params: json!({"seed": 17}),
         machine: json!({"cores": 2}),
         version: "0.1.0".into(),
+        marks: Marks {
+            tags: vec!["sweep".into(), "baseline".into()],
+            note: "as in the paper".into(),
+            git: Some(GitState { commit: "abc".into(), dirty: true }),
+        },
         tasks: vec![task("data", "data", &[], None), train, task("export", "export", &[1], Some(1))],
     }
 }

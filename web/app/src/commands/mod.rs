@@ -13,6 +13,7 @@ pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+pub mod tag;
 pub mod verify;
 
 use std::io::Write;

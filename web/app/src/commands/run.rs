@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_server::{Submission, WorkerLink, execute};
+use assay_server::{Marks, Submission, WorkerLink, execute};
 use assay_spec::Workflow;
 use assay_store::Store;
 use tokio::sync::mpsc;
@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
+use crate::git;
 use crate::machine::{self, Backend, Finder};
 use crate::progress::{self, Board, Row};
 use crate::report;
@@ -35,11 +36,15 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let (watch, events) = mpsc::unbounded_channel();
     let display = tokio::spawn(progress::show(board(&workflow), events, args.json));
 
+    let (tags, note, file) = (args.tags, args.note.unwrap_or_default(), args.file.clone());
+    let git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
+    let marks = Marks { tags, note, git };
     let submission = Submission {
         file: args.file.display().to_string(),
         source,
         machine: serde_json::to_value(assay_steps::Machine::read())?,
         version: version(),
+        marks,
         workflow,
     };
     let ledger = Arc::new(store);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use assay_server::{RunReport, TaskReport, TaskStateName};
 use assay_spec::{ArtifactRef, Output};
-use assay_store::query::{OutputView, TaskView};
+use assay_store::query::{OutputView, RunSummary, TaskView};
 
 use crate::cli::{CommandError, ShowArgs};
 use crate::report;
@@ -28,7 +28,11 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
     }
     let report = RunReport { run: id, state: run.summary.state, tasks };
     if args.json {
-        super::print_json(&report::json(&report))?;
+        let mut value = report::json(&report);
+        value["tags"] = run.summary.tags.into();
+        value["note"] = run.summary.note.into();
+        value["git"] = serde_json::to_value(run.summary.git)?;
+        super::print_json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["task", "state", "attempts", "took", "detail"].map(str::to_owned);
@@ -39,7 +43,21 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
     });
     super::print_out(&report::table(&head, &rows.collect::<Vec<_>>()))?;
     super::print_out(&report::text(&report, &super::kinds(), home))?;
+    for line in marks(&run.summary) {
+        super::print_out(&line)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a person said of the run, and the commit of its workflow file.
+fn marks(run: &RunSummary) -> Vec<String> {
+    let tags = (!run.tags.is_empty()).then(|| format!("tags: {}", run.tags.join(" ")));
+    let note = (!run.note.is_empty()).then(|| format!("note: {}", run.note));
+    let git = run.git.as_ref().map(|git| {
+        let dirty = if git.dirty { ", with changes that are not in it" } else { "" };
+        format!("commit: {}{dirty}", git.commit)
+    });
+    [tags, note, git].into_iter().flatten().collect()
 }
 
 fn task_report(task: TaskView, failure: Option<assay_store::query::FailureView>) -> TaskReport {
