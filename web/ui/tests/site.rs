@@ -237,8 +237,14 @@ async fn parameters_that_mean_nothing_are_refused() {
         let answer = site.get(path).await;
         assert_eq!((answer.status.as_u16(), answer.json()["error"].as_str()), (400, Some(error)), "{path}");
     }
-    let page = site.get("/?offset=-1").await;
-    assert!(page.status == 400 && page.text().contains("give a whole number"), "{}", page.text());
+    for (path, hint) in [
+        ("/?offset=-1", "give a whole number"),
+        ("/runs/1?by=replicate", "cell"),
+        ("/runs/1/tasks/1?scale=cubic", "linear"),
+    ] {
+        let page = site.get(path).await;
+        assert!(page.status == 400 && page.text().contains(hint), "{path}: {}", page.text());
+    }
     assert_eq!(site.get("/api/runs/1/sweep?metric=test/accuracy&at.states=16").await.status, 200);
 }
 
