@@ -62,3 +62,36 @@ fn the_plan_says_what_will_happen() {
     let changed = plan(&["-P", "lr=1e-3"]);
     assert_eq!((changed[0].as_str(), changed[1].as_str()), ("cached", "run"));
 }
+
+/// Changes one byte in the middle of a stored file, and neither its size nor its name.
+fn damage(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).expect("writable");
+    let mut content = std::fs::read(path).expect("readable");
+    let middle = content.len() / 2;
+    content[middle] ^= 0x55;
+    std::fs::write(path, content).expect("written");
+}
+
+#[test]
+fn a_damaged_artifact_is_made_again_before_anything_reads_it() {
+    let home = Home::new();
+    let first = home.run("exported.yaml", &[]);
+    let model = |ran: &crate::support::Ran| ran.task("train")["outputs"]["model"].clone();
+    let hash = model(first.succeeded())["$artifact"].as_str().expect("a hash").to_owned();
+    damage(&home.artifact(&hash).expect("in the store"));
+    let file = crate::support::fixture("exported.yaml");
+    let plan = home.output(&["plan", &file, "--json"]);
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("the plan is JSON");
+    let because = plan["tasks"][1]["because"].as_str().unwrap_or_default();
+    assert!(plan["tasks"][1]["would"] == "run" && because.contains("its content is damaged"), "{plan:#}");
+    // Another seed makes another export of the same model: it must not read what is damaged.
+    let said = home.output(&["run", &file, "-P", "seed=9"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("train: runs again, since the stored output `model` cannot be used"), "{said}");
+    let again = home.shown("2");
+    assert_eq!(again.succeeded().worked(), ["train", "export"]);
+    assert_eq!(model(&again), model(&first), "the same bits come out");
+    let log = home.output(&["logs", "2", "train"]);
+    assert!(String::from_utf8_lossy(&log.stdout).contains("runs again, since the stored output `model`"));
+}

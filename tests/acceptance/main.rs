@@ -5,10 +5,15 @@ mod commands;
 mod determinism;
 mod failures;
 mod gpu;
+mod housekeeping;
 mod interruption;
+mod machine;
+mod marks;
 mod quickstart;
 mod results;
 mod resumption;
+mod sharing;
+mod standing;
 mod support;
 mod text;
 #[cfg(feature = "torch")]

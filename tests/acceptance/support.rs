@@ -5,21 +5,31 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use assay_core::{RunId, TaskIx};
-use assay_store::{AttemptView, Store};
+use assay_store::{AttemptView, Store, TaskView};
 use assay_tests::{assay, root};
 use serde_json::Value;
 
 /// A store that is gone when the test is.
-pub struct Home(tempfile::TempDir);
+pub struct Home {
+    folder: tempfile::TempDir,
+    /// Where the locks of the machine lie: tests that run at the same time are each on a machine of their own.
+    machine: PathBuf,
+}
 
 impl Home {
     pub fn new() -> Self {
-        Home(tempfile::tempdir().expect("a temporary folder"))
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Home { machine: folder.path().join("machine"), folder }
+    }
+
+    /// Another store on the same machine.
+    pub fn neighbour(&self) -> Self {
+        Home { machine: self.machine.clone(), ..Home::new() }
     }
 
     /// The store's folder.
     pub fn store(&self) -> PathBuf {
-        self.0.path().join("store")
+        self.folder.path().join("store")
     }
 
     /// Where the content of this hash lies, if it is in the store.
@@ -41,7 +51,7 @@ impl Home {
     /// `assay ARGS --home HERE`.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = assay();
-        command.args(args).arg("--home").arg(self.store());
+        command.args(args).arg("--home").arg(self.store()).env("ASSAY_MACHINE", &self.machine);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -57,6 +67,11 @@ impl Home {
         Ran::of(self.output(&args))
     }
 
+    /// A run as `assay show --json` tells it.
+    pub fn shown(&self, run: &str) -> Ran {
+        Ran::of(self.output(&["show", run, "--json"]))
+    }
+
     /// The attempts of a task of the store's first run, as the store remembers them.
     pub fn attempts(&self, ran: &Ran, address: &str) -> Vec<AttemptView> {
         let place = ran.tasks().iter().position(|task| task["address"] == address);
@@ -65,6 +80,16 @@ impl Home {
         runtime.block_on(async {
             let store = Store::open_read_only(&self.store()).await.expect("the store");
             store.attempts(RunId(1), task).await.expect("the attempts")
+        })
+    }
+
+    /// A task of the store's latest run, as the store tells it now.
+    pub fn task(&self, address: &str) -> Option<TaskView> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let store = Store::open_read_only(&self.store()).await.ok()?;
+            let latest = store.runs(1, 0).await.ok()?.first()?.id;
+            store.task(latest, address).await.ok()?
         })
     }
 

@@ -63,6 +63,12 @@ pub enum Event {
         /// The attempt.
         attempt: AttemptId,
     },
+    /// A worker holds an attempt back until there is room on its machine, which it does not have to itself. The time that
+    /// the attempt may take does not count meanwhile.
+    AttemptQueued {
+        /// The attempt.
+        attempt: AttemptId,
+    },
     /// An attempt is over, and its process gone. Take in its artifacts before applying this.
     AttemptEnded {
         /// The attempt.

@@ -194,6 +194,17 @@ impl Orchestrator {
         }
     }
 
+    /// Counts no timeout of an attempt until [`Orchestrator::restart_timeout`].
+    pub(crate) fn suspend_timeout(&mut self, attempt: AttemptId) {
+        let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
+        if let Some(Task { state: TaskState::Running { epoch, timeout_at, .. }, .. }) = run.task_mut(attempt.task.task)
+            && *epoch == attempt.epoch
+        {
+            *timeout_at = None;
+            self.deadlines.clear(Deadline::Attempt(attempt));
+        }
+    }
+
     /// The attempt has had its time and its grace: its task goes on without it. Its slot stays taken.
     pub(crate) fn attempt_overdue(&mut self, attempt: AttemptId, out: &mut Vec<Effect>) {
         let Some(task) = self.task(attempt.task) else { return };

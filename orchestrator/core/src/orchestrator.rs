@@ -64,6 +64,7 @@ impl Orchestrator {
             Event::WorkerHeartbeat { worker } => self.heard_of(worker, out),
             Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
             Event::AttemptStarted { attempt } => self.attempt_started(attempt),
+            Event::AttemptQueued { attempt } => self.attempt_queued(attempt),
             Event::AttemptEnded { attempt, outcome } => {
                 self.judge(attempt, &outcome);
                 self.release(attempt);
@@ -219,6 +220,12 @@ impl Orchestrator {
         match self.settings.lease_ms {
             Some(lease) => self.deadlines.set(Deadline::Lease(worker), self.now.plus(lease)),
             None => self.deadlines.clear(Deadline::Lease(worker)),
+        }
+    }
+
+    fn attempt_queued(&mut self, attempt: AttemptId) {
+        if self.slot_mut(attempt).is_some_and(|slot| slot.phase == SlotPhase::Starting) {
+            self.suspend_timeout(attempt);
         }
     }
 

@@ -3,23 +3,20 @@
 //! Nothing acts before it is remembered: a turn applies its events, writes all that they changed in one transaction,
 //! and only then speaks to the workers. Inputs are taken in batches, so that a flood of them costs few transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use assay_core::{
-    AttemptId, Effect, Epoch, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
-};
+use assay_core::{AttemptId, Effect, Event, Millis, Orchestrator, Resource, RunId, TaskIx, WorkerId};
 use assay_protocol::{Failure, FailureClass};
-use assay_spec::{LocalFile, ResolvedStep, Workflow};
+use assay_spec::{ArtifactRef, ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::clock::Clock;
-use crate::ports::{CachedResult, Ledger, LedgerError, Record, RunStateName, TaskStateName};
+use crate::ports::{Content, Ledger, LedgerError, Record, RunStateName, TaskStateName};
 use crate::task::{Live, TaskMemory};
-use crate::twins::Twins;
 use crate::watch::{RunEvent, RunReport, TaskReport};
 
 /// How many inputs one turn takes at most.
@@ -54,10 +51,15 @@ pub(crate) struct Driver {
     pub(crate) settled: Vec<PathBuf>,
     urgent: bool,
     flush_at: Option<Instant>,
-    to_resolve: Vec<TaskIx>,
-    twins: Twins,
+    pub(crate) to_resolve: Vec<TaskIx>,
+    /// Tasks whose work another task does, in this run or in another.
+    pub(crate) elsewhere: BTreeSet<TaskIx>,
+    /// When to look whether that is over.
+    pub(crate) look_at: Option<Instant>,
     actions: Vec<Effect>,
     ended: Option<RunStateName>,
+    /// Why the run cannot go on.
+    pub(crate) fatal: Option<LedgerError>,
 }
 
 impl Driver {
@@ -88,9 +90,11 @@ impl Driver {
             urgent: false,
             flush_at: None,
             to_resolve: Vec::new(),
-            twins: Twins::default(),
+            elsewhere: BTreeSet::new(),
+            look_at: None,
             actions: Vec::new(),
             ended: None,
+            fatal: None,
         }
     }
 
@@ -112,6 +116,9 @@ impl Driver {
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             self.turn(batch).await?;
+            if let Some(error) = self.fatal.take() {
+                return Err(error);
+            }
         }
         self.write().await?;
         Ok(self.report())
@@ -121,7 +128,7 @@ impl Driver {
         // A heartbeat a minute keeps the loop honest even where nothing else is due.
         let idle = Instant::now() + Duration::from_secs(60);
         let deadline = self.core.next_deadline().map(|at| self.clock.instant(at.0));
-        [Some(idle), deadline, self.flush_at].into_iter().flatten().min().unwrap_or(idle)
+        [Some(idle), deadline, self.flush_at, self.look_at].into_iter().flatten().min().unwrap_or(idle)
     }
 
     async fn turn(&mut self, batch: Vec<Input>) -> Result<(), LedgerError> {
@@ -130,6 +137,9 @@ impl Driver {
         }
         if self.core.next_deadline().is_some_and(|at| at.0 <= self.clock.now()) {
             self.happen(Event::Tick);
+        }
+        if self.look_at.is_some_and(|at| at <= Instant::now()) {
+            self.look_elsewhere().await?;
         }
         loop {
             self.resolve_ready().await?;
@@ -197,76 +207,17 @@ impl Driver {
         }
         if state.is_final() {
             // Those that waited for this very work are answered by it, or one of them does it.
-            self.to_resolve.extend(self.twins.release(task));
         }
         let at = self.clock.now();
         self.remember(Record::State { task, state: name, detail: detail.clone(), at });
         self.tell(RunEvent::Task { task, state: name, detail });
     }
 
-    /// Settles what the core wants resolved: config, cache key, and whether the answer is known already.
-    async fn resolve_ready(&mut self) -> Result<(), LedgerError> {
-        while !self.to_resolve.is_empty() {
-            for task in std::mem::take(&mut self.to_resolve) {
-                let Some(resolution) = self.resolve(task).await? else { continue };
-                self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
-            }
-        }
-        Ok(())
-    }
-
-    /// `None` if another task of this run is at this very work: the answer follows when that is over.
-    async fn resolve(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
-        // One that waited for another may have been called off meanwhile.
-        if self.tasks[task.0 as usize].state.is_final() {
-            return Ok(None);
-        }
-        let outputs = |ix: usize| self.tasks.get(ix).and_then(|memory| memory.outputs.clone());
-        let mut step = match self.workflow.resolve(task.0 as usize, &outputs) {
-            Ok(step) => step,
-            Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
-        };
-        for LocalFile { key, path } in step.files.clone() {
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest(&path, &name).await {
-                Ok(artifact) => step.pin(&key, &artifact),
-                Err(error) => {
-                    return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") }));
-                }
-            }
-        }
-        self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
-        let known = match self.answered_here(&step.key) {
-            Some(result) => Some(result),
-            None => self.ledger.lookup(&step.key).await?,
-        };
-        if known.is_none() && !self.twins.claim(&step.key, task) {
-            return Ok(None);
-        }
-        let memory = &mut self.tasks[task.0 as usize];
-        memory.step = Some(step);
-        let Some(result) = known else { return Ok(Some(Resolution::Runnable)) };
-        memory.outputs = Some(result.outputs.clone());
-        memory.metrics = result.metrics.clone();
-        self.remember(Record::Cached { task, result, at: self.clock.now() });
-        Ok(Some(Resolution::Cached))
-    }
-
-    /// The result of the task of this run that had this key and succeeded. It may not be written yet.
-    fn answered_here(&self, key: &str) -> Option<CachedResult> {
-        let task = self.twins.owner(key)?;
-        let memory = &self.tasks[task.0 as usize];
-        let done = memory.state == TaskStateName::Succeeded;
-        let outputs = memory.outputs.clone().filter(|_| done)?;
-        let (epoch, metrics) = (Epoch(memory.attempts), memory.metrics.clone());
-        Some(CachedResult { run: self.run, task, epoch, outputs, metrics })
-    }
-
     async fn act(&mut self, action: Effect) {
         match action {
             Effect::Start { attempt, worker, resource, device, .. } => {
-                if let Err(message) = self.start(attempt, worker, &resource, device).await {
-                    self.failed(attempt, Failure { class: FailureClass::Unavailable, message, hint: None });
+                if let Err((message, hint)) = self.start(attempt, worker, &resource, device).await {
+                    self.failed(attempt, Failure { class: FailureClass::Unavailable, message, hint });
                 }
             }
             Effect::Stop { attempt, worker, .. } => {
@@ -290,17 +241,25 @@ impl Driver {
         worker: WorkerId,
         resource: &Resource,
         device: Option<u32>,
-    ) -> Result<(), String> {
+    ) -> Result<(), (String, Option<String>)> {
+        let plain = |message: &str| (message.to_owned(), None);
         let task = attempt.task.task;
-        let (name, link) = self.workers.get(&worker).ok_or("the worker is gone")?.clone();
-        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await.map_err(|error| error.to_string())?;
-        let spec = self.workflow.tasks.get(task.0 as usize).ok_or("no such task")?;
-        let memory = &mut self.tasks[task.0 as usize];
-        let ResolvedStep { kind, config, artifacts, key, .. } = memory.step.clone().ok_or("not resolved")?;
-        memory.attempts = attempt.epoch.0;
         let at = self.clock.now();
+        let found = self.workers.get(&worker).cloned();
+        let name = found.as_ref().map_or_else(String::new, |(name, _)| name.clone());
+        // Whatever goes wrong from here on is the end of an attempt that began.
+        let backend = resource.backend.clone();
+        self.remember(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
+        self.tasks[task.0 as usize].attempts = attempt.epoch.0;
+        let (_, link) = found.ok_or_else(|| plain("the worker is gone"))?;
+        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await;
+        let workdir = workdir.map_err(|error| plain(&error.to_string()))?;
+        let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
+        let memory = &mut self.tasks[task.0 as usize];
+        let ResolvedStep { kind, config, artifacts, key, .. } =
+            memory.step.clone().ok_or_else(|| plain("not resolved"))?;
+        let paths = self.inputs(&artifacts).await?;
         self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
-        let paths = artifacts.iter().map(|a| (a.hash.clone(), self.ledger.artifact_path(a))).collect();
         let assignment = Assignment {
             attempt,
             address: spec.address.clone(),
@@ -311,14 +270,29 @@ impl Driver {
             artifacts: paths,
             workdir,
             resume: self.ledger.resume_dir(&key),
+            exclusive: resource.exclusive,
             threads: resource.cpus.max(1),
             replicate: spec.replicate.unwrap_or(1),
             timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             memory: resource.memory,
         };
-        let backend = resource.backend.clone();
-        self.remember(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
-        link.send(ToWorker::Start(Box::new(assignment))).await.map_err(|_| "the worker is gone".to_owned())
+        link.send(ToWorker::Start(Box::new(assignment))).await.map_err(|_| plain("the worker is gone"))
+    }
+
+    /// Where the content of a task's inputs lies; each was verified. Else what is wrong, and what to do about it.
+    async fn inputs(&self, artifacts: &[ArtifactRef]) -> Result<BTreeMap<String, PathBuf>, (String, Option<String>)> {
+        let mut paths = BTreeMap::new();
+        for artifact in artifacts {
+            match self.ledger.content(artifact).await.map_err(|error| (error.to_string(), None))? {
+                Content::Whole(path) => paths.insert(artifact.hash.clone(), path),
+                Content::Lost { why } => {
+                    let message = format!("its input `{}` ({}) cannot be used: {why}", artifact.name, artifact.hash);
+                    let hint = "run the workflow again: what made this input is then run again".to_owned();
+                    return Err((message, Some(hint)));
+                }
+            };
+        }
+        Ok(paths)
     }
 
     /// Keeps a record for the next transaction.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::driver::{Driver, Input};
 use crate::plan::run_plan;
-use crate::ports::{Ledger, LedgerError, NewRun, NewTask};
+use crate::ports::{Ledger, LedgerError, Marks, NewRun, NewTask};
 use crate::watch::{RunEvent, RunReport};
 
 /// A workflow to be run, with what makes its numbers traceable.
@@ -26,6 +26,8 @@ pub struct Submission {
     pub machine: Value,
     /// Assay's version and commit.
     pub version: String,
+    /// Tags, a note, and the commit of the workflow file.
+    pub marks: Marks,
 }
 
 /// The server's end of a link to a worker.
@@ -51,7 +53,7 @@ pub async fn execute(
     mut cancel: mpsc::Receiver<()>,
     watch: UnboundedSender<RunEvent>,
 ) -> Result<RunReport, LedgerError> {
-    let plan = run_plan(&submission.workflow).map_err(|error| LedgerError(error.to_string()))?;
+    let plan = run_plan(&submission.workflow).map_err(|error| LedgerError::new(error.to_string()))?;
     let run = ledger.begin(new_run(&submission)).await?;
     let _ = watch.send(RunEvent::Began(run));
 
@@ -104,6 +106,7 @@ fn new_run(submission: &Submission) -> NewRun {
         params: Value::Object(workflow.params.clone()),
         machine: submission.machine.clone(),
         version: submission.version.clone(),
+        marks: submission.marks.clone(),
         tasks: tasks.collect(),
     }
 }

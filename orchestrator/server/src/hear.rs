@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use assay_core::{AttemptId, Event, Outcome, WorkerId};
+use assay_core::{AttemptId, Event, Outcome, TaskIx, WorkerId};
 use assay_protocol::{Failure, FailureClass, LogLevel};
 use assay_spec::{Output, Outputs};
 use assay_worker::link::{Ending, FromWorker, News};
 use serde_json::Value;
 
 use crate::driver::{Driver, Input};
-use crate::ports::{Ledger, LedgerError, LogLine, Record};
+use crate::ports::{Ledger, LedgerError, LogLine, Record, TaskStateName};
 use crate::watch::RunEvent;
 
 impl Driver {
@@ -28,10 +28,20 @@ impl Driver {
     fn news(&mut self, attempt: AttemptId, news: News) {
         let (task, epoch) = (attempt.task.task, attempt.epoch);
         match news {
-            News::Greeted(hello) => match serde_json::to_value(&*hello) {
-                Ok(executor) => self.remember(Record::AttemptGreeted { task, epoch, executor }),
-                Err(error) => unreachable!("a greeting came as JSON: {error}"),
-            },
+            News::Queued(why) => {
+                self.happen(Event::AttemptQueued { attempt });
+                if let Some(live) = self.live.get_mut(&attempt) {
+                    live.queued = true;
+                }
+                self.show(task, TaskStateName::Ready, why);
+            }
+            News::Greeted(hello) => {
+                self.admitted(attempt);
+                match serde_json::to_value(&*hello) {
+                    Ok(executor) => self.remember(Record::AttemptGreeted { task, epoch, executor }),
+                    Err(error) => unreachable!("a greeting came as JSON: {error}"),
+                }
+            }
             News::Started => self.happen(Event::AttemptStarted { attempt }),
             News::Progress(progress) => self.tell(RunEvent::Progress { task, progress }),
             News::Metrics(points) => {
@@ -53,6 +63,23 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// An attempt that had to wait for room on the machine has begun: its time counts from here.
+    fn admitted(&mut self, attempt: AttemptId) {
+        let (task, epoch, at) = (attempt.task.task, attempt.epoch, self.clock.now());
+        let Some(live) = self.live.get_mut(&attempt).filter(|live| live.queued) else { return };
+        (live.queued, live.began) = (false, at);
+        self.remember(Record::AttemptAdmitted { task, epoch, at });
+        self.show(task, TaskStateName::Running, String::new());
+    }
+
+    /// Remembers and tells what a person can tell apart and the core does not.
+    pub(crate) fn show(&mut self, task: TaskIx, state: TaskStateName, detail: String) {
+        let at = self.clock.now();
+        self.tasks[task.0 as usize].state = state;
+        self.remember(Record::State { task, state, detail: detail.clone(), at });
+        self.tell(RunEvent::Task { task, state, detail });
     }
 
     fn ended(&mut self, attempt: AttemptId, ending: Ending) {
@@ -90,8 +117,10 @@ impl Driver {
                 self.happen(Event::AttemptEnded { attempt, outcome: Outcome::Succeeded });
             }
             Ok(_) => self.happen(Event::AttemptEnded { attempt, outcome: Outcome::Succeeded }),
+            // No task can leave anything any more, and the record of a failure could not be written either.
+            Err(error) if error.is_disk_full() => self.fatal = Some(error),
             Err(error) => {
-                let hint = Some("see whether the disk is full, or the store's folder not writable".to_owned());
+                let hint = Some("see whether the store's folder is writable".to_owned());
                 let message = format!("its outputs could not be stored: {error}");
                 self.failed(attempt, Failure { class: FailureClass::Crashed, message, hint });
             }

@@ -11,14 +11,17 @@ mod execute;
 mod hear;
 mod plan;
 mod ports;
+mod resolve;
 mod results;
 mod task;
-mod twins;
 mod watch;
 
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
-pub use ports::{CachedResult, Ledger, LedgerError, LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
+pub use ports::{
+    CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,
+    RunStateName, TaskStateName,
+};
 pub use results::{
     Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
     metric_kind, number, rank, results,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use assay_core::{Epoch, RunId, TaskIx};
+use assay_core::{Epoch, RunId, TaskId, TaskIx};
 use assay_protocol::{Failure, LogLevel, MetricPoint};
 use assay_spec::{ArtifactRef, Outputs};
 use serde_json::Value;
@@ -20,14 +20,18 @@ pub trait Ledger: Send + Sync + 'static {
     /// Applies a batch in one transaction.
     async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError>;
 
-    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still there.
-    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError>;
+    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still whole.
+    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError>;
+
+    /// Claims the work of these cache keys for tasks of a run. For each the task that does it already, if that is another
+    /// one whose run is under way; `None` where the work is this task's until its final state is recorded.
+    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError>;
 
     /// Takes a finished file into the store under its hash. The file may be moved away or copied.
     async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError>;
 
-    /// Where an artifact's content lies.
-    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf;
+    /// An artifact's content, verified against its hash.
+    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError>;
 
     /// A new empty folder for one attempt's work, on the same file system as the artifacts.
     async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
@@ -39,8 +43,31 @@ pub trait Ledger: Send + Sync + 'static {
 
 /// Why the store did not do what was asked, for a person: what, where, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct LedgerError(pub String);
+#[error("{message}")]
+pub struct LedgerError {
+    message: String,
+    full: bool,
+}
+
+impl LedgerError {
+    /// An error with these words.
+    #[must_use]
+    pub fn new(message: String) -> Self {
+        LedgerError { message, full: false }
+    }
+
+    /// The disk is full: nothing of the run can go on.
+    #[must_use]
+    pub fn disk_full(message: String) -> Self {
+        LedgerError { message, full: true }
+    }
+
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.full
+    }
+}
 
 /// A run as it begins.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,8 +84,30 @@ pub struct NewRun {
     pub machine: Value,
     /// Assay's own version and commit.
     pub version: String,
+    /// What else tells it from other runs.
+    pub marks: Marks,
     /// In the order of [`TaskIx`].
     pub tasks: Vec<NewTask>,
+}
+
+/// What a person says of a run, and where its workflow file comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// A remark.
+    pub note: String,
+    /// The state of the repository that the workflow file lies in, if it lies in one.
+    pub git: Option<GitState>,
+}
+
+/// The state of a git repository.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct GitState {
+    /// The commit that was checked out.
+    pub commit: String,
+    /// Whether the files differed from it.
+    pub dirty: bool,
 }
 
 /// A task as its run begins.
@@ -122,6 +171,15 @@ pub enum Record {
         worker: String,
         /// The backend chosen.
         backend: String,
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// An attempt that had waited for room on the machine began: its time counts from here.
+    AttemptAdmitted {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
         /// Milliseconds since 1970.
         at: u64,
     },
@@ -191,6 +249,34 @@ pub enum Record {
         state: RunStateName,
         /// Milliseconds since 1970.
         at: u64,
+    },
+}
+
+/// What the cache answers to a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup {
+    /// No task has succeeded under it.
+    Unknown,
+    /// A result whose artifacts are whole.
+    Known(CachedResult),
+    /// There was a result, and one of its artifacts is no longer what it was: the work has to be done again.
+    Lost {
+        /// The output.
+        output: String,
+        /// What is wrong with it, in a lower-case fragment.
+        why: String,
+    },
+}
+
+/// What the store has of an artifact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// The file, which has the artifact's hash.
+    Whole(PathBuf),
+    /// Nothing that may be used.
+    Lost {
+        /// What is wrong with it, in a lower-case fragment.
+        why: String,
     },
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct TaskMemory {
     pub(crate) attempts: u32,
     pub(crate) seconds: f64,
     pub(crate) error: Option<Failure>,
+    /// Why it runs although its result was known.
+    pub(crate) again: Option<String>,
 }
 
 impl Default for TaskMemory {
@@ -30,6 +32,7 @@ impl Default for TaskMemory {
             attempts: 0,
             seconds: 0.0,
             error: None,
+            again: None,
         }
     }
 }
@@ -39,13 +42,15 @@ pub(crate) struct Live {
     pub(crate) worker: WorkerId,
     pub(crate) began: u64,
     pub(crate) workdir: PathBuf,
+    /// Whether it waits for room on the machine.
+    pub(crate) queued: bool,
     pub(crate) artifacts: Vec<(String, PathBuf)>,
     pub(crate) metrics: BTreeMap<String, f64>,
 }
 
 impl Live {
     pub(crate) fn new(worker: WorkerId, began: u64, workdir: PathBuf) -> Self {
-        Live { worker, began, workdir, artifacts: Vec::new(), metrics: BTreeMap::new() }
+        Live { worker, began, workdir, queued: false, artifacts: Vec::new(), metrics: BTreeMap::new() }
     }
 }
 

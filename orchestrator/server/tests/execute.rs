@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskIx, replay};
+use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskId, TaskIx, replay};
 use assay_protocol::{Failure, FailureClass, MetricPoint};
 use assay_server::{
-    CachedResult, Ledger, LedgerError, NewRun, Record, RunReport, RunStateName, Submission, TaskStateName, WorkerLink,
-    execute,
+    CachedResult, Content, Ledger, LedgerError, Lookup, Marks, NewRun, Record, RunReport, RunStateName, Submission,
+    TaskStateName, WorkerLink, execute,
 };
 use assay_spec::{ArtifactRef, StepKind, Workflow, check};
 use assay_worker::link::{Assignment, Ending, FromWorker, News, ToWorker};
@@ -21,6 +21,8 @@ struct Memory {
     records: Mutex<Vec<Record>>,
     cache: Mutex<BTreeMap<String, CachedResult>>,
     keys: Mutex<BTreeMap<TaskIx, String>>,
+    /// Whether every artifact is damaged.
+    damaged: bool,
 }
 
 #[async_trait::async_trait]
@@ -53,16 +55,21 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError> {
-        Ok(self.cache.lock().unwrap().get(key).cloned())
+    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
+        Ok(self.cache.lock().unwrap().get(key).cloned().map_or(Lookup::Unknown, Lookup::Known))
+    }
+
+    async fn claim(&self, _: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
+        Ok(vec![None; work.len()])
     }
 
     async fn ingest(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
         Ok(ArtifactRef { hash: "0".repeat(64), name: name.to_owned(), bytes: 1 })
     }
 
-    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
-        PathBuf::from(&artifact.hash)
+    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
+        let why = "its content is damaged".to_owned();
+        Ok(if self.damaged { Content::Lost { why } } else { Content::Whole(PathBuf::from(&artifact.hash)) })
     }
 
     async fn workdir(&self, _: RunId, _: TaskIx, _: Epoch) -> Result<PathBuf, LedgerError> {
@@ -148,6 +155,7 @@ async fn run(
         source: text.into(),
         machine: Value::Null,
         version: "test".into(),
+        marks: Marks::default(),
     };
     let (watch, _) = mpsc::unbounded_channel();
     execute(ledger, submission, vec![link], cancel, watch).await.expect("the ledger does not fail")
@@ -222,6 +230,26 @@ async fn attempts_at_the_same_work_share_a_place_to_go_on_from_and_others_have_a
     let [(first, one), (again, two), (_, three), (_, four)] = &places[..] else { panic!("{places:?}") };
     assert_eq!((first.as_str(), again.as_str()), ("a", "a"));
     assert!(one == two && one != three && three != four, "{places:?}");
+}
+
+#[tokio::test]
+async fn nothing_begins_with_an_input_that_is_damaged() {
+    let ledger = Arc::new(Memory { damaged: true, ..Memory::default() });
+    let (_keep, cancel) = mpsc::channel(1);
+    let hash = "0".repeat(64);
+    let text = format!(
+        "name: damaged\njobs:\n  a:\n    uses: prepare\n    with: {{n: {{$artifact: '{hash}', name: f, bytes: 1}}}}\n"
+    );
+    let report = run(ledger.clone(), &text, cancel, |order| panic!("{order:?}")).await;
+    assert_eq!(states(&report), [("a", TaskStateName::Failed, 1)]);
+    let failure = report.tasks[0].error.as_ref().unwrap();
+    assert_eq!(failure.message, format!("its input `f` ({hash}) cannot be used: its content is damaged"));
+    assert!(failure.hint.as_ref().unwrap().contains("run the workflow again"));
+    // The store refuses the end of an attempt that never began.
+    let records = ledger.records.lock().unwrap();
+    let place = |wanted: fn(&Record) -> bool| records.iter().position(wanted).expect("it is recorded");
+    let began = place(|record| matches!(record, Record::AttemptBegan { .. }));
+    assert!(began < place(|record| matches!(record, Record::AttemptEnded { .. })));
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@
 //! the node. It never decides what runs next, and it never opens the store.
 
 pub mod link;
+mod machine;
 mod node;
 
+pub use machine::{Blocker, Claim, MACHINE, Machine, Need, Queued};
 pub use node::{FindExecutor, run};

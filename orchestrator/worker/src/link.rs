@@ -38,6 +38,8 @@ pub struct Assignment {
     pub workdir: PathBuf,
     /// Where attempts of this task leave what a later one can go on from; it need not exist.
     pub resume: PathBuf,
+    /// Whether nothing else may run on the machine meanwhile.
+    pub exclusive: bool,
     /// Compute threads.
     pub threads: u32,
     /// Which replicate, from 1.
@@ -62,6 +64,8 @@ pub enum FromWorker {
 /// What an attempt tells while it is under way.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
+    /// It waits for room on the machine, which another run uses; in a lower-case fragment, what for.
+    Queued(String),
     /// The executor greeted.
     Greeted(Box<Hello>),
     /// The step began.

@@ -2,28 +2,37 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use assay_core::AttemptId;
 use assay_host::{
     ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel,
 };
-use assay_protocol::{DEVICE, RunRequest};
+use assay_protocol::{DEVICE, Failure, FailureClass, RunRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::link::{Assignment, Ending, FromWorker, News, ToWorker};
+use crate::machine::{Claim, Machine, Need};
 
 /// How often a node says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
+/// How often an attempt that waits for room on the machine looks for it.
+const POLL: Duration = Duration::from_millis(30);
+
+/// How long an attempt waits before a person is told.
+const UNSAID: Duration = Duration::from_millis(500);
+
 /// How a node finds the executor of a backend: the command, or why there is none.
 pub type FindExecutor = dyn Fn(&str) -> Result<ExecutorCommand, NotFound> + Send + Sync;
 
-/// Runs a node until the server's end of the link is gone; then every executor is killed.
+/// Runs a node until the server's end of the link is gone; then every executor is killed. Each attempt waits until the
+/// machine, which other runs use as well, has room for it.
 pub async fn run(
     find: Arc<FindExecutor>,
     memory: u64,
+    machine: Machine,
     mut from_server: mpsc::Receiver<ToWorker>,
     to_server: mpsc::Sender<FromWorker>,
 ) {
@@ -37,7 +46,8 @@ pub async fn run(
                 Some(ToWorker::Start(assignment)) => {
                     let (stop, stopped) = stop_channel();
                     stops.insert(assignment.attempt, stop);
-                    attempts.spawn(attempt(find.clone(), *assignment, memory, stopped, to_server.clone()));
+                    let to_server = to_server.clone();
+                    attempts.spawn(attempt(find.clone(), *assignment, memory, machine.clone(), stopped, to_server));
                 }
                 Some(ToWorker::Stop(id)) => {
                     if let Some(stop) = stops.remove(&id) {
@@ -64,7 +74,8 @@ async fn attempt(
     find: Arc<FindExecutor>,
     assignment: Assignment,
     memory: u64,
-    stopped: StopSignal,
+    machine: Machine,
+    mut stopped: StopSignal,
     to_server: mpsc::Sender<FromWorker>,
 ) -> AttemptId {
     let id = assignment.attempt;
@@ -79,20 +90,70 @@ async fn attempt(
                 memory: assignment.memory.unwrap_or(memory).min(memory),
                 ..Limits::default()
             };
-            let (events, received) = mpsc::channel(64);
-            let forwarding = tokio::spawn(forward(id, received, to_server.clone()));
-            let outcome = run_attempt(&command, request(assignment), &limits, stopped, events).await;
-            // All that the executor said is passed on before its end is.
-            let _ = forwarding.await;
-            match outcome {
-                Outcome::Completed(values) => Ending::Completed(values),
-                Outcome::Failed(failure) => Ending::Failed(failure),
+            let claim = tokio::select! {
+                claim = claim(&machine, &assignment, &to_server) => claim,
+                Ok(reason) = &mut stopped => Err(reason.failure()),
+            };
+            match claim {
+                // The room is given back as soon as the executor is gone.
+                Ok(_claim) => execute(&command, assignment, &limits, stopped, &to_server).await,
+                Err(failure) => Ending::Failed(failure),
             }
         }
     };
     // A server that is gone needs no ending.
     let _ = to_server.send(FromWorker::Ended(id, ending)).await;
     id
+}
+
+/// Runs the attempt in an executor, and passes on what it says.
+async fn execute(
+    command: &ExecutorCommand,
+    assignment: Assignment,
+    limits: &Limits,
+    stopped: StopSignal,
+    to_server: &mpsc::Sender<FromWorker>,
+) -> Ending {
+    let (events, received) = mpsc::channel(64);
+    let forwarding = tokio::spawn(forward(assignment.attempt, received, to_server.clone()));
+    let outcome = run_attempt(command, request(assignment), limits, stopped, events).await;
+    // All that the executor said is passed on before its end is.
+    let _ = forwarding.await;
+    match outcome {
+        Outcome::Completed(values) => Ending::Completed(values),
+        Outcome::Failed(failure) => Ending::Failed(failure),
+    }
+}
+
+/// Waits for room on the machine, and says what for if that takes a while.
+async fn claim(
+    machine: &Machine,
+    assignment: &Assignment,
+    to_server: &mpsc::Sender<FromWorker>,
+) -> Result<Claim, Failure> {
+    let need = Need {
+        cpus: assignment.threads,
+        exclusive: assignment.exclusive,
+        device: assignment.device.map(|number| (assignment.backend.clone(), number)),
+    };
+    let began = Instant::now();
+    let (mut queued, mut said) = (machine.queue(need), None);
+    loop {
+        let blocker = match queued.poll() {
+            Ok(Ok(claim)) => return Ok(claim),
+            Ok(Err(blocker)) => blocker,
+            Err(error) => {
+                let message = format!("the locks of this machine cannot be used: {error}");
+                return Err(Failure { class: FailureClass::Unavailable, message, hint: None });
+            }
+        };
+        if began.elapsed() > UNSAID && said.as_ref() != Some(&blocker) {
+            // A server that is gone stops the attempt by itself.
+            let _ = to_server.send(FromWorker::News(assignment.attempt, News::Queued(blocker.to_string()))).await;
+            said = Some(blocker);
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 fn request(assignment: Assignment) -> RunRequest {

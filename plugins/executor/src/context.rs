@@ -123,6 +123,10 @@ impl Context for Attempt<'_> {
         Some(self.run_further_process(kind, config))
     }
 
+    fn warn(&mut self, text: &str) {
+        self.outbox.lock().log(LogLevel::Warn, text);
+    }
+
     fn cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed) == self.epoch
     }

@@ -13,5 +13,7 @@
 mod entities;
 mod migrations;
 
-pub use entities::{artifact, attempt, cache, create_statements, journal, log, metric_point, run, segment, task};
+pub use entities::{
+    artifact, attempt, cache, claim, create_statements, journal, log, metric_point, run, segment, task, verification,
+};
 pub use migrations::{Migrator, known};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_schema::artifact;
-use assay_spec::{ArtifactRef, Output};
+use assay_spec::ArtifactRef;
 use sea_orm::sea_query::OnConflict;
 use sea_orm::{EntityTrait, Set};
 
@@ -102,14 +102,6 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether all artifacts among these outputs are there.
-    pub(crate) fn all_present<'a>(&self, outputs: impl IntoIterator<Item = &'a Output>) -> bool {
-        outputs.into_iter().all(|output| match output {
-            Output::Artifact(artifact) => is_whole(&self.layout.artifact(&artifact.hash), artifact.bytes),
-            Output::Value(_) => true,
-        })
-    }
-
     /// Where attempts at the work of a cache key leave what a later one can go on from. It need not exist.
     #[must_use]
     pub fn resume_dir(&self, key: &str) -> PathBuf {
@@ -150,7 +142,10 @@ pub async fn content_of(file: &Path) -> Result<ArtifactRef, StoreError> {
 }
 
 /// Reads a file from end to end: its hash and size. Each piece is given to `take`.
-fn hash_of(from: &Path, mut take: impl FnMut(&[u8]) -> Result<(), StoreError>) -> Result<(String, u64), StoreError> {
+pub(crate) fn hash_of(
+    from: &Path,
+    mut take: impl FnMut(&[u8]) -> Result<(), StoreError>,
+) -> Result<(String, u64), StoreError> {
     let mut source = File::open(from).map_err(StoreError::io("read", from))?;
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
     let mut buffer = vec![0; 1 << 20];

@@ -6,6 +6,7 @@ use assay_server::{NewRun, NewTask, RunStateName, TaskStateName};
 use sea_orm::{ActiveModelTrait, EntityTrait, NotSet, Set};
 
 use crate::failure_point::FailurePoint;
+use crate::marks::sorted;
 use crate::rows::{now, stored, write};
 use crate::{Store, StoreError};
 
@@ -21,7 +22,7 @@ impl Store {
         let failed = || StoreError::database("write a new run");
         let session = self.session()?.name().to_owned();
         let tx = self.database.begin().await?;
-        let NewRun { name, file, source, params, machine, version, tasks } = new;
+        let NewRun { name, file, source, params, machine, version, marks, tasks } = new;
         let row = run::ActiveModel {
             id: NotSet,
             name: Set(name),
@@ -34,6 +35,10 @@ impl Store {
             state: Set(RunStateName::Running.name().to_owned()),
             created_at: Set(stored(now())),
             ended_at: Set(None),
+            tags: Set(write("tags", &sorted(marks.tags))?),
+            note: Set(marks.note),
+            git_commit: Set(marks.git.as_ref().map(|git| git.commit.clone())),
+            git_dirty: Set(marks.git.map(|git| git.dirty)),
         };
         let id = row.insert(&tx).await.map_err(failed())?.id;
         let mut rows = Vec::with_capacity(tasks.len());

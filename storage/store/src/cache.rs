@@ -2,29 +2,33 @@
 
 use assay_core::RunId;
 use assay_schema::{cache, task};
-use assay_server::CachedResult;
+use assay_server::{CachedResult, Content, Lookup};
+use assay_spec::Output;
 use sea_orm::EntityTrait;
 
 use crate::{Store, StoreError, rows};
 
 impl Store {
-    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still there.
-    ///
-    /// Presence and size are looked at, not the content: to hash gigabytes would take longer than to run again.
+    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still whole.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, StoreError> {
+    pub async fn lookup(&self, key: &str) -> Result<Lookup, StoreError> {
         let failed = || StoreError::database("look into the cache");
         let reader = self.database.reader();
-        let Some(hit) = cache::Entity::find_by_id(key).one(reader).await.map_err(failed())? else { return Ok(None) };
+        let Some(hit) = cache::Entity::find_by_id(key).one(reader).await.map_err(failed())? else {
+            return Ok(Lookup::Unknown);
+        };
         let row = task::Entity::find_by_id((hit.run, hit.ix)).one(reader).await.map_err(failed())?;
-        let Some(row) = row else { return Ok(None) };
+        let Some(row) = row else { return Ok(Lookup::Unknown) };
         let outputs = rows::outputs(row.outputs.as_ref())?;
-        if !self.all_present(outputs.values()) {
-            return Ok(None);
+        for (name, output) in &outputs {
+            let Output::Artifact(artifact) = output else { continue };
+            if let Content::Lost { why } = self.verify_artifact(&artifact.hash).await? {
+                return Ok(Lookup::Lost { output: name.clone(), why });
+            }
         }
-        Ok(Some(CachedResult {
+        Ok(Lookup::Known(CachedResult {
             run: RunId(hit.run),
             task: rows::task_ix(hit.ix)?,
             epoch: rows::epoch(hit.epoch)?,

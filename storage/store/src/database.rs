@@ -4,7 +4,7 @@
 //! missing, but what is there is a prefix of what happened. That costs a few steps run again, while FULL would cost a
 //! disk flush in every batch. Segments and artifacts are flushed before the database mentions them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use assay_schema::Migrator;
@@ -14,6 +14,7 @@ use sea_orm::{
     EntityTrait, SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
 };
 use sea_orm_migration::{MigratorTrait, seaql_migrations};
+use tempfile::TempDir;
 
 use crate::error::{NOT_A_STORE, StoreErrorKind};
 use crate::{StoreError, session::Gate};
@@ -29,6 +30,8 @@ const READERS: u32 = 4;
 pub(crate) struct Database {
     writer: Option<DatabaseConnection>,
     reader: DatabaseConnection,
+    /// Where the database is read from, if that is a copy; removed with it.
+    _copy: Option<TempDir>,
 }
 
 impl Database {
@@ -43,14 +46,30 @@ impl Database {
         Migrator::up(&writer, None)
             .await
             .map_err(StoreError::database(format!("bring `{}` up to date", path.display())))?;
-        Ok(Database { reader: reader(path).await?, writer: Some(writer) })
+        Ok(Database { reader: reader(path).await?, writer: Some(writer), _copy: None })
     }
 
-    /// Opens a database that must exist, for reading only.
+    /// Opens a database that must exist, for reading only. It need not be possible to write it: SQLite wants to write
+    /// beside a database in WAL mode even to read it, and where it cannot, what is there now is read.
     pub(crate) async fn open_read_only(path: &Path) -> Result<Database, StoreError> {
-        let reader = reader(path).await?;
+        match Database::read(path, reader(path).await).await {
+            Err(error) if error.kind() == StoreErrorKind::Denied => {}
+            done => return done,
+        }
+        if log_size(path) == 0 {
+            // All that was written is in the file itself.
+            return Database::read(path, unchanging_reader(path).await).await;
+        }
+        let copy = copy_of(path)?;
+        let inside = copy.path().join(NAME);
+        let database = Database::read(path, reader(&inside).await).await?;
+        Ok(Database { _copy: Some(copy), ..database })
+    }
+
+    async fn read(path: &Path, reader: Result<DatabaseConnection, StoreError>) -> Result<Database, StoreError> {
+        let reader = reader?;
         check(&reader, path, false).await?;
-        Ok(Database { reader, writer: None })
+        Ok(Database { reader, writer: None, _copy: None })
     }
 
     /// For queries.
@@ -88,6 +107,51 @@ impl Database {
 async fn reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
     let reader = connect(path, READERS, |options| options.pragma("query_only", "ON"));
     reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
+}
+
+/// A reader of a database that nobody changes.
+async fn unchanging_reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
+    let reader = connect(path, READERS, |options| options.pragma("query_only", "ON").immutable(true));
+    reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
+}
+
+/// What the copy of a database is called.
+const NAME: &str = "assay.db";
+
+/// How often a database is copied again that is written meanwhile.
+const COPIES: usize = 5;
+
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    PathBuf::from(log)
+}
+
+fn log_size(path: &Path) -> u64 {
+    std::fs::metadata(log_of(path)).map_or(0, |log| log.len())
+}
+
+/// Copies a database with its write-ahead log to where it can be opened.
+fn copy_of(path: &Path) -> Result<TempDir, StoreError> {
+    let folder = TempDir::new().map_err(StoreError::io("make a copy of", path))?;
+    let copy = folder.path().join(NAME);
+    // Whoever writes it does so from elsewhere, and does not wait for us.
+    let state = || [path.to_owned(), log_of(path)].map(|file| std::fs::metadata(file).and_then(|f| f.modified()).ok());
+    for _ in 0..COPIES {
+        let before = state();
+        for file in [&copy, &log_of(&copy)] {
+            // A copy bears the rights of what it was made from, and could not be written again.
+            let _ = std::fs::remove_file(file);
+        }
+        std::fs::copy(path, &copy).map_err(StoreError::io("copy", path))?;
+        std::fs::copy(log_of(path), log_of(&copy)).map_err(StoreError::io("copy", &log_of(path)))?;
+        if state() == before {
+            return Ok(folder);
+        }
+    }
+    let message = format!("`{}` is written all the time, and its folder cannot be", path.display());
+    let hint = "allow writing to the folder, or wait until the run is over";
+    Err(StoreError::new(StoreErrorKind::Locked, message, hint))
 }
 
 /// Some connections to a database file, tuned beyond what all of them share.

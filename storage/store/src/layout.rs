@@ -45,9 +45,17 @@ impl Layout {
         self.resume().join(if is_hash(key) { key } else { "no-such-key" })
     }
 
+    pub(crate) fn artifacts(&self) -> PathBuf {
+        self.home.join("artifacts")
+    }
+
+    pub(crate) fn metrics(&self) -> PathBuf {
+        self.home.join("metrics")
+    }
+
     /// Where an artifact's content lies. A hash comes from outside, so that only a well-formed one becomes a path.
     pub(crate) fn artifact(&self, hash: &str) -> PathBuf {
-        let folder = self.home.join("artifacts");
+        let folder = self.artifacts();
         if is_hash(hash) { folder.join(&hash[..2]).join(&hash[2..]) } else { folder.join("no-such-hash") }
     }
 
@@ -57,7 +65,7 @@ impl Layout {
     }
 
     pub(crate) fn segment(&self, name: &str) -> PathBuf {
-        self.home.join("metrics").join(name)
+        self.metrics().join(name)
     }
 
     /// Refuses a home that is no folder.
@@ -72,7 +80,7 @@ impl Layout {
     /// Makes the folders that are missing.
     pub(crate) fn create(&self) -> Result<(), StoreError> {
         self.check_home()?;
-        for folder in [self.home.clone(), self.home.join("artifacts"), self.home.join("metrics"), self.work()] {
+        for folder in [self.home.clone(), self.artifacts(), self.metrics(), self.work()] {
             std::fs::create_dir_all(&folder).map_err(StoreError::io("make the folder", &folder))?;
         }
         Ok(())

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{CachedResult, Ledger, LedgerError, NewRun, Record};
+use assay_core::{Epoch, RunId, TaskId, TaskIx};
+use assay_server::{Content, Ledger, LedgerError, Lookup, NewRun, Record};
 use assay_spec::ArtifactRef;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, StoreErrorKind};
 
 #[async_trait::async_trait]
 impl Ledger for Store {
@@ -18,16 +18,20 @@ impl Ledger for Store {
         Ok(Store::record(self, run, batch).await?)
     }
 
-    async fn lookup(&self, key: &str) -> Result<Option<CachedResult>, LedgerError> {
+    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
         Ok(Store::lookup(self, key).await?)
+    }
+
+    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
+        Ok(Store::claim(self, run, work).await?)
     }
 
     async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
         Ok(Store::ingest(self, file, name).await?)
     }
 
-    fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
-        Store::artifact_path(self, artifact)
+    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
+        Ok(self.verify_artifact(&artifact.hash).await?)
     }
 
     async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError> {
@@ -41,6 +45,9 @@ impl Ledger for Store {
 
 impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
-        LedgerError(error.to_string())
+        match error.kind() {
+            StoreErrorKind::NoSpace => LedgerError::disk_full(error.to_string()),
+            _ => LedgerError::new(error.to_string()),
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! - One batch of records is one transaction: what a crash leaves is a prefix of what happened, never a part of a batch.
 //! - A file is in `artifacts/` or `metrics/` under its final name only when it is complete and on disk.
 //! - The points of an attempt are in the database or in a segment, never in both and never in neither.
-//! - An artifact that is gone, or has the wrong size, makes a cache miss and nothing else.
+//! - Nobody is given an artifact whose content was not verified. One that is gone or damaged makes a cache miss.
 //! - A run belongs to a session. Nobody touches the runs or the files of a session whose lock is held.
 //! - Nothing outside this crate and `assay-schema` knows SQL; no type of the database leaves it.
 //! - A store that a newer Assay has changed is refused, never guessed at.
@@ -23,22 +23,28 @@
 //! lock as it begins, and waits for it for half a minute. Readers never wait.
 
 mod artifacts;
+mod audit;
 mod begin;
 mod cache;
+mod claim;
+mod collect;
 mod database;
 mod error;
 mod failure_point;
 mod layout;
 mod ledger;
+mod marks;
 pub mod query;
 mod read;
 mod record;
 mod recover;
+mod remove;
 mod rows;
 mod seal;
 mod series;
 mod session;
 mod store;
+mod verify;
 mod written;
 
 #[cfg(test)]
@@ -46,10 +52,10 @@ mod tests;
 
 pub use artifacts::content_of;
 pub use assay_core::{Epoch, RunId, TaskIx};
-pub use assay_server::{RunStateName, TaskStateName};
+pub use assay_server::{Content, RunStateName, TaskStateName};
 pub use error::{StoreError, StoreErrorKind};
 pub use query::{
-    ArtifactView, AttemptRef, AttemptView, FailureView, JournalView, LogView, OutputView, Recovered, RunArtifact,
-    RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
+    ArtifactView, AttemptRef, AttemptView, Audit, FailureView, Fault, Garbage, GarbageFile, JournalView, LogView,
+    OutputView, Recovered, Removed, RunArtifact, RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
 };
 pub use store::Store;

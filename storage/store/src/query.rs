@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{RunStateName, TaskResult, TaskStateName};
+use assay_server::{GitState, RunStateName, TaskResult, TaskStateName};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,6 +27,12 @@ pub struct RunSummary {
     pub state: RunStateName,
     /// Assay's version and commit.
     pub version: String,
+    /// What a person finds it by, in the order of the alphabet.
+    pub tags: Vec<String>,
+    /// What a person says of it.
+    pub note: String,
+    /// The commit of the repository that its workflow file lies in, if it lies in one.
+    pub git: Option<GitState>,
     /// When it began.
     pub created_at: u64,
     /// When it ended; `None` while it is under way.
@@ -270,6 +276,65 @@ pub struct Recovered {
     pub name: String,
     /// The tasks that had not come to a final state.
     pub unfinished: u64,
+}
+
+/// What [`crate::Store::audit`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    /// How many artifacts were read.
+    pub artifacts: u64,
+    /// How many metric segments were read.
+    pub segments: u64,
+    /// How many bytes they have together.
+    pub bytes: u64,
+    /// What is not as it was written.
+    pub faults: Vec<Fault>,
+}
+
+/// Something in the store that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// What it is, for a person.
+    pub what: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What is wrong with it, in a lower-case fragment.
+    pub why: String,
+    /// The run and the address of a task that made it, where there is one.
+    pub made_by: Option<(RunId, String)>,
+}
+
+/// What no run refers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Garbage {
+    /// Files in the folder of artifacts; their names are hashes.
+    pub artifacts: Vec<GarbageFile>,
+    /// Files in the folder of metrics.
+    pub segments: Vec<GarbageFile>,
+    /// How many files no run refers to yet, and are kept since a run that is under way may have put them there.
+    pub kept: u64,
+}
+
+/// A file that no run refers to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GarbageFile {
+    /// What the store calls it.
+    pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A run that was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// The run.
+    pub run: RunId,
+    /// The workflow's name.
+    pub name: String,
+    /// What other runs had from it, and where that is now.
+    pub passed_on: Vec<AttemptRef>,
 }
 
 /// How a task is named within its run.

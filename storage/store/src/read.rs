@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use assay_core::{RunId, TaskIx};
+use assay_protocol::FailureClass;
 use assay_schema::{attempt, journal, log, run, task};
-use assay_server::{RunStateName, TaskStateName};
+use assay_server::{GitState, RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 
-use crate::recover::{UNFINISHED, interrupted_detail};
+use crate::recover::{GONE, UNFINISHED, unfinished_detail};
 use crate::session::is_alive;
-use crate::{AttemptView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows};
+use crate::{
+    AttemptView, FailureView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
+};
 
 impl Store {
     /// The runs, newest first.
@@ -23,7 +26,7 @@ impl Store {
         let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
         let mut runs = Vec::with_capacity(found.len());
         for run in found {
-            let dead = self.left_by_its_process(&run).await?;
+            let dead = self.is_dead_row(&run).await?;
             runs.push(summary(&run, counts.remove(&run.id).unwrap_or_default(), dead)?);
         }
         Ok(runs)
@@ -37,7 +40,7 @@ impl Store {
         let tx = self.database.snapshot().await?;
         let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(failed)? else { return Ok(None) };
         let counts = state_counts(&tx, vec![run.0]).await?.remove(&run.0).unwrap_or_default();
-        let summary = summary(&row, counts, self.left_by_its_process(&row).await?)?;
+        let summary = summary(&row, counts, self.is_dead_row(&row).await?)?;
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
@@ -51,7 +54,7 @@ impl Store {
         let query = task::Entity::find().filter(task::Column::Run.eq(run.0)).order_by_asc(task::Column::Ix);
         let found = query.all(&tx).await.map_err(failed)?;
         let dead = self.is_dead(&tx, run).await?;
-        found.into_iter().map(|row| rows::task_view(if dead { interrupted(row) } else { row })).collect()
+        found.into_iter().map(|row| Ok(as_it_stands(rows::task_view(row)?, dead))).collect()
     }
 
     /// A task of a run, by its place or its address.
@@ -67,18 +70,18 @@ impl Store {
         let tx = self.database.snapshot().await?;
         let Some(row) = query.one(&tx).await.map_err(failed)? else { return Ok(None) };
         let dead = self.is_dead(&tx, run).await?;
-        rows::task_view(if dead { interrupted(row) } else { row }).map(Some)
+        Ok(Some(as_it_stands(rows::task_view(row)?, dead)))
     }
 
+    /// Whether a run is said to be under way while its process is gone: [`Store::recover`] has yet to close it.
     async fn is_dead(&self, db: &impl ConnectionTrait, run: RunId) -> Result<bool, StoreError> {
         match run::Entity::find_by_id(run.0).one(db).await.map_err(failed)? {
-            Some(row) => self.left_by_its_process(&row).await,
+            Some(row) => self.is_dead_row(&row).await,
             None => Ok(false),
         }
     }
 
-    /// Whether a run is said to be under way while the process that ran it is gone.
-    async fn left_by_its_process(&self, row: &run::Model) -> Result<bool, StoreError> {
+    async fn is_dead_row(&self, row: &run::Model) -> Result<bool, StoreError> {
         let running = RunStateName::Running.name();
         if row.state != running || is_alive(&self.layout, &row.session)? {
             return Ok(false);
@@ -97,9 +100,12 @@ impl Store {
             .filter(attempt::Column::Run.eq(run.0))
             .order_by_asc(attempt::Column::Ix)
             .order_by_asc(attempt::Column::Epoch);
+        let found = query.all(self.database.reader()).await.map_err(failed)?;
+        let dead = self.is_dead(self.database.reader(), run).await?;
         let mut attempts: BTreeMap<TaskIx, Vec<AttemptView>> = BTreeMap::new();
-        for row in query.all(self.database.reader()).await.map_err(failed)? {
-            attempts.entry(rows::task_ix(row.ix)?).or_default().push(rows::attempt_view(row)?);
+        for row in found {
+            let ix = rows::task_ix(row.ix)?;
+            attempts.entry(ix).or_default().push(attempt_as_it_stands(rows::attempt_view(row)?, dead));
         }
         Ok(attempts)
     }
@@ -114,7 +120,8 @@ impl Store {
             .filter(attempt::Column::Ix.eq(i64::from(task.0)))
             .order_by_asc(attempt::Column::Epoch);
         let found = query.all(self.database.reader()).await.map_err(failed)?;
-        found.into_iter().map(rows::attempt_view).collect()
+        let dead = self.is_dead(self.database.reader(), run).await?;
+        found.into_iter().map(|row| Ok(attempt_as_it_stands(rows::attempt_view(row)?, dead))).collect()
     }
 
     /// At most `limit` lines of a task's log, beginning with the first whose number is greater than `after`. For a
@@ -176,6 +183,7 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
     Ok(counts)
 }
 
+/// A run as it stands: one whose process is gone is not under way, whatever its row says.
 fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
     if dead {
         let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();
@@ -189,6 +197,9 @@ fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummar
         file: row.file.clone(),
         state: if dead { RunStateName::Interrupted } else { rows::run_state(&row.state)? },
         version: row.version.clone(),
+        tags: rows::read("tags", &row.tags)?,
+        note: row.note.clone(),
+        git: row.git_commit.clone().map(|commit| GitState { commit, dirty: row.git_dirty.unwrap_or(false) }),
         created_at: rows::count(row.created_at),
         ended_at: row.ended_at.map(rows::count),
         tasks: states.values().sum(),
@@ -196,11 +207,20 @@ fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummar
     })
 }
 
-/// A task as it stands if its run's process is gone.
-fn interrupted(mut row: task::Model) -> task::Model {
-    if let Some(state) = UNFINISHED.iter().find(|state| state.name() == row.state) {
-        row.detail = interrupted_detail(*state).to_owned();
-        row.state = TaskStateName::Cancelled.name().to_owned();
+/// An attempt as it stands: one whose process is gone has failed, though nobody has written that yet.
+fn attempt_as_it_stands(mut attempt: AttemptView, dead: bool) -> AttemptView {
+    if dead && attempt.ended_at.is_none() {
+        let (class, message) = (FailureClass::Preempted.name().to_owned(), GONE.to_owned());
+        attempt.failure = Some(FailureView { class, message, hint: None });
     }
-    row
+    attempt
+}
+
+/// A task as it stands: nothing more happens to it if its run's process is gone.
+fn as_it_stands(mut task: TaskView, dead: bool) -> TaskView {
+    if dead && UNFINISHED.contains(&task.state) {
+        task.detail = unfinished_detail(task.state).to_owned();
+        task.state = TaskStateName::Cancelled;
+    }
+    task
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_protocol::{Failure, MetricPoint};
-use assay_schema::{attempt, cache, journal, log, metric_point, run, segment, task};
+use assay_schema::{attempt, cache, claim, journal, log, metric_point, run, segment, task};
 use assay_server::{CachedResult, LogLine, Record, RunStateName, TaskStateName};
 use assay_spec::Outputs;
 use sea_orm::sea_query::{Expr, Func, OnConflict, SimpleExpr};
@@ -75,6 +75,7 @@ impl Batch<'_> {
             Record::AttemptBegan { task, epoch, worker, backend, at } => {
                 self.attempt_began(task, epoch, worker, backend, at).await
             }
+            Record::AttemptAdmitted { task, epoch, at } => self.attempt_admitted(task, epoch, at).await,
             Record::AttemptGreeted { task, epoch, executor } => self.greeted(task, epoch, executor).await,
             Record::AttemptEnded { task, epoch, failure, at } => self.attempt_ended(task, epoch, failure, at).await,
             Record::Metrics { task, epoch, points } => self.metrics(task, epoch, points).await,
@@ -105,7 +106,15 @@ impl Batch<'_> {
             ended_at: if state.is_final() { Set(Some(stored(at))) } else { NotSet },
             ..Default::default()
         };
-        self.update_task(ix, task::Entity::update_many().set(row)).await
+        self.update_task(ix, task::Entity::update_many().set(row)).await?;
+        if state.is_final() { self.release(ix).await } else { Ok(()) }
+    }
+
+    /// The task does its work no longer, or has done it.
+    async fn release(&self, ix: TaskIx) -> Result<(), StoreError> {
+        let own = claim::Entity::delete_many().filter(claim::Column::Run.eq(self.run));
+        own.filter(claim::Column::Ix.eq(i64::from(ix.0))).exec(self.tx).await.map_err(failed)?;
+        Ok(())
     }
 
     async fn attempt_began(
@@ -135,6 +144,16 @@ impl Batch<'_> {
             .col_expr(task::Column::StartedAt, began)
             .col_expr(task::Column::Attempts, Expr::col(task::Column::Attempts).add(1));
         self.update_task(ix, update).await
+    }
+
+    async fn attempt_admitted(&self, ix: TaskIx, epoch: Epoch, at: u64) -> Result<(), StoreError> {
+        let row = attempt::ActiveModel { began_at: Set(stored(at)), ..Default::default() };
+        self.update_attempt(ix, epoch, row).await?;
+        if epoch > Epoch(1) {
+            return Ok(());
+        }
+        let row = task::ActiveModel { started_at: Set(Some(stored(at))), ..Default::default() };
+        self.update_task(ix, task::Entity::update_many().set(row)).await
     }
 
     async fn greeted(&self, ix: TaskIx, epoch: Epoch, executor: Value) -> Result<(), StoreError> {

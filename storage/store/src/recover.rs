@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use assay_core::RunId;
 use assay_protocol::FailureClass;
-use assay_schema::{attempt, log, metric_point, run, task};
+use assay_schema::{attempt, claim, log, metric_point, run, task};
 use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QuerySelect, Set};
 
@@ -85,8 +85,11 @@ impl Store {
     }
 }
 
-/// What is said of a task that was in this state when the process of its run went away.
-pub(crate) fn interrupted_detail(state: TaskStateName) -> &'static str {
+/// What is said of an attempt whose process is gone.
+pub(crate) const GONE: &str = "the process that ran it went away";
+
+/// What is said of a task that was in this state when its run's process went away.
+pub(crate) fn unfinished_detail(state: TaskStateName) -> &'static str {
     match state {
         TaskStateName::Running => "interrupted: the process that ran it went away",
         _ => "not run: its run was interrupted",
@@ -105,18 +108,20 @@ async fn interrupt(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, Db
 
     let row = attempt::ActiveModel {
         failure_class: Set(Some(FailureClass::Preempted.name().to_owned())),
-        failure_message: Set(Some("the process that ran it went away".to_owned())),
+        failure_message: Set(Some(GONE.to_owned())),
         ended_at: Set(end),
         ..Default::default()
     };
     let open = attempt::Entity::update_many().set(row).filter(attempt::Column::Run.eq(run.id));
     open.filter(attempt::Column::EndedAt.is_null()).exec(tx).await?;
 
+    claim::Entity::delete_many().filter(claim::Column::Run.eq(run.id)).exec(tx).await?;
+
     let mut unfinished = 0;
     for state in UNFINISHED {
         let row = task::ActiveModel {
             state: Set(TaskStateName::Cancelled.name().to_owned()),
-            detail: Set(interrupted_detail(state).to_owned()),
+            detail: Set(unfinished_detail(state).to_owned()),
             ended_at: Set(end),
             ..Default::default()
         };

@@ -7,6 +7,7 @@ use crate::error::StoreErrorKind;
 use crate::failure_point::Trap;
 use crate::layout::Layout;
 use crate::session::{Gate, Session, sweep};
+use crate::verify::Verified;
 use crate::{StoreError, rows};
 
 /// A store, open. Share it by reference or in an `Arc`; it may be used from many tasks at once.
@@ -17,6 +18,7 @@ pub struct Store {
     /// `None` if the store is open for reading only.
     session: Option<Session>,
     pub(crate) trap: Trap,
+    pub(crate) verified: Verified,
 }
 
 impl Store {
@@ -39,7 +41,7 @@ impl Store {
         .await?;
         let database = Database::open(&layout.database(), &gate).await?;
         let session = Session::begin(&layout, &gate, rows::now())?;
-        Ok(Store { layout, database, session: Some(session), trap: Trap::default() })
+        Ok(Store { layout, database, session: Some(session), trap: Trap::default(), verified: Verified::default() })
     }
 
     /// Opens the store in the folder `home` for reading only, while others may write it.
@@ -55,7 +57,7 @@ impl Store {
             return Err(StoreError::new(StoreErrorKind::Absent, message, hint));
         }
         let database = Database::open_read_only(&layout.database()).await?;
-        Ok(Store { layout, database, session: None, trap: Trap::default() })
+        Ok(Store { layout, database, session: None, trap: Trap::default(), verified: Verified::default() })
     }
 
     /// The folder.
@@ -71,6 +73,10 @@ impl Store {
         if let Some(session) = &self.session {
             session.clear();
         }
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.session.is_some()
     }
 
     pub(crate) fn session(&self) -> Result<&Session, StoreError> {

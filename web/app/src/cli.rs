@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use assay_server::RunStateName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
@@ -26,7 +27,8 @@ Examples:
   assay plan workflows/catalog/quickstart.yaml    what would run, and what is known already
   assay server                                    look at the results in a browser
 
-Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 130 stopped by Ctrl-C."
+Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 28 the disk
+is full; 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// The folder that holds the store
@@ -66,8 +68,15 @@ Examples:
     #[command(after_help = "\
 Examples:
   assay runs
-  assay runs --limit 100 --json")]
+  assay runs --limit 100 --json
+  assay runs --tag baseline --state succeeded --sort took")]
     Runs(RunsArgs),
+    /// Tag a run, or show its tags
+    #[command(after_help = "\
+Examples:
+  assay tag latest baseline paper
+  assay tag 3 --remove baseline --note 'the learning rate was too high'")]
+    Tag(TagArgs),
     /// Show a run: its tasks, their states and results
     #[command(after_help = "\
 Examples:
@@ -100,6 +109,45 @@ Examples:
   assay logs 3 'train[chunk=64,states=16]#2'
   assay logs latest data")]
     Logs(LogsArgs),
+    /// List the files that a run's tasks made
+    #[command(after_help = "\
+Examples:
+  assay artifacts 3
+  assay artifacts latest --json")]
+    Artifacts(ArtifactsArgs),
+    /// Copy an output of a task out of the store
+    ///
+    /// Its hash is checked first. A plain value is printed as JSON.
+    #[command(after_help = "\
+Examples:
+  assay get latest 'export[states=16]#1' onnx                   to the file's own name, here
+  assay get 3 'train[states=16]#1' model -o model.safetensors
+  assay get 3 benchmark results                                 a plain value, as JSON
+  assay get 3 data dataset -o - | sha256sum")]
+    Get(GetArgs),
+    /// Check every hash in the store
+    ///
+    /// Reads every artifact and every metric segment. Exit code 1 if one is damaged or missing.
+    #[command(after_help = "\
+Examples:
+  assay verify
+  assay verify --json")]
+    Verify(JsonArg),
+    /// Find the files that no run refers to, and remove them with --delete
+    #[command(after_help = "\
+Examples:
+  assay gc                 what could be removed
+  assay gc --delete        remove it")]
+    Gc(GcArgs),
+    /// Remove runs from the store
+    ///
+    /// Their tasks, logs and metrics go; files that no other run refers to go with the next `assay gc --delete`. What
+    /// another run was answered with from the cache is passed on to that run.
+    #[command(after_help = "\
+Examples:
+  assay rm 3
+  assay rm 3 4 5")]
+    Rm(RmArgs),
     /// Say which backends this machine can run
     #[command(after_help = "\
 Examples:
@@ -130,6 +178,12 @@ pub struct RunArgs {
     /// Override a parameter of the file
     #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
     pub params: Vec<(String, String)>,
+    /// A word to find the run by; may be given several times
+    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    pub tags: Vec<String>,
+    /// A remark on the run
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
     /// Print one JSON object on standard output at the end, and no live display
     #[arg(long)]
     pub json: bool,
@@ -159,12 +213,60 @@ pub struct ServerArgs {
 /// `assay runs`
 #[derive(Args)]
 pub struct RunsArgs {
-    /// How many runs at most, the latest first
+    /// How many runs at most
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
+    /// Only runs with this tag; may be given several times
+    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    pub tags: Vec<String>,
+    /// Only runs in this state
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub state: Option<RunStateName>,
+    /// Only runs whose workflow's name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// What they are sorted by; the latest run comes first
+    #[arg(long, value_enum, default_value_t = Order::Run)]
+    pub sort: Order,
+    /// The other way round
+    #[arg(long)]
+    pub reverse: bool,
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// What runs are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// When they began, the latest first
+    Run,
+    /// Their workflow's name
+    Name,
+    /// Their state
+    State,
+    /// How many tasks they have, the most first
+    Tasks,
+    /// How many tasks failed, the most first
+    Failed,
+    /// How long they took, the longest first
+    Took,
+}
+
+/// `assay tag`
+#[derive(Args)]
+pub struct TagArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// Tags to add
+    #[arg(value_name = "TAG", value_parser = tag)]
+    pub tags: Vec<String>,
+    /// A tag to take away; may be given several times
+    #[arg(long, value_name = "TAG", value_parser = tag)]
+    pub remove: Vec<String>,
+    /// A remark that replaces the one there is
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
 }
 
 /// `assay show`
@@ -227,6 +329,49 @@ pub struct LogsArgs {
     pub task: String,
 }
 
+/// `assay artifacts`
+#[derive(Args)]
+pub struct ArtifactsArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay get`
+#[derive(Args)]
+pub struct GetArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// The task's address, as `assay show` prints it
+    pub task: String,
+    /// The output's name, as `assay artifacts` prints it
+    pub output: String,
+    /// The file to write, or `-` for standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub to: Option<PathBuf>,
+}
+
+/// `assay gc`
+#[derive(Args)]
+pub struct GcArgs {
+    /// Remove the files; without this, they are only listed
+    #[arg(long)]
+    pub delete: bool,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay rm`
+#[derive(Args)]
+pub struct RmArgs {
+    /// The runs' numbers, or `latest`
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+}
+
 /// A subcommand with no other option.
 #[derive(Args)]
 pub struct JsonArg {
@@ -243,6 +388,19 @@ pub struct ExecutorArgs {
     /// Run the one step that this JSON file describes, and exit
     #[arg(long, value_name = "FILE")]
     pub step: Option<PathBuf>,
+}
+
+fn tag(text: &str) -> Result<String, String> {
+    let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
+    match !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good) {
+        true => Ok(text.to_owned()),
+        false => Err("a tag is a word of at most 64 characters, without spaces and commas".to_owned()),
+    }
+}
+
+fn state(text: &str) -> Result<RunStateName, String> {
+    let known = || RunStateName::ALL.iter().map(|state| state.name()).collect::<Vec<_>>().join(", ");
+    RunStateName::of(text).ok_or_else(|| format!("give one of {}", known()))
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
@@ -276,6 +434,12 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Results(args) => commands::results::run(home, &args).await,
             Command::Compare(args) => commands::compare::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
+            Command::Artifacts(args) => commands::artifacts::run(home, &args).await,
+            Command::Get(args) => commands::get::run(home, &args).await,
+            Command::Verify(args) => commands::verify::run(home, args.json).await,
+            Command::Gc(args) => commands::gc::run(home, &args).await,
+            Command::Tag(args) => commands::tag::run(home, args).await,
+            Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
         }
     })

@@ -6,6 +6,9 @@
 mod cli;
 mod commands;
 mod difference;
+mod exit;
+mod git;
+mod machine;
 mod progress;
 mod record;
 mod report;
@@ -18,7 +21,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{}: {error}", console::style("error").for_stderr().red().bold());
-            ExitCode::from(2)
+            ExitCode::from(exit::code_of_error(&error))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::views::curves::Track;
 use crate::views::states::is_final;
 
 /// The most points of one curve that are read from the store.
-const MOST_POINTS: u64 = 2000;
+pub(crate) const MOST_POINTS: u64 = 2000;
 /// The most lines of a log that are read at once.
 const LOG_PAGE: u64 = 5000;
 

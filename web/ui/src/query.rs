@@ -36,9 +36,37 @@ impl Choices {
         self.0.get(key).map(String::as_str)
     }
 
-    /// A number, held within bounds; `default` where there is none or it is no number.
-    pub fn number(&self, key: &str, default: u64, largest: u64) -> u64 {
-        self.get(key).and_then(|text| text.parse().ok()).unwrap_or(default).min(largest)
+    /// A whole number up to a largest one; `default` where there is none.
+    pub fn number(&self, key: &str, default: u64, largest: u64) -> Result<u64, Failure> {
+        let Some(text) = self.get(key) else { return Ok(default) };
+        text.parse().ok().filter(|number| *number <= largest).ok_or_else(|| {
+            let hint = format!("give a whole number from 0 to {largest}, as in `?{key}={default}`");
+            Failure::bad_request(format!("`{key}` is `{}`", short(text)), hint)
+        })
+    }
+
+    /// One of a few words; `None` where nothing was chosen.
+    pub fn one_of(&self, key: &str, words: &[&str]) -> Result<Option<&str>, Failure> {
+        let chosen = self.get(key);
+        match chosen.filter(|chosen| !words.contains(chosen)) {
+            None => Ok(chosen),
+            Some(other) => {
+                let hint = format!("give `{}`", words.join("` or `"));
+                Err(Failure::bad_request(format!("`{key}` is `{}`", short(other)), hint))
+            }
+        }
+    }
+
+    /// Refuses what is none of these parameters; one that ends in a dot stands for all that begin so.
+    pub fn only(&self, known: &[&str]) -> Result<(), Failure> {
+        let is_known =
+            |key: &String| known.iter().any(|known| key == known || known.ends_with('.') && key.starts_with(known));
+        let Some(other) = self.0.keys().find(|key| !is_known(key)) else { return Ok(()) };
+        let hint = match known {
+            [] => "leave it out: this address takes none".to_owned(),
+            _ => format!("this address takes `{}`", known.join("`, `")),
+        };
+        Err(Failure::bad_request(format!("there is no parameter `{}`", short(other)), hint))
     }
 
     /// The choices whose names begin so, without that beginning.
@@ -46,6 +74,11 @@ impl Choices {
         let rest = |(key, value): (&String, &String)| Some((key.strip_prefix(prefix)?.to_owned(), value.clone()));
         self.0.iter().filter_map(rest).collect()
     }
+}
+
+/// The first characters of what a stranger wrote.
+fn short(text: &str) -> String {
+    text.chars().take(60).collect()
 }
 
 /// Percent decoding of a form's key or value, with `+` for a space.
@@ -141,10 +174,28 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_within_bounds() {
-        let choices = Choices::read("a=5&b=99999999999999999999&c=-1&d=x&e=700");
+    fn what_is_no_number_or_too_large_is_refused_with_its_name() {
+        let choices = Choices::read("a=5&b=99999999999999999999&c=-1&d=x&e=700&g=");
         let read = |key| choices.number(key, 10, 500);
-        assert_eq!([read("a"), read("b"), read("c"), read("d"), read("e"), read("f")], [5, 10, 10, 10, 500, 10]);
+        assert_eq!(["a", "f", "g"].map(|key| read(key).unwrap()), [5, 10, 10]);
+        for (key, text) in [("b", "99999999999999999999"), ("c", "-1"), ("d", "x"), ("e", "700")] {
+            let failure = read(key).unwrap_err();
+            assert_eq!((failure.status, failure.error), (400, format!("`{key}` is `{text}`")));
+            assert!(failure.hint.contains("from 0 to 500"), "{}", failure.hint);
+        }
+    }
+
+    #[test]
+    fn words_and_names_that_are_not_known_are_refused() {
+        let choices = Choices::read("by=task&scale=cubic&at.dim=3");
+        assert_eq!(choices.one_of("by", &["cell", "task"]).unwrap(), Some("task"));
+        assert_eq!(choices.one_of("job", &["a"]).unwrap(), None);
+        let failure = choices.one_of("scale", &["linear", "log"]).unwrap_err();
+        assert_eq!((failure.error.as_str(), failure.hint.as_str()), ("`scale` is `cubic`", "give `linear` or `log`"));
+        assert!(choices.only(&["by", "scale", "at."]).is_ok());
+        let failure = choices.only(&["by", "at."]).unwrap_err();
+        assert_eq!(failure.error, "there is no parameter `scale`");
+        assert!(choices.only(&[]).is_err() && Choices::default().only(&[]).is_ok());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The routes, and the server around them.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use assay_spec::StepKind;
 use assay_store::Store;
@@ -11,6 +12,9 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 
 use crate::error::Failure;
@@ -56,6 +60,13 @@ pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
         .with_state(site)
 }
 
+/// How long the head of a request may take to arrive.
+const HEADERS_TAKE: Duration = Duration::from_secs(10);
+/// How long requests under way may take to be finished when the server ends.
+const FINISHING_TAKES: Duration = Duration::from_secs(10);
+/// How long nobody is accepted after that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Why the server ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the web server ended: {0}")]
@@ -76,8 +87,35 @@ pub async fn serve(
     if listener.local_addr()?.ip().is_loopback() {
         router = router.layer(middleware::from_fn(security::local_names_only));
     }
-    axum::serve(listener, router).with_graceful_shutdown(shutdown).await?;
+    accept(router, listener, shutdown, HEADERS_TAKE).await;
     Ok(())
+}
+
+/// Answers connections. One that has not sent the head of its next request after `patience` is closed: it would be held
+/// open for ever by somebody who sends a byte now and then.
+async fn accept(router: Router, listener: TcpListener, shutdown: impl Future<Output = ()>, patience: Duration) {
+    let service = TowerToHyperService::new(router);
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    let (graceful, mut shutdown) = (GracefulShutdown::new(), pin!(shutdown));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut shutdown => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // There are too many open files, or the connection is gone already: neither is a reason to end.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
+        tokio::spawn(async move {
+            // What is wrong with one connection concerns nobody else, and its other end knows.
+            let _ = connection.await;
+        });
+    }
+    // A reader that stands still is not waited for.
+    let _ = tokio::time::timeout(FINISHING_TAKES, graceful.shutdown()).await;
 }
 
 /// Gives a failure its form: a page, or JSON below `/api/`.
@@ -93,4 +131,40 @@ async fn show_failures(State(site): State<Site>, request: Request, next: Next) -
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// What a connection is answered that says this and then waits.
+    async fn answer(to: std::net::SocketAddr, said: &str) -> String {
+        let mut stream = TcpStream::connect(to).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_request_that_does_not_come_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let server = accept(router, listener, async { drop(ended.await) }, Duration::from_millis(100));
+        let server = tokio::spawn(server);
+        // Each of these is closed by the server; without an answer, or with one that says so.
+        for slow in ["", "GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+            let said = answer(address, slow).await;
+            assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
+        }
+        let said = answer(address, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("here"), "{said}");
+        end.send(()).unwrap();
+        server.await.unwrap();
+    }
 }

@@ -48,7 +48,10 @@ async fn site() -> Site {
 
 impl Site {
     async fn ask(&self, method: Method, path: &str) -> Answer {
-        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        self.answer(Request::builder().method(method).uri(path).body(Body::empty()).unwrap()).await
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
@@ -192,6 +195,73 @@ async fn artifacts_are_downloaded_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_part_of_an_artifact_is_sent() {
+    let site = site().await;
+    let hash = site.get("/api/runs/1/artifacts").await.json()[0]["hash"].as_str().unwrap().to_owned();
+    let path = format!("/artifacts/{hash}/x");
+    let tag = format!("\"{hash}\"");
+    let ask = async |headers: &[(&str, &str)]| {
+        let mut request = Request::builder().uri(&path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        site.answer(request.body(Body::empty()).unwrap()).await
+    };
+    let whole = ask(&[]).await;
+    assert_eq!((whole.header("accept-ranges"), whole.text().as_str()), ("bytes", "what data made\n"));
+    let part = ask(&[("range", "bytes=5-8")]).await;
+    assert_eq!((part.status.as_u16(), part.text().as_str()), (206, "data"));
+    assert_eq!((part.header("content-range"), part.header("content-length")), ("bytes 5-8/15", "4"));
+    let end = ask(&[("range", "bytes=-5"), ("if-range", &tag)]).await;
+    assert_eq!((end.status.as_u16(), end.text().as_str()), (206, "made\n"));
+    let other = ask(&[("range", "bytes=-5"), ("if-range", "\"another\"")]).await;
+    assert_eq!((other.status.as_u16(), other.body.len()), (200, 15));
+    let beyond = ask(&[("range", "bytes=15-")]).await;
+    assert_eq!((beyond.status.as_u16(), beyond.header("content-range")), (416, "bytes */15"));
+}
+
+#[tokio::test]
+async fn parameters_that_mean_nothing_are_refused() {
+    let site = site().await;
+    for (path, error) in [
+        ("/api/runs?limit=abc", "`limit` is `abc`"),
+        ("/api/runs?limit=501", "`limit` is `501`"),
+        ("/api/runs?limt=5", "there is no parameter `limt`"),
+        ("/api/runs/1?limit=5", "there is no parameter `limit`"),
+        ("/api/runs/1/curves?metric=train/loss&by=replicate", "`by` is `replicate`"),
+        ("/api/runs/1/curves?metric=train/loss&points=-1", "`points` is `-1`"),
+        ("/api/runs/1/curves/figure?metric=train/loss&scale=cubic", "`scale` is `cubic`"),
+        ("/api/runs/1/tasks/1/log?level=warn,loud", "there is no level `loud`"),
+        ("/api/runs/1/tasks/1/log?tail=1.5", "`tail` is `1.5`"),
+    ] {
+        let answer = site.get(path).await;
+        assert_eq!((answer.status.as_u16(), answer.json()["error"].as_str()), (400, Some(error)), "{path}");
+    }
+    for (path, hint) in [
+        ("/?offset=-1", "give a whole number"),
+        ("/runs/1?by=replicate", "cell"),
+        ("/runs/1/tasks/1?scale=cubic", "linear"),
+    ] {
+        let page = site.get(path).await;
+        assert!(page.status == 400 && page.text().contains(hint), "{path}: {}", page.text());
+    }
+    assert_eq!(site.get("/api/runs/1/sweep?metric=test/accuracy&at.states=16").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_damaged_artifact_is_not_sent() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = site().await;
+    let hash = site.get("/api/runs/1/artifacts").await.json()[0]["hash"].as_str().unwrap().to_owned();
+    let path = site.store.artifact(&hash).await.unwrap().unwrap().path;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::write(&path, "what data fake\n").unwrap();
+    let answer = site.get(&format!("/artifacts/{hash}/x")).await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.text().contains("its content is damaged: it hashes to"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn the_documented_api_answers() {
     let site = site().await;
     let page = site.get("/api").await.text();
@@ -200,7 +270,8 @@ async fn the_documented_api_answers() {
     assert_eq!(paths.len(), 13, "{paths:?}");
     for path in paths {
         let path = path.replace("{run}", "1").replace("{task}", "1");
-        let answer = site.get(&format!("{path}?metric=train/loss")).await;
+        let query = if path.contains("curves") || path.contains("sweep") { "?metric=train/loss" } else { "" };
+        let answer = site.get(&format!("{path}{query}")).await;
         assert_eq!((answer.status, answer.header("cache-control")), (StatusCode::OK, "no-store"), "{path}");
         answer.json();
     }

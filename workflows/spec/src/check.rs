@@ -374,6 +374,7 @@ impl<'a> Checker<'a> {
             warnings,
             templates: templates?,
             shared: Shared { source: self.source.clone(), globals: self.globals },
+            machine: BTreeMap::new(),
         })
     }
 }

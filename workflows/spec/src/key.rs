@@ -1,5 +1,7 @@
 //! The cache key: one hash over everything that can change what a task computes, and nothing else.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::kind::StepKind;
@@ -23,12 +25,15 @@ pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, re
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-/// What of a task's resources counts for its results. A measurement is one of its backend, its threads, and of having them
-/// alone; other results have other bits on another backend, and the same with any number of threads. Of the backend `cpu`
+/// What of a task's resources counts for its results. A measurement is one of its backend, its threads, of having them
+/// alone, and of the devices that `machine` says are behind the backend; other results have other bits on another backend, and the same with any number of threads. Of the backend `cpu`
 /// alone, which is what a task gets that asks for nothing, nothing is said.
-pub(crate) fn counted(kind: &StepKind, resources: &[Resource]) -> Value {
+pub(crate) fn counted(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
     if kind.measures {
-        let one = |r: &Resource| json!({"backend": r.backend, "cpus": r.cpus, "exclusive": r.exclusive});
+        let one = |r: &Resource| {
+            let devices = machine.get(&r.backend);
+            json!({"backend": r.backend, "cpus": r.cpus, "exclusive": r.exclusive, "devices": devices})
+        };
         return resources.iter().map(one).collect();
     }
     let backends: Vec<&str> = resources.iter().map(|resource| resource.backend.as_str()).collect();
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_measurement_counts_for_its_backend_and_threads_and_a_result_for_its_backend() {
-        let key = |measures: bool, resources: &[(&str, u32)]| {
+        let key_on = |measures: bool, resources: &[(&str, u32)], machine: Value| {
             let kind = StepKind {
                 name: "work",
                 version: 1,
@@ -96,8 +101,10 @@ mod tests {
                 ..Resource::default()
             };
             let resources: Vec<Resource> = resources.iter().map(on).collect();
-            cache_key("work", 1, &json!({}), &counted(&kind, &resources), None)
+            let machine = BTreeMap::from([("cpu".to_owned(), machine)]);
+            cache_key("work", 1, &json!({}), &counted(&kind, &resources, &machine), None)
         };
+        let key = |measures, resources: &[(&str, u32)]| key_on(measures, resources, json!({"name": "Imagined 9000"}));
         let plain = [("cpu", 1)];
         for other in [&[("cuda", 1)][..], &[("cuda", 1), ("cpu", 1)], &[("cpu", 1), ("cuda", 1)]] {
             assert_ne!(key(false, other), key(false, &plain), "{other:?}");
@@ -106,6 +113,11 @@ mod tests {
         assert_eq!(key(false, &[("cpu", 2)]), key(false, &plain));
         assert_ne!(key(true, &[("cpu", 2)]), key(true, &plain));
         assert_ne!(key(true, &plain), key(false, &plain));
+        // Another processor, or another number of them, makes other measurements and the same results.
+        for other in [json!({"name": "Imagined 9001"}), json!({"name": "Imagined 9000", "count": 2})] {
+            assert_ne!(key_on(true, &plain, other.clone()), key(true, &plain), "{other}");
+            assert_eq!(key_on(false, &plain, other.clone()), key(false, &plain), "{other}");
+        }
         // As before there was anything of it in the key.
         assert_eq!(key(false, &plain), cache_key("work", 1, &json!({}), &Value::Null, Some(1)));
     }

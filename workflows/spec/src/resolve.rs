@@ -59,7 +59,7 @@ pub struct ResolvedStep {
     pub files: Vec<LocalFile>,
     /// Every artifact that the config names, in order of hash, each once.
     pub artifacts: Vec<ArtifactRef>,
-    /// What counts of what it runs on, in the cache key: the backends; of a measurement also the threads.
+    /// What counts of what it runs on, in the cache key: the backends; of a measurement also the threads and the devices.
     pub on: Value,
     /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config, what counts of what it runs on,
     /// and the replicate. Artifacts count by their content alone.
@@ -111,6 +111,12 @@ impl Globals {
 }
 
 impl Workflow {
+    /// Says what the backends of this machine compute on: for each, a description of the processor or device, of how many
+    /// there are, and of their driver. It counts in the keys of steps that measure.
+    pub fn describe_machine(&mut self, backends: BTreeMap<String, Value>) {
+        self.machine = backends;
+    }
+
     /// A task's config with the outputs of what it needs filled in, checked against its kind once more, and its cache
     /// key. `outputs` answers for places in [`Workflow::tasks`], `None` where a task has not finished.
     ///
@@ -143,7 +149,7 @@ impl Workflow {
             return Err(ResolveError::Invalid { task: task.address.clone(), problems });
         }
         let kind = &template.kind;
-        let on = counted(kind, &task.resources);
+        let on = counted(kind, &task.resources, &self.machine);
         Ok(ResolvedStep {
             kind: kind.name.to_owned(),
             version: kind.version,

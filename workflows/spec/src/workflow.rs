@@ -30,6 +30,8 @@ pub struct Workflow {
     pub(crate) templates: Vec<JobTemplate>,
     /// The file, and what every expression in it can use.
     pub(crate) shared: Shared,
+    /// What the backends compute on here; see [`Workflow::describe_machine`].
+    pub(crate) machine: BTreeMap<String, Value>,
 }
 
 /// A job: tasks that differ in their matrix values and replicate only.

@@ -52,6 +52,8 @@ pub trait Context {
         let _ = (kind, config);
         None
     }
+    /// Writes a line to the log that a person should see while the run goes on.
+    fn warn(&mut self, text: &str);
     /// Whether the step shall stop; ask about ten times a second, and return [`StepError::Cancelled`].
     fn cancelled(&self) -> bool;
 }

@@ -32,6 +32,7 @@ mod load;
 mod machine;
 mod memory;
 mod profile;
+mod quiet;
 mod random;
 mod registry;
 mod scoring;

@@ -205,6 +205,9 @@ impl Context for TestContext {
         world.inputs.clone_from(&self.inputs);
         self.starts_processes.then(|| step.run(config.clone(), &mut world).map(|()| world.values))
     }
+    fn warn(&mut self, text: &str) {
+        self.logs.push(text.into());
+    }
     fn cancelled(&self) -> bool {
         match self.patience.get() {
             None => false,

@@ -144,6 +144,25 @@ fn a_timeout_that_the_worker_enforces_is_a_failure_like_others() {
 }
 
 #[test]
+fn the_time_in_which_the_worker_holds_an_attempt_back_does_not_count() {
+    let history = vec![
+        (0, settings(|s| s.grace_ms = 10)),
+        (0, joined(0, 1)),
+        (0, run(&[task("train").timeout(100)])),
+        (1, runnable(0)),
+        (20, queued(0, 1)),
+        (500, TICK),
+        (600, started(0, 1)),
+        // Once it has begun, a word that comes late changes nothing.
+        (601, queued(0, 1)),
+        (709, TICK),
+        (710, TICK),
+        (711, failed(0, 1, Cancelled)),
+    ];
+    check("queued", history);
+}
+
+#[test]
 fn orders_are_said_again_until_they_are_answered() {
     let history = vec![
         (0, settings(|s| (s.resend_ms, s.grace_ms) = (Some(5), 100))),

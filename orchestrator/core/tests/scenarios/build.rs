@@ -141,6 +141,10 @@ pub fn started(task: u32, epoch: u32) -> Event {
     Event::AttemptStarted { attempt: attempt(task, epoch) }
 }
 
+pub fn queued(task: u32, epoch: u32) -> Event {
+    Event::AttemptQueued { attempt: attempt(task, epoch) }
+}
+
 pub fn succeeded(task: u32, epoch: u32) -> Event {
     Event::AttemptEnded { attempt: attempt(task, epoch), outcome: Outcome::Succeeded }
 }

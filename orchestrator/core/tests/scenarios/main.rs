@@ -43,6 +43,7 @@ fn told(event: &Event) -> String {
         Event::WorkerHeartbeat { worker } => format!("worker {worker} is alive"),
         Event::TaskResolved { task, resolution } => format!("{task} resolved: {resolution:?}"),
         Event::AttemptStarted { attempt } => format!("{attempt} started"),
+        Event::AttemptQueued { attempt } => format!("{attempt} queued"),
         Event::AttemptEnded { attempt, outcome } => match outcome.failure() {
             None => format!("{attempt} ended: succeeded"),
             Some(failure) => format!("{attempt} ended: {}", failure.class),

@@ -3,7 +3,7 @@
 use sea_orm::sea_query::{IndexCreateStatement, TableCreateStatement};
 use sea_orm::{DbBackend, EntityTrait, Schema};
 
-use super::{artifact, attempt, cache, journal, log, metric_point, run, segment, task};
+use super::{artifact, attempt, cache, claim, journal, log, metric_point, run, segment, task, verification};
 
 /// Every table with its indices, parents before children.
 #[must_use]
@@ -22,5 +22,7 @@ pub fn create_statements(backend: DbBackend) -> Vec<(TableCreateStatement, Vec<I
         of(segment::Entity, &schema),
         of(artifact::Entity, &schema),
         of(cache::Entity, &schema),
+        of(verification::Entity, &schema),
+        of(claim::Entity, &schema),
     ]
 }

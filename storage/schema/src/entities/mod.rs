@@ -3,12 +3,14 @@
 pub mod artifact;
 pub mod attempt;
 pub mod cache;
+pub mod claim;
 pub mod journal;
 pub mod log;
 pub mod metric_point;
 pub mod run;
 pub mod segment;
 pub mod task;
+pub mod verification;
 
 mod fresh;
 

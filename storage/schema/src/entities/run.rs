@@ -31,6 +31,15 @@ pub struct Model {
     pub created_at: i64,
     /// Milliseconds since 1970.
     pub ended_at: Option<i64>,
+    /// What a person sorts it by: an array of words.
+    pub tags: Json,
+    /// What a person says of it.
+    #[sea_orm(column_type = "Text")]
+    pub note: String,
+    /// The commit of the repository that the workflow file lies in.
+    pub git_commit: Option<String>,
+    /// Whether the working tree differed from that commit.
+    pub git_dirty: Option<bool>,
 }
 
 /// What other tables are to this one.

@@ -2,14 +2,20 @@
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-use super::{m0001_begin, m0002_cells};
+use super::{m0001_begin, m0002_cells, m0003_verifications, m0004_claims, m0005_marks};
 
 /// Brings a database to the present schema.
 pub struct Migrator;
 
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(m0001_begin::Migration), Box::new(m0002_cells::Migration)]
+        vec![
+            Box::new(m0001_begin::Migration),
+            Box::new(m0002_cells::Migration),
+            Box::new(m0003_verifications::Migration),
+            Box::new(m0004_claims::Migration),
+            Box::new(m0005_marks::Migration),
+        ]
     }
 }
 

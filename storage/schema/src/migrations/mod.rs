@@ -2,6 +2,9 @@
 
 mod m0001_begin;
 mod m0002_cells;
+mod m0003_verifications;
+mod m0004_claims;
+mod m0005_marks;
 mod migrator;
 
 pub use migrator::{Migrator, known};

@@ -1,13 +1,16 @@
 //! Artifacts: what comes in, what is damaged, what is gone.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use assay_core::RunId;
+use assay_schema::verification;
+use assay_server::Lookup;
 use assay_spec::ArtifactRef;
+use sea_orm::{EntityTrait, Set};
 
 use super::lifecycle::told;
-use super::story::key;
-use crate::{Store, StoreErrorKind};
+use super::story::{key, known};
+use crate::{Content, Store, StoreErrorKind};
 
 async fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -64,13 +67,14 @@ async fn a_damaged_or_missing_artifact_is_a_miss_and_the_same_content_repairs_it
     let model = blake3::hash(b"a model").to_hex().to_string();
     let path = store.artifact(&model).await.unwrap().unwrap().path;
     for damage in [None, Some("short"), Some("longer than it was"), Some("")] {
-        assert!(store.lookup(&key('b')).await.unwrap().is_some());
+        assert!(known(&store, 'b').await.is_some());
         std::fs::remove_file(&path).unwrap();
         if let Some(content) = damage {
             std::fs::write(&path, content).unwrap();
         }
-        assert!(store.lookup(&key('b')).await.unwrap().is_none(), "{damage:?}");
-        assert!(store.lookup(&key('a')).await.unwrap().is_some(), "the other one is whole");
+        let lookup = store.lookup(&key('b')).await.unwrap();
+        assert!(matches!(&lookup, Lookup::Lost { .. }), "{damage:?}: {lookup:?}");
+        assert!(known(&store, 'a').await.is_some(), "the other one is whole");
         assert!(!store.artifact(&model).await.unwrap().unwrap().present);
         let present: Vec<bool> = store.artifacts(RunId(1)).await.unwrap().iter().map(|a| a.present).collect();
         assert_eq!(present, [true, false, false]);
@@ -78,7 +82,67 @@ async fn a_damaged_or_missing_artifact_is_a_miss_and_the_same_content_repairs_it
         std::fs::write(&file, "a model").unwrap();
         store.ingest(&file, "again").await.unwrap();
     }
-    assert!(store.lookup(&key('b')).await.unwrap().is_some());
+    assert!(known(&store, 'b').await.is_some());
+}
+
+/// Puts other bytes into a file, as many as there were, and leaves its times and its inode as they are where that goes.
+fn flip(path: &std::path::Path, keep_times: bool) {
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mut content = std::fs::read(path).unwrap();
+    content[0] ^= 0xff;
+    std::fs::write(path, content).unwrap();
+    if keep_times {
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn flipped_bytes_of_the_same_size_are_found() {
+    for keep_times in [false, true] {
+        let (folder, store) = told().await;
+        let model = blake3::hash(b"a model").to_hex().to_string();
+        let Content::Whole(path) = store.verify_artifact(&model).await.unwrap() else { panic!("it is whole") };
+        flip(&path, keep_times);
+        let Lookup::Lost { why, .. } = store.lookup(&key('b')).await.unwrap() else { panic!("it is damaged") };
+        assert!(why.contains("its content is damaged: it hashes to"), "{why}");
+        // What is read again is found again, by every process.
+        assert!(matches!(store.verify_artifact(&model).await.unwrap(), Content::Lost { .. }));
+        let reader = Store::open_read_only(store.home()).await.unwrap();
+        assert!(matches!(reader.verify_artifact(&model).await.unwrap(), Content::Lost { .. }));
+        let file = folder.path().join("again");
+        std::fs::write(&file, "a model").unwrap();
+        store.ingest(&file, "again").await.unwrap();
+        assert!(known(&store, 'b').await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_verified_file_that_nobody_touched_is_not_read_again() {
+    let (_folder, store) = told().await;
+    let model = blake3::hash(b"a model").to_hex().to_string();
+    let path = store.artifact(&model).await.unwrap().unwrap().path;
+    // Verifications of files that have just been changed are not remembered: this one was changed long ago.
+    let file = std::fs::metadata(&path).unwrap();
+    let row = verification::ActiveModel {
+        // Not its hash: whoever reads it finds that out, and whoever remembers it does not.
+        hash: Set("e".repeat(64)),
+        bytes: Set(file.len().cast_signed()),
+        inode: Set(file.ino().cast_signed()),
+        modified_at: Set(file.mtime() * 1_000_000_000 + file.mtime_nsec()),
+        changed_at: Set(file.ctime() * 1_000_000_000 + file.ctime_nsec()),
+    };
+    let other = store.layout.artifact(&"e".repeat(64));
+    std::fs::create_dir_all(other.parent().unwrap()).unwrap();
+    std::fs::rename(&path, &other).unwrap();
+    let moved = std::fs::metadata(&other).unwrap();
+    let row = verification::ActiveModel { changed_at: Set(moved.ctime() * 1_000_000_000 + moved.ctime_nsec()), ..row };
+    let tx = store.database.begin().await.unwrap();
+    verification::Entity::insert(row).exec_without_returning(&tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(store.verify_artifact(&"e".repeat(64)).await.unwrap(), Content::Whole(other.clone()));
+    let read = store.verify_by_reading(&"e".repeat(64), other).await.unwrap();
+    assert!(matches!(read, Content::Lost { .. }), "{read:?}");
 }
 
 #[tokio::test]

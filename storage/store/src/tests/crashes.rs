@@ -172,8 +172,8 @@ async fn what_an_interrupted_run_finished_is_in_the_cache() {
     tell(&store, folder.path(), 0..6).await.unwrap();
     drop(store);
     let (store, _) = reopened(&home).await;
-    assert!(store.lookup(&super::story::key('a')).await.unwrap().is_some());
-    assert!(store.lookup(&super::story::key('b')).await.unwrap().is_none());
+    assert!(super::story::known(&store, 'a').await.is_some());
+    assert!(super::story::known(&store, 'b').await.is_none());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use assay_schema::{artifact, attempt, cache, journal, log, metric_point, run, segment, task};
+use assay_schema::{artifact, attempt, cache, claim, journal, log, metric_point, run, segment, task};
 use sea_orm::{EntityTrait, QueryOrder};
 use serde_json::Value;
 
@@ -47,10 +47,25 @@ pub(super) async fn dump(store: &Store) -> String {
 
 async fn runs(store: &Store, out: &mut String) {
     for row in run::Entity::find().order_by_asc(run::Column::Id).all(store.database.reader()).await.unwrap() {
-        let run::Model { id, name, file, source, params, machine, version, session: _, state, created_at, ended_at } =
-            row;
-        let (created, ended) = (at(Some(created_at)), at(ended_at));
+        let run::Model {
+            id,
+            name,
+            file,
+            source,
+            params,
+            machine,
+            version,
+            session: _,
+            state,
+            created_at,
+            ended_at,
+            ..
+        } = &row;
+        let run::Model { tags, note, git_commit, git_dirty, .. } = &row;
+        let (created, ended) = (at(Some(*created_at)), at(*ended_at));
+        let git = (or_dash(git_commit.as_ref()), or_dash(*git_dirty));
         writeln!(out, "run {id} `{name}` {file} v{version} {state} {created}..{ended}").unwrap();
+        writeln!(out, "  tags {tags} note {note:?} commit {} dirty {}", git.0, git.1).unwrap();
         writeln!(out, "  params {params} machine {machine} source {source:?}").unwrap();
     }
 }
@@ -126,6 +141,10 @@ async fn artifacts_and_cache(store: &Store, out: &mut String) {
     {
         let artifact::Model { hash, name, bytes, created_at: _ } = row;
         writeln!(out, "artifact {} {name} {bytes}", &hash[..8]).unwrap();
+    }
+    for row in claim::Entity::find().order_by_asc(claim::Column::Key).all(store.database.reader()).await.unwrap() {
+        let claim::Model { key, run, ix } = row;
+        writeln!(out, "claim {} by {run}/{ix}", &key[..4]).unwrap();
     }
     for row in cache::Entity::find().order_by_asc(cache::Column::Key).all(store.database.reader()).await.unwrap() {
         let cache::Model { key, run, ix, epoch } = row;

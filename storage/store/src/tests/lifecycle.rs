@@ -1,11 +1,11 @@
 //! A run from its beginning to its end, and what the store answers about it.
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{Ledger, RunStateName, TaskStateName};
+use assay_server::{Content, Ledger, Lookup, RunStateName, TaskStateName};
 use assay_spec::Output;
 
 use super::dump::dump;
-use super::story::{LENGTH, key, tell};
+use super::story::{LENGTH, key, known, tell};
 use crate::Store;
 
 /// A store in which the whole story has happened.
@@ -126,17 +126,18 @@ async fn a_batch_that_names_what_there_is_not_changes_nothing() {
 async fn the_server_sees_the_same_store_through_its_port() {
     let (folder, store) = told().await;
     let ledger: &dyn Ledger = &store;
-    let hit = ledger.lookup(&key('b')).await.unwrap().unwrap();
+    let Lookup::Known(hit) = ledger.lookup(&key('b')).await.unwrap() else { panic!("no hit") };
     assert_eq!((hit.run, hit.task, hit.epoch), (RunId(1), TaskIx(1), Epoch(2)));
     assert_eq!(hit.metrics["valid/accuracy"], f64::INFINITY);
-    assert_eq!(ledger.lookup(&key('f')).await.unwrap(), None);
+    assert_eq!(ledger.lookup(&key('f')).await.unwrap(), Lookup::Unknown);
 
     let run = ledger.begin(super::story::new_run()).await.unwrap();
     assert_eq!(run, RunId(2));
     let workdir = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
     std::fs::write(workdir.join("out.txt"), "out").unwrap();
     let artifact = ledger.ingest(&workdir.join("out.txt"), "out.txt").await.unwrap();
-    assert_eq!(std::fs::read_to_string(ledger.artifact_path(&artifact)).unwrap(), "out");
+    let Content::Whole(path) = ledger.content(&artifact).await.unwrap() else { panic!("no content") };
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "out");
     let again = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
     assert!(again == workdir && std::fs::read_dir(&again).unwrap().next().is_none(), "a work folder starts empty");
     assert!(workdir.starts_with(folder.path().join("home")));
@@ -148,10 +149,10 @@ async fn the_cache_answers_with_the_latest_success() {
     let run = store.begin(super::story::new_run()).await.unwrap();
     let key_of_the_first = super::story::resolved(1, 'b');
     store.record(run, vec![key_of_the_first, super::story::began(1, 1, 20)]).await.unwrap();
-    assert_eq!(store.lookup(&key('b')).await.unwrap().unwrap().run, RunId(1), "what is under way answers nothing");
+    assert_eq!(known(&store, 'b').await.unwrap().run, RunId(1), "what is under way answers nothing");
     let outputs = [("seconds".to_owned(), Output::Value(2.into()))].into();
     store.record(run, vec![super::story::succeeded(1, 1, outputs, &[("train/loss", 1.0)], 21)]).await.unwrap();
-    let hit = store.lookup(&key('b')).await.unwrap().unwrap();
+    let hit = known(&store, 'b').await.unwrap();
     assert_eq!((hit.run, hit.epoch, hit.metrics["train/loss"]), (run, Epoch(1), 1.0));
     assert_eq!(hit.outputs["seconds"], Output::Value(2.into()));
 }

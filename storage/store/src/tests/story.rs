@@ -6,7 +6,9 @@ use std::path::Path;
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_protocol::{Failure, FailureClass, LogLevel, MetricPoint};
-use assay_server::{LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
+use assay_server::{
+    CachedResult, GitState, LogLine, Lookup, Marks, NewRun, NewTask, Record, RunStateName, TaskStateName,
+};
 use assay_spec::{ArtifactRef, Output, Outputs};
 use serde_json::json;
 
@@ -14,6 +16,14 @@ use crate::{Store, StoreError};
 
 pub(super) fn key(digit: char) -> String {
     digit.to_string().repeat(64)
+}
+
+/// The result under a cache key, if it is known and whole.
+pub(super) async fn known(store: &Store, digit: char) -> Option<CachedResult> {
+    match store.lookup(&key(digit)).await.unwrap() {
+        Lookup::Known(result) => Some(result),
+        Lookup::Unknown | Lookup::Lost { .. } => None,
+    }
 }
 
 pub(super) fn new_run() -> NewRun {
@@ -37,6 +47,11 @@ pub(super) fn new_run() -> NewRun {
         params: json!({"seed": 17}),
         machine: json!({"cores": 2}),
         version: "0.1.0".into(),
+        marks: Marks {
+            tags: vec!["sweep".into(), "baseline".into()],
+            note: "as in the paper".into(),
+            git: Some(GitState { commit: "abc".into(), dirty: true }),
+        },
         tasks: vec![task("data", "data", &[], None), train, task("export", "export", &[1], Some(1))],
     }
 }
@@ -135,7 +150,7 @@ pub(super) fn deeds() -> Vec<Deed> {
         }),
         Deed::Record(|model| {
             let outputs = file(model.clone());
-            let result = assay_server::CachedResult {
+            let result = CachedResult {
                 run: RunId(1),
                 task: TaskIx(1),
                 epoch: Epoch(2),

@@ -1,38 +1,36 @@
 //! The subcommands, one file each.
 
+pub mod artifacts;
 pub mod backends;
 pub mod compare;
 pub mod executor;
+pub mod gc;
+pub mod get;
 pub mod logs;
 pub mod plan;
 pub mod results;
+pub mod rm;
 pub mod run;
 pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+pub mod tag;
+pub mod verify;
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use assay_core::RunId;
-use assay_host::Limits;
 use assay_spec::{StepKind, Workflow};
-use assay_store::Store;
+use assay_store::{Store, TaskView};
 use serde_json::Value;
 
 use crate::cli::CommandError;
 
 /// Every step kind, as the spec needs it.
-fn kinds() -> Vec<StepKind> {
+pub fn kinds() -> Vec<StepKind> {
     assay_steps::registry().iter().map(|step| step.kind()).collect()
-}
-
-/// What an executor may take that is only asked who it is. One without a device ends at once, which on a busy machine may
-/// take its time.
-fn greeting_limits() -> Limits {
-    Limits { grace: Duration::from_secs(10), ..Limits::default() }
 }
 
 /// Reads and checks a workflow file; the problems of a bad one are the error.
@@ -72,6 +70,15 @@ async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
 /// How many columns a table may take: those of the terminal, any number where there is none.
 fn terminal_width() -> usize {
     console::Term::stdout().size_checked().map_or(usize::MAX, |(_, columns)| usize::from(columns))
+}
+
+/// The task of a run that has this address.
+async fn find_task(store: &Store, run: RunId, address: &str) -> Result<TaskView, CommandError> {
+    if let Some(task) = store.task(run, address).await? {
+        return Ok(task);
+    }
+    let known: Vec<String> = store.tasks(run).await?.into_iter().map(|task| task.address).collect();
+    Err(format!("run {run} has no task `{address}`; it has: {}", known.join(", ")).into())
 }
 
 /// Prints one JSON value on standard output. A reader that has gone away is no error.

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_server::Lookup;
 use assay_spec::{LocalFile, Outputs, ResolvedStep, Workflow};
 use assay_store::Store;
 use serde_json::json;
 
 use crate::cli::{CommandError, PlanArgs};
+use crate::machine::{self, Finder};
 use crate::tables::table;
 
 /// What is known of a task before anything runs.
@@ -19,6 +21,8 @@ enum Prospect {
     Runs,
     /// Another task, whose place this is, would run, and this one is the same work.
     SameAs(usize),
+    /// It would run although its result was known, for this reason.
+    RunsAgain(String),
     /// It would run, or be cached, depending on what the tasks before it come to.
     Depends,
     /// Its config cannot be resolved.
@@ -26,7 +30,9 @@ enum Prospect {
 }
 
 pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
-    let (_, workflow) = super::read_workflow(&args.file, &args.params)?;
+    let (_, mut workflow) = super::read_workflow(&args.file, &args.params)?;
+    let backends = machine::look_for(machine::wanted_to_measure(&workflow), &Finder::new(home)?).await;
+    machine::describe_to(&mut workflow, &backends);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
     let prospects = prospects(&workflow, store.as_ref()).await?;
@@ -75,12 +81,18 @@ async fn prospect_of(
     }
     let known = match store {
         Some(store) => store.lookup(&step.key).await?,
-        None => None,
+        None => Lookup::Unknown,
     };
-    Ok(match (known, *keys.entry(step.key).or_insert(ix)) {
-        (Some(result), _) => Prospect::Cached(result.outputs),
-        (None, first) if first != ix => Prospect::SameAs(first),
-        (None, _) => Prospect::Runs,
+    if let Lookup::Known(result) = known {
+        return Ok(Prospect::Cached(result.outputs));
+    }
+    let first = *keys.entry(step.key).or_insert(ix);
+    Ok(match known {
+        _ if first != ix => Prospect::SameAs(first),
+        Lookup::Lost { output, why } => {
+            Prospect::RunsAgain(format!("the stored output `{output}` cannot be used: {why}"))
+        }
+        Lookup::Known(_) | Lookup::Unknown => Prospect::Runs,
     })
 }
 
@@ -89,6 +101,7 @@ fn words(workflow: &Workflow, prospect: &Prospect) -> String {
         Prospect::Cached(_) => "cached".to_owned(),
         Prospect::Runs => "runs".to_owned(),
         Prospect::SameAs(first) => format!("is the same work as {}", workflow.tasks[*first].address),
+        Prospect::RunsAgain(_) => "runs again".to_owned(),
         Prospect::Depends => "runs, unless what it needs comes out as before".to_owned(),
         Prospect::Invalid(_) => "INVALID".to_owned(),
     }
@@ -112,8 +125,10 @@ fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError
     let cached = prospects.iter().filter(|p| matches!(p, Prospect::Cached(_))).count();
     eprintln!("\n{} tasks, {cached} of them cached", prospects.len());
     for (task, prospect) in std::iter::zip(&workflow.tasks, prospects) {
-        if let Prospect::Invalid(message) = prospect {
-            eprintln!("{}: {message}", task.address);
+        match prospect {
+            Prospect::Invalid(message) => eprintln!("{}: {message}", task.address),
+            Prospect::RunsAgain(why) => eprintln!("{} runs again: {why}", task.address),
+            Prospect::Cached(_) | Prospect::Runs | Prospect::SameAs(_) | Prospect::Depends => {}
         }
     }
     Ok(())
@@ -121,16 +136,17 @@ fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError
 
 fn as_json(workflow: &Workflow, prospects: &[Prospect]) -> serde_json::Value {
     let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
-        let (would, error) = match prospect {
-            Prospect::Cached(_) => ("cached", None),
-            Prospect::Runs => ("run", None),
-            Prospect::SameAs(_) => ("same", None),
-            Prospect::Depends => ("depends", None),
-            Prospect::Invalid(message) => ("invalid", Some(message)),
+        let (would, error, because) = match prospect {
+            Prospect::Cached(_) => ("cached", None, None),
+            Prospect::Runs => ("run", None, None),
+            Prospect::SameAs(_) => ("same", None, None),
+            Prospect::RunsAgain(why) => ("run", None, Some(why)),
+            Prospect::Depends => ("depends", None, None),
+            Prospect::Invalid(message) => ("invalid", Some(message), None),
         };
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
-            "resources": resources(task), "would": would, "error": error,
+            "resources": resources(task), "would": would, "because": because, "error": error,
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
     });

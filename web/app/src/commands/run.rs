@@ -1,46 +1,52 @@
 //! `assay run`: an orchestrator and a worker in this process, and every attempt in an executor process of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_host::{ExecutorCommand, NotFound, greet};
-use assay_protocol::{Failure, FailureClass, KERNELS};
-use assay_server::{RunReport, RunStateName, Submission, WorkerLink, execute};
+use assay_server::{Marks, Submission, WorkerLink, execute};
 use assay_spec::Workflow;
 use assay_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::cli::{CommandError, RunArgs};
+use crate::exit;
+use crate::git;
+use crate::machine::{self, Backend, Finder};
 use crate::progress::{self, Board, Row};
 use crate::record::RunRecord;
 use crate::report;
 
-/// Exit code of a run that a person stopped, as shells have it for SIGINT.
-const INTERRUPTED: u8 = 130;
-
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
-    let (source, workflow) = super::read_workflow(&args.file, &args.params)?;
+    let (source, mut workflow) = super::read_workflow(&args.file, &args.params)?;
     let store = Store::open(home).await?;
     for lost in store.recover().await? {
         eprintln!("run {} ({}) ended without a word; what it finished is kept", lost.run, lost.name);
     }
 
     let warnings = serde_json::to_value(&workflow.warnings.problems)?;
-    let (link, node) = embedded_worker(&workflow, home).await?;
+    let finder = Finder::new(home)?;
+    // Only backends that some task asks for are looked for.
+    let backends = machine::look_for(machine::wanted(&workflow), &finder).await;
+    machine::describe_to(&mut workflow, &backends);
+    let (link, node) = embedded_worker(&backends, finder)?;
     let (cancel, cancelled) = mpsc::channel(1);
     tokio::spawn(watch_for_interrupt(cancel));
     let (watch, events) = mpsc::unbounded_channel();
     let display = tokio::spawn(progress::show(board(&workflow), events, args.json));
 
+    let (tags, note, file) = (args.tags, args.note.unwrap_or_default(), args.file.clone());
+    let git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
+    let marks = Marks { tags, note, git };
     let submission = Submission {
         file: args.file.display().to_string(),
         source,
         machine: serde_json::to_value(assay_steps::Machine::read())?,
         version: version(),
+        marks,
         workflow,
     };
     let ledger = Arc::new(store);
@@ -57,67 +63,30 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     } else {
         eprint!("{}", report::text(&record, &super::kinds(), home, super::terminal_width()));
     }
-    Ok(exit_code(&report))
-}
-
-fn exit_code(report: &RunReport) -> ExitCode {
-    match report.state {
-        RunStateName::Succeeded => ExitCode::SUCCESS,
-        RunStateName::Cancelled => ExitCode::from(INTERRUPTED),
-        _ => ExitCode::FAILURE,
-    }
+    Ok(ExitCode::from(exit::code_of_run(&report)))
 }
 
 /// A node in this process: its link, and its life.
-async fn embedded_worker(workflow: &Workflow, home: &Path) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
-    let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
-    let built_in: Vec<&str> = assay_native::backends().iter().map(|backend| backend.name).collect();
-    let kernels = std::path::absolute(home)?.join("kernels");
-    let find = move |backend: &str| {
-        let mut command = ExecutorCommand::find(backend, &built_in, &own)?;
-        command.env.push((KERNELS.into(), kernels.clone().into()));
-        Ok(command)
-    };
-    // Only backends that some task asks for are looked up.
-    let wanted: BTreeSet<&str> =
-        workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
-    let (mut backends, mut devices) = (BTreeSet::new(), BTreeMap::new());
-    for backend in wanted {
-        let Some(count) = is_here(backend, &find).await else { continue };
-        backends.insert(backend.to_owned());
-        devices.extend(count.map(|count| (backend.to_owned(), count)));
-    }
+fn embedded_worker(
+    backends: &BTreeMap<String, Backend>,
+    finder: Finder,
+) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
     // A step that goes too far is ended by us, with words, before the kernel ends it without.
     let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
+    let counted = |(name, backend): (&String, &Backend)| Some((name.clone(), backend.devices?));
     let capacity = Capacity {
         name: "here".to_owned(),
-        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        cpus: machine::processors(),
         memory,
-        backends,
-        devices,
+        backends: backends.keys().cloned().collect(),
+        devices: backends.iter().filter_map(counted).collect(),
     };
     let (to, to_worker) = mpsc::channel(64);
     let (to_server, from) = mpsc::channel(1024);
-    let node = tokio::spawn(assay_worker::run(Arc::new(find), memory, to_worker, to_server));
+    let room = assay_worker::Machine::open(capacity.cpus)?;
+    let find = move |backend: &str| finder.find(backend);
+    let node = tokio::spawn(assay_worker::run(Arc::new(find), memory, room, to_worker, to_server));
     Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
-}
-
-/// Whether a backend's executor is here, and its device; and how many devices there are, if each is for one attempt at a
-/// time. Where it is not, a person is told why.
-async fn is_here(backend: &str, find: &impl Fn(&str) -> Result<ExecutorCommand, NotFound>) -> Option<Option<u32>> {
-    let command = find(backend).ok()?;
-    if assay_native::find(backend).is_some_and(|backend| backend.everywhere) {
-        return Some(None);
-    }
-    match greet(&command, &super::greeting_limits()).await {
-        Err(Failure { class: FailureClass::Unavailable, message, .. }) => {
-            eprintln!("{message}");
-            None
-        }
-        Ok(hello) => Some(hello.devices),
-        // Whatever else is wrong with it, an attempt will tell.
-        Err(_) => Some(None),
-    }
 }
 
 /// The first Ctrl-C (or SIGTERM) cancels the run; the second one ends this process at once.
@@ -130,7 +99,7 @@ async fn watch_for_interrupt(cancel: mpsc::Sender<()>) {
         }
         if press > 1 {
             // The executors die with this process: the kernel kills them.
-            std::process::exit(i32::from(INTERRUPTED));
+            std::process::exit(i32::from(exit::INTERRUPTED));
         }
         eprintln!("stopping; press Ctrl-C again to stop at once");
         let _ = cancel.send(()).await;

@@ -1,42 +1,96 @@
 //! `assay runs`: the runs in the store.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::TaskStateName;
+use assay_store::{RunSummary, Store};
 
-use crate::cli::{CommandError, RunsArgs};
+use crate::cli::{CommandError, Order, RunsArgs};
 use crate::tables::table;
+
+/// Runs asked of the store at a time.
+const PAGE: u64 = 500;
 
 pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let runs = store.runs(u64::from(args.limit), 0).await?;
+    let mut runs = wanted(&store, args).await?;
+    sort(&mut runs, args.sort, args.reverse);
+    runs.truncate(args.limit as usize);
     if args.json {
         super::print_json(&serde_json::json!({ "runs": runs }))?;
         return Ok(ExitCode::SUCCESS);
     }
     if runs.is_empty() {
-        eprintln!("no runs in {} yet; start one with `assay run FILE`", home.display());
+        match store.runs(1, 0).await?.is_empty() {
+            true => eprintln!("no runs in {} yet; start one with `assay run FILE`", home.display()),
+            false => eprintln!("no run is like that; `assay runs` lists the latest ones"),
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    let head = ["run", "name", "state", "tasks", "cached", "failed", "took", "file"];
+    let head = ["run", "name", "state", "tasks", "cached", "failed", "took", "tags", "file"];
     let rows = runs.iter().map(|run| {
-        let count = |state| run.states.get(&state).copied().unwrap_or(0).to_string();
-        let took = run.ended_at.map_or("-".to_owned(), |end| {
-            let seconds = end.saturating_sub(run.created_at) as f64 / 1000.0;
-            assay_statistics::format::duration(seconds)
-        });
+        let took =
+            took(run).map_or("-".to_owned(), |millis| assay_statistics::format::duration(millis as f64 / 1000.0));
         vec![
             run.id.to_string(),
             run.name.clone(),
             run.state.to_string(),
             run.tasks.to_string(),
-            count(TaskStateName::Cached),
-            count(TaskStateName::Failed),
+            count(run, TaskStateName::Cached).to_string(),
+            count(run, TaskStateName::Failed).to_string(),
             took,
+            run.tags.join(" "),
             run.file.clone(),
         ]
     });
     super::print_out(&table(&head.map(str::to_owned), &rows.collect::<Vec<_>>()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The runs that were asked for, newest first.
+async fn wanted(store: &Store, args: &RunsArgs) -> Result<Vec<RunSummary>, CommandError> {
+    // Newest first is how the store gives them: without another order, no more are needed than are shown.
+    let enough = (args.sort == Order::Run && !args.reverse).then_some(args.limit as usize);
+    let (mut wanted, mut offset) = (Vec::new(), 0);
+    loop {
+        let page = store.runs(PAGE, offset).await?;
+        offset += PAGE;
+        let last = (page.len() as u64) < PAGE;
+        wanted.extend(page.into_iter().filter(|run| is_wanted(run, args)));
+        if last || enough.is_some_and(|enough| wanted.len() >= enough) {
+            return Ok(wanted);
+        }
+    }
+}
+
+fn is_wanted(run: &RunSummary, args: &RunsArgs) -> bool {
+    args.tags.iter().all(|tag| run.tags.contains(tag))
+        && args.state.is_none_or(|state| run.state == state)
+        && args.name.as_ref().is_none_or(|name| run.name.contains(name.as_str()))
+}
+
+fn count(run: &RunSummary, state: TaskStateName) -> u64 {
+    run.states.get(&state).copied().unwrap_or(0)
+}
+
+/// Milliseconds; `None` while it is under way.
+fn took(run: &RunSummary) -> Option<u64> {
+    run.ended_at.map(|end| end.saturating_sub(run.created_at))
+}
+
+/// Runs that are alike in this stay in the order in which they were.
+fn sort(runs: &mut [RunSummary], order: Order, reverse: bool) {
+    match order {
+        Order::Run => runs.sort_by_key(|run| Reverse(run.id)),
+        Order::Name => runs.sort_by(|a, b| a.name.cmp(&b.name)),
+        Order::State => runs.sort_by_key(|run| run.state),
+        Order::Tasks => runs.sort_by_key(|run| Reverse(run.tasks)),
+        Order::Failed => runs.sort_by_key(|run| Reverse(count(run, TaskStateName::Failed))),
+        Order::Took => runs.sort_by_key(|run| Reverse(took(run))),
+    }
+    if reverse {
+        runs.reverse();
+    }
 }

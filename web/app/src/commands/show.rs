@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_store::query::RunSummary;
+
 use crate::cli::{CommandError, ShowArgs};
 use crate::record::RunRecord;
 use crate::report;
@@ -25,5 +27,19 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
     });
     super::print_out(&table(&head, &rows.collect::<Vec<_>>()))?;
     super::print_out(&report::text(&record, &super::kinds(), home, super::terminal_width()))?;
+    for line in marks(&record.run.summary) {
+        super::print_out(&line)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a person said of the run, and the commit of its workflow file.
+fn marks(run: &RunSummary) -> Vec<String> {
+    let tags = (!run.tags.is_empty()).then(|| format!("tags: {}", run.tags.join(" ")));
+    let note = (!run.note.is_empty()).then(|| format!("note: {}", run.note));
+    let git = run.git.as_ref().map(|git| {
+        let dirty = if git.dirty { ", with changes that are not in it" } else { "" };
+        format!("commit: {}{dirty}", git.commit)
+    });
+    [tags, note, git].into_iter().flatten().collect()
 }

@@ -11,6 +11,10 @@ pub fn line(board: &Board, event: &RunEvent) -> Option<String> {
         RunEvent::Began(run) => Some(format!("run {run}: {} ({} tasks)", board.name, board.rows.len())),
         RunEvent::Task { task, state, detail } => {
             let word = match state {
+                // What it waits for, if that is another run.
+                TaskStateName::Waiting | TaskStateName::Ready if !detail.is_empty() => {
+                    return Some(format!("{} {detail}", board.address(*task)));
+                }
                 TaskStateName::Waiting | TaskStateName::Ready => return None,
                 TaskStateName::Running => "started",
                 TaskStateName::BackingOff => "waits before the next attempt",

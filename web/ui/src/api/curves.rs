@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::answer;
 use crate::error::Failure;
-use crate::load::{self, Wanted};
+use crate::load::{self, MOST_POINTS, Wanted};
 use crate::query::{Choices, RunAt};
 use crate::server::{Inner, Site};
 use crate::views::curves::{By, Curve, curves};
@@ -26,8 +26,8 @@ async fn drawn(site: &Inner, run: RunId, choices: &Choices) -> Result<Curves, Fa
     load::run(site, run).await?;
     let metric = wanted_metric(choices)?;
     let tasks = load::tasks(site, run).await?;
-    let wanted = Wanted::new(metric, choices.get("job"), choices.number("points", 0, u64::MAX));
-    let by = By::of(choices.get("by"));
+    let wanted = Wanted::new(metric, choices.get("job"), choices.number("points", 0, MOST_POINTS)?);
+    let by = By::of(choices.one_of("by", &["cell", "task"])?);
     let curves = curves(&load::tracks(site, &tasks, &wanted).await?, by);
     Ok(Curves { unit: unit(site, metric), metric: metric.to_owned(), by, curves })
 }
@@ -38,11 +38,12 @@ pub(super) async fn data(State(site): State<Site>, RunAt(id): RunAt, choices: Ch
 
 pub(super) async fn figure(State(site): State<Site>, RunAt(id): RunAt, choices: Choices) -> Result<Response, Failure> {
     let drawn = drawn(&site, id, &choices).await?;
-    Ok(answer(figure::curves(&drawn.curves, (&drawn.metric, drawn.unit), is_log(&choices), true)))
+    Ok(answer(figure::curves(&drawn.curves, (&drawn.metric, drawn.unit), is_log(&choices)?, true)))
 }
 
-pub(super) fn is_log(choices: &Choices) -> bool {
-    choices.get("scale") == Some("log")
+/// Whether the axis of values is logarithmic.
+pub(super) fn is_log(choices: &Choices) -> Result<bool, Failure> {
+    Ok(choices.one_of("scale", &["linear", "log"])? == Some("log"))
 }
 
 pub(super) fn unit(site: &Inner, metric: &str) -> &'static str {

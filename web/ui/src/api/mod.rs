@@ -10,11 +10,14 @@ mod sweep;
 mod tasks;
 
 use axum::Router;
+use axum::extract::{MatchedPath, Request};
 use axum::http::header;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
 
+use crate::query::Choices;
 use crate::server::Site;
 
 /// One address of the API.
@@ -115,6 +118,21 @@ pub(crate) fn routes() -> Router<Site> {
         .route("/api/runs/{run}/tasks/{task}/log", get(tasks::log))
         .route("/api/runs/{run}/tasks/{task}/curves", get(tasks::curves))
         .route("/api/runs/{run}/tasks/{task}/curves/figure", get(tasks::figure))
+        .route_layer(middleware::from_fn(known_parameters))
+}
+
+/// Refuses parameters that the documentation of an address does not name: a name with a slip in it would otherwise ask for
+/// something else than was meant.
+async fn known_parameters(choices: Choices, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| Some(endpoint.path) == path) {
+        let names: Vec<&str> =
+            endpoint.query.iter().map(|(name, _)| name.strip_suffix("AXIS").unwrap_or(name)).collect();
+        if let Err(failure) = choices.only(&names) {
+            return failure.into_response();
+        }
+    }
+    next.run(request).await
 }
 
 /// An answer in JSON that no cache keeps.

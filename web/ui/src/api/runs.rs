@@ -12,7 +12,7 @@ use crate::views::results;
 
 pub(super) async fn list(State(site): State<Site>, choices: Choices) -> Result<Response, Failure> {
     // SQLite counts in signed numbers.
-    let (limit, offset) = (choices.number("limit", 50, 500), choices.number("offset", 0, i64::MAX as u64));
+    let (limit, offset) = (choices.number("limit", 50, 500)?, choices.number("offset", 0, i64::MAX as u64)?);
     Ok(answer(site.store.runs(limit, offset).await?))
 }
 

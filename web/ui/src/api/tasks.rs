@@ -9,11 +9,14 @@ use serde::Serialize;
 use super::answer;
 use super::curves::{is_log, unit, wanted_metric};
 use crate::error::Failure;
-use crate::load;
+use crate::load::{self, MOST_POINTS};
 use crate::query::{Choices, TaskAt};
 use crate::server::{Inner, Site};
 use crate::views::curves::{By, Track, curves as draw};
 use crate::views::figure;
+
+/// The levels of log lines.
+const LEVELS: [&str; 4] = ["info", "warn", "error", "stderr"];
 
 #[derive(Serialize)]
 struct TaskAnswer {
@@ -38,15 +41,20 @@ pub(super) async fn log(
     choices: Choices,
 ) -> Result<Response, Failure> {
     load::task(&site, run, ix).await?;
-    let after = choices.number("after", 0, i64::MAX as u64);
-    let tail = choices.number("tail", 0, 5000);
+    let after = choices.number("after", 0, i64::MAX as u64)?;
+    let tail = choices.number("tail", 0, 5000)?;
+    let limit = choices.number("limit", 500, 5000)?;
     let mut lines = if tail > 0 {
         load::log_tail(&site, run, ix, tail as usize).await?
     } else {
-        site.store.logs(run, ix, after, choices.number("limit", 500, 5000)).await?
+        site.store.logs(run, ix, after, limit).await?
     };
     let next = lines.last().map_or(after, |line| line.seq);
     if let Some(levels) = choices.get("level") {
+        if let Some(other) = levels.split(',').find(|level| !LEVELS.contains(level)) {
+            let hint = format!("give some of `{}`, separated by commas", LEVELS.join("`, `"));
+            return Err(Failure::bad_request(format!("there is no level `{other}`"), hint));
+        }
         lines.retain(|line| levels.split(',').any(|level| level == line.level));
     }
     Ok(answer(LogAnswer { lines, next }))
@@ -58,7 +66,7 @@ async fn series(
     names: &[String],
     choices: &Choices,
 ) -> Result<SeriesView, Failure> {
-    let points = choices.number("points", 2000, 2000).max(2) as usize;
+    let points = choices.number("points", MOST_POINTS, MOST_POINTS)?.max(2) as usize;
     Ok(site.store.series(run, ix, None, names, Some(points)).await?)
 }
 
@@ -88,5 +96,5 @@ pub(super) async fn figure(
         values: series.values,
     });
     let drawn = draw(&tracks.collect::<Vec<_>>(), By::Task);
-    Ok(answer(figure::curves(&drawn, (metric, unit(&site, metric)), is_log(&choices), false)))
+    Ok(answer(figure::curves(&drawn, (metric, unit(&site, metric)), is_log(&choices)?, false)))
 }

@@ -12,6 +12,7 @@ use super::report::analyse;
 use crate::context::{Context, StepError};
 use crate::load::load;
 use crate::machine::Machine;
+use crate::quiet::{DISTURBED, Quiet, Watch};
 use crate::step::{ArtifactSchema, Step, parse, schema_of};
 
 /// Measures the latency of models.
@@ -53,6 +54,9 @@ struct Config {
     /// The model that the others are compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compare: Option<String>,
+    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    #[serde(default)]
+    quiet: Quiet,
     /// Seed of the tokens, of the order within the rounds, and of the bootstrap.
     #[serde(default)]
     seed: u64,
@@ -105,6 +109,7 @@ const METRICS: &[MetricKind] = &[
     metric("speedup/*/*/low", "", Better::Neither, None),
     metric("speedup/*/*/high", "", Better::Neither, None),
     metric("speedup/*/*/p", "", Better::Neither, None),
+    DISTURBED,
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
@@ -137,10 +142,14 @@ impl Step for Benchmark {
             return Ok(());
         }
         let before = Machine::read();
+        let watch = Watch::begin(config.quiet)?;
         let series = measure_in_processes(&config, context)?;
+        let load = watch.end(context)?;
         let (threads, device) = (context.threads(), context.device().info());
         let load_after = Machine::read().load;
-        let machine = json!({"before": before, "load_after": load_after, "threads": threads, "device": device});
+        let machine = json!({
+            "before": before, "load_after": load_after, "others": load, "threads": threads, "device": device,
+        });
         let results = analyse(&series, config.compare.as_deref(), config.seed)?;
         results.report(context);
         write_samples(&series, &machine, &echo, context)?;

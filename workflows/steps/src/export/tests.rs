@@ -1,6 +1,6 @@
 //! Every option of every family, exported and run in tract.
 
-use assay_models::{Model, ModelConfig, Objective, Task};
+use assay_models::{Model, ModelConfig, Objective, Task, checkpoint};
 use assay_statistics::Random;
 use assay_tensor::{DType, Tensor};
 use serde_json::{Value, json};
@@ -136,6 +136,27 @@ fn a_logit_that_is_no_number_is_the_largest_difference() {
     let broken = ours.with_parameters(&broken.unwrap()).unwrap();
     let worst = in_tract(&to_bytes(&broken).unwrap(), &cases(&ours, 5).unwrap(), &mut context()).unwrap();
     assert_eq!(worst.difference, f64::INFINITY, "{worst:?}");
+}
+
+#[test]
+fn a_file_that_does_not_agree_fails_the_step() {
+    // The logits of such a model are no numbers, or beyond what two runtimes round alike.
+    for spoiled in [f32::NAN, f32::INFINITY, 1e30] {
+        let ours = model(&ten(), Objective::Classify(4), 1);
+        let parameters = ours.parameters().map(|_, tensor| {
+            let values = tensor.to_f32_vec()?.into_iter().map(|value| value * spoiled);
+            Ok(Tensor::from_f32(tensor.device(), values.collect(), tensor.dims())?)
+        });
+        let broken = ours.with_parameters(&parameters.unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        checkpoint::save(&broken, &path).unwrap();
+        let mut context = context();
+        let artifact = context.provide(&path);
+        let error = context.run(&Export, json!({"model": artifact})).unwrap_err();
+        assert!(matches!(error, StepError::Check { .. }), "{spoiled}: {error:?}");
+        assert!(!context.artifacts.contains_key("onnx"), "{spoiled}");
+    }
 }
 
 #[test]

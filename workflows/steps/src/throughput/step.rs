@@ -12,6 +12,7 @@ use super::training::{Setup, Training};
 use crate::context::{Context, StepError};
 use crate::machine::Machine;
 use crate::quantize::quantize;
+use crate::quiet::{DISTURBED, Quiet, Watch};
 use crate::random::seed_for;
 use crate::step::{Step, parse, schema_of};
 use crate::train::OptimizerConfig;
@@ -56,6 +57,9 @@ struct Config {
     #[serde(default = "decode")]
     #[schemars(range(min = 1, max = 1_048_576))]
     decode: usize,
+    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    #[serde(default)]
+    quiet: Quiet,
     /// Seed of the parameters, of the tokens, of the order within the rounds, and of the bootstrap.
     #[serde(default)]
     seed: u64,
@@ -107,6 +111,7 @@ const METRICS: &[MetricKind] = &[
     metric("decode/int8_ratio_low", "", Better::Neither, None),
     metric("decode/int8_ratio_high", "", Better::Neither, None),
     metric("memory/peak_bytes", "B", Better::Lower, Some("memory")),
+    DISTURBED,
 ];
 
 /// What its numbers cover.
@@ -147,11 +152,15 @@ impl Step for Throughput {
             decoded: config.decode,
             seed: seed_for(config.seed, context.replicate(), "order"),
         };
+        let watch = Watch::begin(config.quiet)?;
         let samples = measure(Subject { training, decoders: [model, int8] }, &plan, context)?;
+        let load = watch.end(context)?;
         let results = analyse(&samples, config.seed)?;
         results.report(context);
         let (threads, device, load_after) = (context.threads(), context.device().info(), Machine::read().load);
-        let machine = json!({"before": before, "load_after": load_after, "threads": threads, "device": device});
+        let machine = json!({
+            "before": before, "load_after": load_after, "others": load, "threads": threads, "device": device,
+        });
         write_samples(&samples, &machine, &echo, context)?;
         context.value("results", json!(results));
         context.value("machine", machine);
@@ -236,7 +245,7 @@ mod tests {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         context.run(&Throughput, config()).unwrap();
         let value = |name: &str| context.last(name).unwrap_or_else(|| panic!("no metric {name}"));
-        for metric in METRICS {
+        for metric in METRICS.iter().filter(|metric| metric.name != DISTURBED.name) {
             assert!(value(metric.name) > 0.0, "{}", metric.name);
         }
         for name in ["train/tokens_per_second", "floor/ratio", "decode/int8_ratio"] {

@@ -111,7 +111,7 @@ pub(crate) async fn show(
     let run = load::run(&site, id).await?;
     let tasks = load::tasks(&site, id).await?;
     let names = site.store.metric_names(id).await?;
-    let curves = controls(&run, &tasks, &site, names, &choices);
+    let curves = controls(&run, &tasks, &site, names, &choices)?;
     let artifacts = site.store.artifacts(id).await?.into_iter().map(artifact_row).collect();
     let page = RunPage {
         title: format!("{} · run {}", run.summary.name, id),
@@ -158,11 +158,17 @@ pub(crate) fn first_curve(names: &[String]) -> String {
     names.iter().find(|name| *name == FIRST_CURVE).or(names.first()).cloned().unwrap_or_default()
 }
 
-fn controls(run: &RunView, tasks: &[TaskView], site: &Inner, names: Vec<String>, choices: &Choices) -> CurveControls {
+fn controls(
+    run: &RunView,
+    tasks: &[TaskView],
+    site: &Inner,
+    names: Vec<String>,
+    choices: &Choices,
+) -> Result<CurveControls, Failure> {
     let metrics = in_order(site, names);
     let metric = choices.get("metric").map_or_else(|| first_curve(&metrics), str::to_owned);
-    let by = if choices.get("by") == Some("task") { "task" } else { "cell" };
-    let scale = if choices.get("scale") == Some("log") { "log" } else { "linear" };
+    let by = choices.one_of("by", &["cell", "task"])?.unwrap_or("cell");
+    let scale = choices.one_of("scale", &["linear", "log"])?.unwrap_or("linear");
     let job = choices.get("job").unwrap_or_default().to_owned();
     let mut jobs: Vec<String> = Vec::new();
     for task in tasks {
@@ -173,7 +179,7 @@ fn controls(run: &RunView, tasks: &[TaskView], site: &Inner, names: Vec<String>,
     }
     let base = format!("/api/runs/{}/curves", run.summary.id);
     let query = format!("metric={}&by={by}&job={}", encode(&metric), encode(&job));
-    CurveControls {
+    Ok(CurveControls {
         figure: format!("{base}/figure?{query}&scale={scale}&points=500"),
         data: format!("{base}?{query}"),
         by: by.to_owned(),
@@ -182,7 +188,7 @@ fn controls(run: &RunView, tasks: &[TaskView], site: &Inner, names: Vec<String>,
         metric,
         jobs,
         job,
-    }
+    })
 }
 
 fn failures(tasks: &[TaskView]) -> Vec<FailedTask> {

@@ -54,7 +54,7 @@ struct Headline {
 
 /// The page.
 pub(crate) async fn show(State(site): State<Site>, choices: Choices) -> Result<Html<String>, Failure> {
-    let offset = choices.number("offset", 0, i64::MAX as u64);
+    let offset = choices.number("offset", 0, i64::MAX as u64)?;
     // One more than is shown tells whether there is another page.
     let mut runs = site.store.runs(PAGE + 1, offset).await?;
     let more = runs.len() as u64 > PAGE;

@@ -163,7 +163,8 @@ async fn curve(site: &Inner, task: &TaskView, choices: &Choices) -> Result<Curve
     let names = in_order(site, last.keys().cloned().collect());
     last.extend(task.metrics.iter().map(|(name, value)| (name.clone(), *value)));
     let metric = choices.get("metric").map_or_else(|| first_curve(&names), str::to_owned);
-    let scale = if choices.get("scale") == Some("log") { "log" } else { "linear" };
+    let is_log = choices.one_of("scale", &["linear", "log"])? == Some("log");
+    let scale = if is_log { "log" } else { "linear" };
     let base = format!("/api/runs/{}/tasks/{}/curves", task.run, task.ix);
     let query = format!("metric={}&scale={scale}", encode(&metric));
     Ok(CurveChoice {

@@ -1,0 +1,138 @@
+//! What becomes of a task whose needs are all there: its config, its cache key, and who does the work.
+
+use std::time::{Duration, Instant};
+
+use assay_core::{Epoch, Event, Resolution, TaskId, TaskIx, TaskState};
+use assay_protocol::LogLevel;
+use assay_spec::LocalFile;
+
+use crate::driver::Driver;
+use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
+use crate::watch::RunEvent;
+
+/// How often a task looks whether the task that does its work has ended.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Driver {
+    /// Settles what the core wants resolved: config, cache key, and whether the answer is known already.
+    pub(crate) async fn resolve_ready(&mut self) -> Result<(), LedgerError> {
+        while !self.to_resolve.is_empty() {
+            let mut unknown = Vec::new();
+            for task in std::mem::take(&mut self.to_resolve) {
+                match self.resolve(task).await? {
+                    Some(resolution) => self.resolved(task, resolution),
+                    None => unknown.push(task),
+                }
+            }
+            self.claim(unknown).await?;
+        }
+        Ok(())
+    }
+
+    fn resolved(&mut self, task: TaskIx, resolution: Resolution) {
+        self.elsewhere.remove(&task);
+        self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
+    }
+
+    /// Evaluates a task's config, and asks the cache; `None` if the work has to be done.
+    async fn resolve(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
+        let outputs = |ix: usize| self.tasks.get(ix).and_then(|memory| memory.outputs.clone());
+        let mut step = match self.workflow.resolve(task.0 as usize, &outputs) {
+            Ok(step) => step,
+            Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
+        };
+        for LocalFile { key, path } in step.files.clone() {
+            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            match self.ledger.ingest(&path, &name).await {
+                Ok(artifact) => step.pin(&key, &artifact),
+                Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") })),
+            }
+        }
+        self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
+        self.tasks[task.0 as usize].step = Some(step);
+        self.look_up(task).await
+    }
+
+    /// Asks the cache; `None` if it has no answer that can be used.
+    async fn look_up(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
+        let key = self.key(task);
+        let memory = &mut self.tasks[task.0 as usize];
+        match self.ledger.lookup(&key).await? {
+            Lookup::Unknown => Ok(None),
+            Lookup::Lost { output, why } => {
+                let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
+                memory.again = Some(text);
+                Ok(None)
+            }
+            Lookup::Known(result) => {
+                memory.outputs = Some(result.outputs.clone());
+                memory.metrics = result.metrics.clone();
+                self.remember(Record::Cached { task, result, at: self.clock.now() });
+                Ok(Some(Resolution::Cached))
+            }
+        }
+    }
+
+    /// Claims the work of tasks that have to run. Those whose work another task does wait for that one.
+    async fn claim(&mut self, tasks: Vec<TaskIx>) -> Result<(), LedgerError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let work: Vec<(TaskIx, String)> = tasks.into_iter().map(|task| (task, self.key(task))).collect();
+        let holders = self.ledger.claim(self.run, &work).await?;
+        for ((task, _), holder) in work.into_iter().zip(holders) {
+            match holder {
+                None => {
+                    // The one that did the work may have ended since the cache was asked.
+                    let resolution = self.look_up(task).await?.unwrap_or(Resolution::Runnable);
+                    if resolution == Resolution::Runnable {
+                        self.warn_of_loss(task);
+                    }
+                    self.resolved(task, resolution);
+                }
+                Some(holder) => self.wait_for(task, holder),
+            }
+        }
+        self.look_at = (!self.elsewhere.is_empty()).then(|| Instant::now() + LOOK);
+        Ok(())
+    }
+
+    fn wait_for(&mut self, task: TaskIx, holder: TaskId) {
+        if !self.elsewhere.insert(task) {
+            return;
+        }
+        let who = match self.workflow.tasks.get(holder.task.0 as usize).filter(|_| holder.run == self.run) {
+            Some(task) => format!("`{}`", task.address),
+            None => format!("run {}", holder.run),
+        };
+        self.show(task, TaskStateName::Waiting, format!("waits for {who}, which does the same work"));
+    }
+
+    /// Looks whether tasks that do the work of ours have ended. What they did is in the cache then; where they failed, or
+    /// their process died, the work is ours.
+    pub(crate) async fn look_elsewhere(&mut self) -> Result<(), LedgerError> {
+        self.look_at = None;
+        let run = self.run;
+        let resolving = |task: &TaskIx| {
+            let task = self.core.task(TaskId { run, task: *task });
+            task.is_some_and(|task| *task.state() == TaskState::Resolving)
+        };
+        // The run may have been cancelled meanwhile.
+        let waiting: Vec<TaskIx> = self.elsewhere.iter().copied().filter(resolving).collect();
+        self.elsewhere = waiting.iter().copied().collect();
+        self.claim(waiting).await
+    }
+
+    fn key(&self, task: TaskIx) -> String {
+        self.tasks[task.0 as usize].step.as_ref().map_or_else(String::new, |step| step.key.clone())
+    }
+
+    /// Says why a task runs although its result was known: in its log, and to the watchers.
+    fn warn_of_loss(&mut self, task: TaskIx) {
+        let Some(text) = self.tasks[task.0 as usize].again.take() else { return };
+        self.tell(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
+        let lines = vec![LogLine { at: self.clock.now(), level: LogLevel::Warn, text }];
+        // The line belongs to the attempt that follows, which is the task's first.
+        self.remember(Record::Logs { task, epoch: Epoch(1), lines });
+    }
+}

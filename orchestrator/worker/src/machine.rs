@@ -1,0 +1,291 @@
+//! The machine's room, which every run on it shares: its processors, its devices, and having it alone.
+//!
+//! Each thing that an attempt can take is a lock on a file in one folder, which does not depend on the store. The locks
+//! are advisory and belong to open files, so that the kernel releases them however a process ends.
+//!
+//! - An attempt holds `alone` shared, one lock for each of its processors, and one for its device. An exclusive attempt
+//!   holds `alone` by itself, and needs nothing else.
+//! - Who waits holds `turn`, and nothing new begins meanwhile: a task that needs much is not overtaken for ever by tasks
+//!   that need little. Who waits for a device gives its turn away, since devices are held for hours.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The variable that names another folder for the locks.
+pub const MACHINE: &str = "ASSAY_MACHINE";
+
+/// The room of this machine, as its runs share it.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    folder: PathBuf,
+    cpus: u32,
+}
+
+/// What an attempt takes of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// Processors.
+    pub cpus: u32,
+    /// Whether nothing else may run meanwhile.
+    pub exclusive: bool,
+    /// A backend, and the number of one of its devices.
+    pub device: Option<(String, u32)>,
+}
+
+/// What an attempt waits for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Blocker {
+    /// Another one waits already.
+    #[error("waits for its turn: tasks of other runs wait for this machine, too")]
+    Turn,
+    /// It needs the machine alone, and something runs.
+    #[error("waits for the machine to itself: tasks of other runs are under way on it")]
+    Others,
+    /// Something that needs the machine alone runs.
+    #[error("waits: a task of another run has this machine to itself")]
+    Exclusive,
+    /// Too few processors are free.
+    #[error("waits for processors: tasks of other runs use them")]
+    Cpus,
+    /// The device is taken.
+    #[error("waits for device {1} of `{0}`: a task of another run uses it")]
+    Device(String, u32),
+}
+
+/// Room that was taken. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Claim {
+    _locks: Vec<File>,
+}
+
+/// An attempt that waits for room.
+#[derive(Debug)]
+pub struct Queued<'a> {
+    machine: &'a Machine,
+    need: Need,
+    turn: Option<File>,
+}
+
+impl Machine {
+    /// The machine of this user's runs: the locks lie in the folder that [`MACHINE`] names, or else in one in `/tmp`. The
+    /// folder is the same whatever the store, the session and `TMPDIR` are. `cpus` is how many processors there are.
+    ///
+    /// # Errors
+    /// If the folder cannot be made, or belongs to somebody else; the message says what to do.
+    pub fn open(cpus: u32) -> io::Result<Machine> {
+        let user = rustix::process::getuid().as_raw();
+        let named = std::env::var_os(MACHINE).filter(|folder| !folder.is_empty());
+        let folder = named.map_or_else(|| PathBuf::from(format!("/tmp/assay-machine-{user}")), PathBuf::from);
+        Machine::open_in(&folder, cpus).map_err(|error| {
+            let folder = folder.display();
+            let message = format!(
+                "cannot keep the locks of this machine in `{folder}`: {error}; name a folder of yours, the same for all \
+                 of your runs, with the environment variable {MACHINE}"
+            );
+            io::Error::new(error.kind(), message)
+        })
+    }
+
+    /// A machine whose locks lie in this folder, which is made if it is missing.
+    ///
+    /// # Errors
+    /// If it cannot be made, or belongs to somebody else.
+    pub fn open_in(folder: &Path, cpus: u32) -> io::Result<Machine> {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // Anybody may write in `/tmp`: a link there would lead our files elsewhere.
+        let found = std::fs::symlink_metadata(folder)?;
+        if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is no folder of this user"));
+        }
+        Ok(Machine { folder: folder.to_owned(), cpus: cpus.max(1) })
+    }
+
+    /// Begins to wait for room.
+    #[must_use]
+    pub fn queue(&self, need: Need) -> Queued<'_> {
+        Queued { machine: self, need, turn: None }
+    }
+
+    fn file(&self, name: &str) -> io::Result<File> {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).open(self.folder.join(name))?;
+        // Programs that clear `/tmp` take what was not used for days.
+        let _ = file.set_modified(SystemTime::now());
+        Ok(file)
+    }
+
+    fn try_lock(&self, name: &str) -> io::Result<Option<File>> {
+        let file = self.file(name)?;
+        Ok(taken(file.try_lock())?.then_some(file))
+    }
+
+    fn try_share(&self, name: &str) -> io::Result<Option<File>> {
+        let file = self.file(name)?;
+        Ok(taken(file.try_lock_shared())?.then_some(file))
+    }
+
+    fn try_cpus(&self, cpus: u32) -> io::Result<Option<Vec<File>>> {
+        let mut taken = Vec::new();
+        // A task may ask for more than there is where it is told so: then it takes all.
+        let wanted = cpus.min(self.cpus) as usize;
+        for number in 0..self.cpus {
+            if taken.len() == wanted {
+                break;
+            }
+            taken.extend(self.try_lock(&format!("cpu-{number}"))?);
+        }
+        Ok((taken.len() == wanted).then_some(taken))
+    }
+
+    fn try_need(&self, need: &Need) -> io::Result<Result<Claim, Blocker>> {
+        if need.exclusive {
+            let alone = self.try_lock("alone")?;
+            return Ok(alone.map(|alone| Claim { _locks: vec![alone] }).ok_or(Blocker::Others));
+        }
+        let Some(alone) = self.try_share("alone")? else { return Ok(Err(Blocker::Exclusive)) };
+        let mut locks = vec![alone];
+        if let Some((backend, number)) = &need.device {
+            match self.try_lock(&format!("device-{backend}-{number}"))? {
+                Some(device) => locks.push(device),
+                None => return Ok(Err(Blocker::Device(backend.clone(), *number))),
+            }
+        }
+        let Some(cpus) = self.try_cpus(need.cpus)? else { return Ok(Err(Blocker::Cpus)) };
+        locks.extend(cpus);
+        Ok(Ok(Claim { _locks: locks }))
+    }
+}
+
+impl Queued<'_> {
+    /// Takes the room if it is there now; else says what is waited for. To be asked again after a while: a lock that is
+    /// waited for in the kernel cannot be given up.
+    ///
+    /// # Errors
+    /// If the files of the locks cannot be used.
+    pub fn poll(&mut self) -> io::Result<Result<Claim, Blocker>> {
+        if self.turn.is_none() {
+            self.turn = self.machine.try_lock("turn")?;
+        }
+        if self.turn.is_none() {
+            return Ok(Err(Blocker::Turn));
+        }
+        let claim = self.machine.try_need(&self.need)?;
+        if matches!(claim, Ok(_) | Err(Blocker::Device(..))) {
+            self.turn = None;
+        }
+        Ok(claim)
+    }
+}
+
+fn taken(result: Result<(), TryLockError>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(cpus: u32) -> Need {
+        Need { cpus, exclusive: false, device: None }
+    }
+
+    fn alone() -> Need {
+        Need { exclusive: true, ..need(1) }
+    }
+
+    fn on_device(number: u32) -> Need {
+        Need { device: Some(("cuda".into(), number)), ..need(1) }
+    }
+
+    /// Two runs: each opens the machine for itself.
+    fn machines(cpus: u32) -> (tempfile::TempDir, Machine, Machine) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Machine::open_in(&folder.path().join("machine"), cpus).unwrap();
+        let (one, two) = (open(), open());
+        (folder, one, two)
+    }
+
+    fn now(machine: &Machine, need: Need) -> Result<Claim, Blocker> {
+        machine.queue(need).poll().unwrap()
+    }
+
+    #[test]
+    fn the_processors_of_a_machine_are_given_once() {
+        let (_folder, one, two) = machines(2);
+        let first = now(&one, need(1)).unwrap();
+        let second = now(&two, need(1)).unwrap();
+        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Cpus);
+        drop(first);
+        let third = now(&one, need(1)).unwrap();
+        drop((second, third));
+        let both = now(&two, need(2)).unwrap();
+        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Cpus);
+        drop(both);
+        assert!(now(&one, need(64)).is_ok(), "more than there is are all of them");
+    }
+
+    #[test]
+    fn an_exclusive_attempt_runs_beside_nothing_of_any_run() {
+        let (_folder, one, two) = machines(4);
+        let other = now(&one, need(1)).unwrap();
+        assert_eq!(now(&two, alone()).unwrap_err(), Blocker::Others);
+        drop(other);
+        let measurement = now(&two, alone()).unwrap();
+        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Exclusive);
+        assert_eq!(now(&one, alone()).unwrap_err(), Blocker::Others);
+        drop(measurement);
+        assert!(now(&one, need(1)).is_ok());
+    }
+
+    #[test]
+    fn what_begins_later_does_not_overtake_who_waits() {
+        let (_folder, one, two) = machines(2);
+        let running = now(&one, need(1)).unwrap();
+        let mut waiting = two.queue(alone());
+        assert_eq!(waiting.poll().unwrap().unwrap_err(), Blocker::Others);
+        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Turn, "a processor is free, and it is not its turn");
+        drop(running);
+        let measurement = waiting.poll().unwrap().unwrap();
+        drop(measurement);
+        assert!(now(&one, need(1)).is_ok());
+        // Who gives up gives its turn away.
+        let running = now(&one, need(1)).unwrap();
+        let mut waiting = two.queue(alone());
+        assert!(waiting.poll().unwrap().is_err());
+        drop(waiting);
+        assert!(now(&one, need(1)).is_ok());
+        drop(running);
+    }
+
+    #[test]
+    fn a_device_is_given_once_and_who_waits_for_it_holds_up_nobody() {
+        let (_folder, one, two) = machines(4);
+        let training = now(&one, on_device(0)).unwrap();
+        let mut waiting = two.queue(on_device(0));
+        assert_eq!(waiting.poll().unwrap().unwrap_err(), Blocker::Device("cuda".into(), 0));
+        assert!(now(&two, on_device(1)).is_ok() && now(&one, need(1)).is_ok());
+        drop(training);
+        assert!(waiting.poll().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert_eq!(Machine::open_in(&link, 1).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(Machine::open_in(&file, 1).is_err());
+    }
+}

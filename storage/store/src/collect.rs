@@ -1,0 +1,175 @@
+//! What no run refers to any more is found, and removed if that is asked for.
+//!
+//! An artifact is reachable if some task of some run has it among its outputs or in its config; a metric segment, if the
+//! database names it. Runs that are under way put files into the store before anything refers to them. So nothing is
+//! removed that is as young as the oldest of them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use assay_schema::{artifact, run, segment, task, verification};
+use assay_server::RunStateName;
+use assay_spec::{Output, artifacts_in};
+use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter, QuerySelect};
+
+use crate::audit::files_below;
+use crate::query::{Garbage, GarbageFile};
+use crate::session::{Gate, is_alive};
+use crate::store::blocking;
+use crate::{Store, StoreError, rows};
+
+/// Hashes in one statement.
+const ROWS: usize = 1000;
+
+/// Clocks of files and of this program may differ by so much.
+const SLACK: Duration = Duration::from_secs(2);
+
+fn failed(error: sea_orm::DbErr) -> StoreError {
+    StoreError::database("look for what no run refers to")(error)
+}
+
+impl Store {
+    /// What [`Store::remove_garbage`] would remove.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn find_garbage(&self) -> Result<Garbage, StoreError> {
+        let tx = self.database.snapshot().await?;
+        self.garbage_in(&tx).await
+    }
+
+    /// Removes the files that no run refers to.
+    ///
+    /// # Errors
+    /// If the store cannot be written, or a file not removed.
+    pub async fn remove_garbage(&self) -> Result<Garbage, StoreError> {
+        let layout = self.layout.clone();
+        // Held to the end, so that no other process begins or repairs a run meanwhile.
+        let _gate = blocking(move || Gate::enter(&layout)).await?;
+        let tx = self.database.begin().await?;
+        let garbage = self.garbage_in(&tx).await?;
+        let hashes: Vec<String> = garbage.artifacts.iter().map(|file| file.name.clone()).collect();
+        for chunk in hashes.chunks(ROWS) {
+            let of = |column: artifact::Column| column.is_in(chunk.to_vec());
+            artifact::Entity::delete_many().filter(of(artifact::Column::Hash)).exec(&tx).await.map_err(failed)?;
+            let verified = verification::Column::Hash.is_in(chunk.to_vec());
+            verification::Entity::delete_many().filter(verified).exec(&tx).await.map_err(failed)?;
+        }
+        // The rows first: a file without a row is garbage the next time, and a row without its file would be a fault.
+        tx.commit().await.map_err(failed)?;
+        let young = self.oldest_live_run().await?;
+        let files: Vec<PathBuf> = garbage.artifacts.iter().chain(&garbage.segments).map(|f| f.path.clone()).collect();
+        blocking(move || remove_files(&files, young)).await?;
+        Ok(garbage)
+    }
+
+    async fn garbage_in(&self, db: &impl ConnectionTrait) -> Result<Garbage, StoreError> {
+        let young = self.oldest_live_run().await?;
+        let (artifacts, segments) = (reachable_artifacts(db).await?, reachable_segments(db).await?);
+        let layout = self.layout.clone();
+        blocking(move || {
+            let mut garbage = Garbage::default();
+            for path in files_below(&layout.artifacts()) {
+                let name = hash_in(&layout.artifacts(), &path);
+                let known = name.as_ref().is_some_and(|name| artifacts.contains(name));
+                sort_out(&mut garbage.artifacts, &mut garbage.kept, (path, name), known, young);
+            }
+            for path in files_below(&layout.metrics()) {
+                let name = path.strip_prefix(layout.metrics()).ok().map(|name| name.to_string_lossy().into_owned());
+                let known = name.as_ref().is_some_and(|name| segments.contains(name));
+                sort_out(&mut garbage.segments, &mut garbage.kept, (path, name), known, young);
+            }
+            Ok(garbage)
+        })
+        .await
+    }
+
+    /// When the oldest of the runs began whose process lives.
+    async fn oldest_live_run(&self) -> Result<Option<SystemTime>, StoreError> {
+        let running = run::Entity::find().filter(run::Column::State.eq(RunStateName::Running.name()));
+        let mut oldest = None;
+        for row in running.all(self.database.reader()).await.map_err(failed)? {
+            if is_alive(&self.layout, &row.session)? {
+                let began = SystemTime::UNIX_EPOCH + Duration::from_millis(rows::count(row.created_at));
+                oldest = Some(oldest.map_or(began, |oldest: SystemTime| oldest.min(began)));
+            }
+        }
+        Ok(oldest)
+    }
+}
+
+/// Puts a file where it belongs: nowhere if it is known, among what is kept if a live run may have put it there.
+fn sort_out(
+    garbage: &mut Vec<GarbageFile>,
+    kept: &mut u64,
+    (path, name): (PathBuf, Option<String>),
+    known: bool,
+    young: Option<SystemTime>,
+) {
+    if known {
+        return;
+    }
+    if is_young(&path, young) {
+        *kept += 1;
+        return;
+    }
+    let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
+    let name = name.unwrap_or_else(|| path.display().to_string());
+    garbage.push(GarbageFile { name, path, bytes });
+}
+
+fn is_young(path: &Path, young: Option<SystemTime>) -> bool {
+    let Some(young) = young else { return false };
+    let modified = std::fs::metadata(path).and_then(|file| file.modified());
+    modified.is_ok_and(|modified| modified + SLACK >= young)
+}
+
+fn remove_files(files: &[PathBuf], young: Option<SystemTime>) -> Result<(), StoreError> {
+    // A run under way may have put the same content there again.
+    for path in files.iter().filter(|path| !is_young(path, young)) {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(StoreError::io("remove", path)(error));
+            }
+            _ => {}
+        }
+        // The folder of the last file goes with it; one that holds another stays.
+        let _ = path.parent().map(std::fs::remove_dir);
+    }
+    Ok(())
+}
+
+/// The hash that a file's place in the folder of artifacts stands for.
+fn hash_in(folder: &Path, path: &Path) -> Option<String> {
+    let parts = path.strip_prefix(folder).ok()?.to_str()?;
+    let hash = parts.replace('/', "");
+    crate::layout::is_hash(&hash).then_some(hash)
+}
+
+async fn reachable_artifacts(db: &impl ConnectionTrait) -> Result<BTreeSet<String>, StoreError> {
+    type Row = (Option<sea_orm::JsonValue>, Option<sea_orm::JsonValue>);
+    let found: Vec<Row> = task::Entity::find()
+        .select_only()
+        .column(task::Column::Outputs)
+        .column(task::Column::Config)
+        .into_tuple()
+        .all(db)
+        .await
+        .map_err(failed)?;
+    let mut reachable = BTreeSet::new();
+    for (outputs, config) in found {
+        for output in rows::outputs(outputs.as_ref())?.into_values() {
+            if let Output::Artifact(artifact) = output {
+                reachable.insert(artifact.hash);
+            }
+        }
+        reachable.extend(config.iter().flat_map(artifacts_in).map(|artifact| artifact.hash));
+    }
+    Ok(reachable)
+}
+
+async fn reachable_segments(db: &impl ConnectionTrait) -> Result<BTreeSet<String>, StoreError> {
+    let paths = segment::Entity::find().select_only().column(segment::Column::Path).into_tuple();
+    Ok(paths.all(db).await.map_err(failed)?.into_iter().collect())
+}

@@ -1,0 +1,104 @@
+//! A run is removed from the store.
+//!
+//! Tasks of other runs may have been answered from the cache with what this run computed. Then its curves, its log and
+//! its place in the cache pass to the first of those tasks, so that every number can still be traced.
+
+use assay_core::{RunId, TaskIx};
+use assay_schema::{attempt, cache, claim, journal, log, metric_point, run, segment, task};
+use assay_server::RunStateName;
+use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QueryOrder, Set};
+
+use crate::error::StoreErrorKind;
+use crate::query::Removed;
+use crate::session::is_alive;
+use crate::store::blocking;
+use crate::{AttemptRef, Store, StoreError, rows};
+
+impl Store {
+    /// Removes a run with its tasks, attempts, logs, journal and metrics. Its artifacts stay until
+    /// [`Store::remove_garbage`].
+    ///
+    /// # Errors
+    /// If there is no such run, it is under way, or the store cannot be written.
+    pub async fn remove_run(&self, id: RunId) -> Result<Removed, StoreError> {
+        let failed = || StoreError::database(format!("remove run {id}"));
+        let tx = self.database.begin().await?;
+        let found = run::Entity::find_by_id(id.0).one(&tx).await.map_err(failed())?;
+        let Some(row) = found else {
+            let message = format!("there is no run {id} in the store");
+            return Err(StoreError::new(StoreErrorKind::Unknown, message, "`assay runs` lists them"));
+        };
+        if row.state == RunStateName::Running.name() && is_alive(&self.layout, &row.session)? {
+            let message = format!("run {id} is under way");
+            return Err(StoreError::new(StoreErrorKind::Locked, message, "stop it first, or wait until it is over"));
+        }
+        let passed_on = pass_on(&tx, id.0).await?;
+        let segments = segment::Entity::find().filter(segment::Column::Run.eq(id.0)).all(&tx).await.map_err(failed())?;
+        delete(&tx, id.0).await.map_err(failed())?;
+        tx.commit().await.map_err(failed())?;
+        let files: Vec<_> = segments.iter().map(|segment| self.layout.segment(&segment.path)).collect();
+        blocking(move || {
+            for path in files {
+                // A file that stays is garbage that no row names; `gc` finds it.
+                let _ = std::fs::remove_file(&path);
+                let _ = path.parent().map(std::fs::remove_dir);
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(Removed { run: id, name: row.name, passed_on })
+    }
+}
+
+/// Passes what other runs refer to on to them; tells to whom.
+async fn pass_on(tx: &DatabaseTransaction, id: i64) -> Result<Vec<AttemptRef>, StoreError> {
+    let failed = || StoreError::database(format!("pass on what run {id} computed"));
+    let citing = task::Entity::find()
+        .filter(task::Column::SourceRun.eq(id))
+        .filter(task::Column::Run.ne(id))
+        .order_by_asc(task::Column::Run)
+        .order_by_asc(task::Column::Ix);
+    let mut passed_on: Vec<(AttemptRef, AttemptRef)> = Vec::new();
+    for heir in citing.all(tx).await.map_err(failed())? {
+        let Some(source) = rows::source(&heir)? else { continue };
+        if passed_on.iter().any(|(from, _)| *from == source) {
+            continue;
+        }
+        let to = AttemptRef { run: RunId(heir.run), ix: rows::task_ix(heir.ix)?, epoch: source.epoch };
+        pass_attempt(tx, source, (to.run, to.ix)).await.map_err(failed())?;
+        passed_on.push((source, to));
+    }
+    Ok(passed_on.into_iter().map(|(_, to)| to).collect())
+}
+
+/// Moves one attempt to another task, with all that refers to it.
+async fn pass_attempt(tx: &DatabaseTransaction, from: AttemptRef, to: (RunId, TaskIx)) -> Result<(), DbErr> {
+    let (run, ix, epoch) = (from.run.0, i64::from(from.ix.0), i64::from(from.epoch.0));
+    let (new_run, new_ix) = (to.0.0, i64::from(to.1.0));
+    macro_rules! move_rows {
+        ($($table:ident),+) => {$(
+            let row = $table::ActiveModel { run: Set(new_run), ix: Set(new_ix), ..Default::default() };
+            let moved = $table::Entity::update_many().set(row).filter($table::Column::Run.eq(run));
+            let moved = moved.filter($table::Column::Ix.eq(ix)).filter($table::Column::Epoch.eq(epoch));
+            moved.exec(tx).await?;
+        )+};
+    }
+    move_rows!(attempt, log, metric_point, segment, cache);
+    let row = task::ActiveModel { source_run: Set(Some(new_run)), source_ix: Set(Some(new_ix)), ..Default::default() };
+    let citing = task::Entity::update_many().set(row).filter(task::Column::SourceRun.eq(run));
+    let citing = citing.filter(task::Column::SourceIx.eq(ix)).filter(task::Column::SourceEpoch.eq(epoch));
+    citing.exec(tx).await?;
+    Ok(())
+}
+
+/// Deletes every row of a run, children before the run itself.
+async fn delete(tx: &DatabaseTransaction, id: i64) -> Result<(), DbErr> {
+    macro_rules! delete_rows {
+        ($($table:ident),+) => {$(
+            $table::Entity::delete_many().filter($table::Column::Run.eq(id)).exec(tx).await?;
+        )+};
+    }
+    delete_rows!(cache, claim, segment, metric_point, log, journal, attempt, task);
+    run::Entity::delete_by_id(id).exec(tx).await?;
+    Ok(())
+}

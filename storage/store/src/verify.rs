@@ -1,0 +1,159 @@
+//! Whether a stored content still is what it was: its BLAKE3 hash is computed again before anybody is given it.
+//!
+//! A file that nobody has touched since its last verification is not read again. What tells is its size, its inode and
+//! both of its times; they are remembered in the database and, where that cannot be written, in this process.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use assay_schema::verification;
+use assay_server::Content;
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{EntityTrait, Set};
+
+use crate::artifacts::hash_of;
+use crate::rows::{count, now, stored};
+use crate::store::blocking;
+use crate::{Store, StoreError};
+
+/// A file that was changed this recently, in nanoseconds, may be changed again without its times telling: how finely they
+/// are kept depends on the file system. Its verification is not remembered.
+const SETTLED: i64 = 1_000_000_000;
+
+/// A file as it was when its hash was computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    inode: u64,
+    /// Nanoseconds since 1970, as is the next.
+    modified_at: i64,
+    changed_at: i64,
+}
+
+/// The verifications of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Verified(Mutex<HashMap<String, Stamp>>);
+
+impl Verified {
+    fn get(&self, hash: &str) -> Option<Stamp> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(hash).copied()
+    }
+
+    fn set(&self, hash: &str, stamp: Stamp) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(hash.to_owned(), stamp);
+    }
+}
+
+impl Stamp {
+    fn of(file: &std::fs::Metadata) -> Stamp {
+        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        Stamp {
+            bytes: file.len(),
+            inode: file.ino(),
+            modified_at: nanoseconds(file.mtime(), file.mtime_nsec()),
+            changed_at: nanoseconds(file.ctime(), file.ctime_nsec()),
+        }
+    }
+
+    /// Whether a later change of the file cannot bear the same times.
+    fn is_settled(&self) -> bool {
+        let now = i64::try_from(now()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        now.saturating_sub(self.changed_at.max(self.modified_at)) > SETTLED
+    }
+}
+
+/// What came of reading a file.
+struct Reading {
+    hash: String,
+    /// `None` if the file changed meanwhile.
+    stamp: Option<Stamp>,
+}
+
+impl Store {
+    /// Whether the artifact of this hash is whole, and where it lies. It is read unless nobody has touched it since it was
+    /// verified last.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn verify_artifact(&self, hash: &str) -> Result<Content, StoreError> {
+        let path = self.layout.artifact(hash);
+        let Ok(found) = std::fs::metadata(&path) else { return Ok(missing()) };
+        let stamp = Stamp::of(&found);
+        if self.verified.get(hash) == Some(stamp) {
+            return Ok(Content::Whole(path));
+        }
+        if self.remembered(hash).await? == Some(stamp) {
+            self.verified.set(hash, stamp);
+            return Ok(Content::Whole(path));
+        }
+        self.verify_by_reading(hash, path).await
+    }
+
+    /// As [`Store::verify_artifact`], and the file is read in any case.
+    ///
+    /// # Errors
+    /// If the verification cannot be remembered.
+    pub async fn verify_by_reading(&self, hash: &str, path: PathBuf) -> Result<Content, StoreError> {
+        let from = path.clone();
+        // A file that cannot be read is of no more use than one that reads wrongly.
+        let reading = match blocking(move || read(&from)).await {
+            Ok(reading) => reading,
+            Err(_) if !path.exists() => return Ok(missing()),
+            Err(error) => return Ok(Content::Lost { why: error.message().to_owned() }),
+        };
+        if reading.hash != hash {
+            let why = format!("its content is damaged: it hashes to {}", reading.hash);
+            return Ok(Content::Lost { why });
+        }
+        if let Some(stamp) = reading.stamp.filter(Stamp::is_settled) {
+            self.verified.set(hash, stamp);
+            if self.is_writable() {
+                self.remember(hash, stamp).await?;
+            }
+        }
+        Ok(Content::Whole(path))
+    }
+
+    async fn remembered(&self, hash: &str) -> Result<Option<Stamp>, StoreError> {
+        let found = verification::Entity::find_by_id(hash).one(self.database.reader()).await;
+        let row = found.map_err(StoreError::database("look up a verification"))?;
+        Ok(row.map(|row| Stamp {
+            bytes: count(row.bytes),
+            inode: row.inode.cast_unsigned(),
+            modified_at: row.modified_at,
+            changed_at: row.changed_at,
+        }))
+    }
+
+    async fn remember(&self, hash: &str, stamp: Stamp) -> Result<(), StoreError> {
+        use verification::Column;
+        let failed = || StoreError::database("remember a verification");
+        let row = verification::ActiveModel {
+            hash: Set(hash.to_owned()),
+            bytes: Set(stored(stamp.bytes)),
+            inode: Set(stamp.inode.cast_signed()),
+            modified_at: Set(stamp.modified_at),
+            changed_at: Set(stamp.changed_at),
+        };
+        let newest = OnConflict::column(Column::Hash)
+            .update_columns([Column::Bytes, Column::Inode, Column::ModifiedAt, Column::ChangedAt])
+            .to_owned();
+        let tx = self.database.begin().await?;
+        let insert = verification::Entity::insert(row).on_conflict(newest);
+        insert.exec_without_returning(&tx).await.map_err(failed())?;
+        tx.commit().await.map_err(failed())
+    }
+}
+
+fn missing() -> Content {
+    Content::Lost { why: "its file is missing".into() }
+}
+
+fn read(path: &Path) -> Result<Reading, StoreError> {
+    let stamp = || std::fs::metadata(path).map(|file| Stamp::of(&file)).map_err(StoreError::io("read", path));
+    let before = stamp()?;
+    let (hash, _) = hash_of(path, |_| Ok(()))?;
+    Ok(Reading { hash, stamp: (stamp()? == before).then_some(before) })
+}

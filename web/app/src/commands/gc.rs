@@ -1,0 +1,46 @@
+//! `assay gc`: the files that no run refers to.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use assay_statistics::format;
+use assay_store::Store;
+
+use crate::cli::{CommandError, GcArgs};
+use crate::tables::table;
+
+pub async fn run(home: &Path, args: &GcArgs) -> Result<ExitCode, CommandError> {
+    let garbage = if args.delete {
+        // Opened for reading first: a store is not made only to be cleared.
+        super::existing_store(home).await?.close().await;
+        let store = Store::open(home).await?;
+        let garbage = store.remove_garbage().await;
+        store.close().await;
+        garbage?
+    } else {
+        super::existing_store(home).await?.find_garbage().await?
+    };
+    if args.json {
+        let mut value = serde_json::to_value(&garbage)?;
+        value["deleted"] = args.delete.into();
+        super::print_json(&value)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let all = || garbage.artifacts.iter().chain(&garbage.segments);
+    if all().next().is_some() {
+        let head = ["file", "size"].map(str::to_owned);
+        let rows: Vec<Vec<String>> =
+            all().map(|file| vec![file.name.clone(), format::quantity(file.bytes as f64, "B")]).collect();
+        super::print_out(&table(&head, &rows))?;
+    }
+    let size = format::quantity(all().map(|file| file.bytes).sum::<u64>() as f64, "B");
+    let what = format!("{} artifacts and {} metric segments", garbage.artifacts.len(), garbage.segments.len());
+    match args.delete {
+        true => eprintln!("{what} were removed ({size})"),
+        false => eprintln!("{what} are referred to by no run ({size}); `assay gc --delete` removes them"),
+    }
+    if garbage.kept > 0 {
+        eprintln!("{} files were kept that a run under way may have made", garbage.kept);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,27 @@
+//! The state of the repository that a workflow file lies in: part of what makes its numbers traceable.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use assay_server::GitState;
+
+/// The commit that is checked out where the file lies, and whether the file or anything that is tracked there differs
+/// from it. `None` if it lies in no repository, or there is no git.
+pub fn state_of(file: &Path) -> Option<GitState> {
+    let file = std::path::absolute(file).ok()?;
+    let folder = file.parent()?;
+    let commit = git(folder, &["rev-parse", "HEAD"])?;
+    let changed = git(folder, &["status", "--porcelain", "--untracked-files=no"])?;
+    // What is not tracked differs from every commit.
+    let tracked = git(folder, &["ls-files", "--error-unmatch", "--", file.to_str()?]).is_some();
+    Some(GitState { commit, dirty: !changed.is_empty() || !tracked })
+}
+
+/// What git answers; `None` if it does not succeed.
+fn git(folder: &Path, args: &[&str]) -> Option<String> {
+    // Only asked: no lock is taken, and no program that the repository names is started.
+    let mut command = Command::new("git");
+    command.arg("-C").arg(folder).args(["-c", "core.fsmonitor=false"]).args(args).env("GIT_OPTIONAL_LOCKS", "0");
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

@@ -1,0 +1,243 @@
+//! Whether a measurement had its machine to itself: how many processors other programs kept busy before, during and after
+//! it. A result that was disturbed says so by a metric, which goes wherever the result goes.
+//!
+//! The kernel counts the time in which each processor was busy, and the time that this process used; what is left was
+//! used by others, the other tasks of the run among them. Time stolen by a hypervisor is not known to be a load.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use assay_spec::{Better, MetricKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::context::{Context, StepError};
+
+/// What becomes of a measurement during which other programs used the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Quiet {
+    /// It is marked.
+    #[default]
+    Marked,
+    /// The step fails.
+    Required,
+}
+
+/// How many processors other programs kept busy; only a result that they may have changed has it.
+pub const DISTURBED: MetricKind = MetricKind {
+    name: "load/others",
+    unit: "",
+    better: Better::Neither,
+    headline: Some("others' load (cpus)"),
+    covers: "",
+};
+
+/// How long the machine is looked at before and after a measurement.
+const LOOK: Duration = Duration::from_millis(400);
+
+/// The processors that others may keep busy: a desktop and the run's own main process are never quite idle.
+const ALLOWED: f64 = 0.25;
+
+/// Fewer ticks of the kernel's clock (10 ms each) than this are within what its counters round.
+const FEWEST_TICKS: u64 = 5;
+
+/// Processors kept busy by others, on average over each time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// In the moments before the measurement.
+    pub before: f64,
+    /// During it.
+    pub during: f64,
+    /// In the moments after it.
+    pub after: f64,
+}
+
+impl Load {
+    fn worst(&self) -> f64 {
+        self.before.max(self.during).max(self.after)
+    }
+}
+
+/// A measurement under way.
+pub struct Watch {
+    quiet: Quiet,
+    /// `None` where the kernel does not tell.
+    begun: Option<(f64, Ticks)>,
+}
+
+impl Watch {
+    /// Looks at the machine before a measurement.
+    ///
+    /// # Errors
+    /// If it has to be quiet and is not, or that cannot be told.
+    pub fn begin(quiet: Quiet) -> Result<Watch, StepError> {
+        let begun = look();
+        match (&begun, quiet) {
+            (None, Quiet::Required) => Err(StepError::Failed {
+                message: "`quiet: required` asks for the load of the machine, which this system does not tell".into(),
+                hint: Some("leave `quiet` out".into()),
+            }),
+            (Some((before, _)), Quiet::Required) if *before > 0.0 => Err(disturbed(*before, "before")),
+            _ => Ok(Watch { quiet, begun }),
+        }
+    }
+
+    /// Looks at the machine after the measurement; marks the result if others used the machine.
+    ///
+    /// # Errors
+    /// If it had to be quiet and was not.
+    pub fn end(self, context: &mut dyn Context) -> Result<Option<Load>, StepError> {
+        let Some((before, begun)) = self.begun else { return Ok(None) };
+        let during = Ticks::read().map_or(0.0, |ended| ended.others_since(&begun));
+        let after = look().map_or(0.0, |(after, _)| after);
+        let load = Load { before, during, after };
+        if load.worst() > 0.0 {
+            if self.quiet == Quiet::Required {
+                return Err(disturbed(load.worst(), "during or after"));
+            }
+            context.metric(DISTURBED.name, 0, load.worst());
+            context.warn(&format!(
+                "other programs kept processors busy ({before:.2} before, {during:.2} during and {after:.2} after the \
+                 measurement): the result is marked by the metric `{}`",
+                DISTURBED.name
+            ));
+        }
+        Ok(Some(load))
+    }
+}
+
+fn disturbed(load: f64, when: &str) -> StepError {
+    StepError::Check {
+        message: format!("other programs kept {load:.2} processors busy {when} the measurement"),
+        hint: Some(
+            "stop them and run again, or leave `quiet: required` out: the result is then kept, and marked".into(),
+        ),
+    }
+}
+
+/// The load of others in the next moments, and the counters at their end.
+fn look() -> Option<(f64, Ticks)> {
+    let began = Ticks::read()?;
+    sleep(LOOK);
+    let ended = Ticks::read()?;
+    Some((ended.others_since(&began), ended))
+}
+
+/// The kernel's counters, in ticks.
+#[derive(Debug, Clone, PartialEq)]
+struct Ticks {
+    /// In which some processor was busy, summed over the processors.
+    busy: u64,
+    /// All that passed, summed over the processors.
+    all: u64,
+    processors: u64,
+    /// That this process used.
+    own: u64,
+}
+
+impl Ticks {
+    fn read() -> Option<Ticks> {
+        let text = |path: &str| std::fs::read_to_string(path).ok();
+        Ticks::parse(&text("/proc/stat")?, &text("/proc/self/stat")?)
+    }
+
+    /// From the kernel's listings of the machine and of this process.
+    fn parse(machine: &str, process: &str) -> Option<Ticks> {
+        let total = machine.lines().next()?.strip_prefix("cpu ")?;
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted in the first two.
+        let columns: Vec<u64> = total.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+        let &[user, nice, system, idle, iowait, irq, softirq, ..] = &columns[..] else { return None };
+        let busy = user + nice + system + irq + softirq;
+        let all = busy + idle + iowait + columns.get(7).unwrap_or(&0);
+        let numbered =
+            |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let processors = machine.lines().filter(numbered).count() as u64;
+        // The program's name stands in parentheses, and may hold anything.
+        let (_, fields) = process.rsplit_once(')')?;
+        let mut times = fields.split_whitespace().skip(11).map_while(|word| word.parse::<u64>().ok());
+        let own = times.next()? + times.next()?;
+        (processors > 0).then_some(Ticks { busy, all, processors, own })
+    }
+
+    /// How many processors others kept busy since then; 0 where that is within what is allowed.
+    fn others_since(&self, then: &Ticks) -> f64 {
+        let busy = self.busy.saturating_sub(then.busy);
+        let others = busy.saturating_sub(self.own.saturating_sub(then.own));
+        let passed = self.all.saturating_sub(then.all) as f64 / self.processors as f64;
+        let load = others as f64 / passed.max(1.0);
+        if others < FEWEST_TICKS || load <= ALLOWED { 0.0 } else { load }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::testing::TestContext;
+
+    fn machine(user: u64, idle: u64) -> String {
+        format!("cpu  {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3\ncpu1 1 2 3\nintr 5\ncpufreq 7\n")
+    }
+
+    fn process(user: u64) -> String {
+        format!("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 {user} 4 0 0 20")
+    }
+
+    #[test]
+    fn what_this_process_did_not_use_was_used_by_others() {
+        let at = |user, idle, own| Ticks::parse(&machine(user, idle), &process(own)).unwrap();
+        let then = at(1000, 5000, 100);
+        assert_eq!(then, Ticks { busy: 1000, all: 6000, processors: 2, own: 104 });
+        // 100 ticks passed on two processors. All that was busy was this process, on one or on both of them.
+        assert_eq!(at(1100, 5100, 200).others_since(&then), 0.0);
+        assert_eq!(at(1200, 5000, 300).others_since(&then), 0.0);
+        // Somebody else used one and a half.
+        assert_eq!(at(1200, 5000, 150).others_since(&then), 1.5);
+        // A fifth of a processor, and four ticks of a short time, are no load.
+        assert_eq!(at(1120, 5080, 200).others_since(&then), 0.0);
+        assert_eq!(at(1008, 5000, 104).others_since(&then), 0.0);
+    }
+
+    #[test]
+    fn listings_of_other_kinds_are_none() {
+        for (stat, own) in [("", process(1)), ("cpu x\n", process(1)), (&machine(1, 1), "17 (cut".into())] {
+            assert_eq!(Ticks::parse(stat, &own), None, "{stat:?}");
+        }
+    }
+
+    /// Programs that keep every processor busy until they are dropped.
+    struct Crowd(Vec<Child>);
+
+    impl Crowd {
+        fn begin() -> Crowd {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let one = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+            Crowd((0..processors).map(one).collect())
+        }
+    }
+
+    impl Drop for Crowd {
+        fn drop(&mut self) {
+            for child in &mut self.0 {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+
+    #[test]
+    fn a_busy_machine_marks_the_result_or_fails_the_step() {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        let watch = Watch { quiet: Quiet::Required, begun: Ticks::read().map(|ticks| (0.0, ticks)) };
+        let _crowd = Crowd::begin();
+        let error = watch.end(&mut context).unwrap_err();
+        assert!(matches!(&error, StepError::Check { message, .. } if message.contains("processors busy")), "{error:?}");
+        assert!(matches!(Watch::begin(Quiet::Required), Err(StepError::Check { .. })));
+        let load = Watch::begin(Quiet::Marked).unwrap().end(&mut context).unwrap().unwrap();
+        assert!(load.worst() > ALLOWED, "{load:?}");
+        assert_eq!(context.last(DISTURBED.name), Some(load.worst()));
+        assert!(context.logs[0].contains("the result is marked"), "{:?}", context.logs);
+    }
+}
