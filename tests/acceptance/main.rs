@@ -8,7 +8,9 @@ mod gpu;
 mod interruption;
 mod quickstart;
 mod resumption;
+mod scheduling;
 mod support;
+mod terminal;
 mod text;
 #[cfg(feature = "torch")]
 mod torch;

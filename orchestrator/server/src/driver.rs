@@ -3,13 +3,13 @@
 //! Nothing acts before it is remembered: a turn applies its events, writes all that they changed in one transaction,
 //! and only then speaks to the workers. Inputs are taken in batches, so that a flood of them costs few transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_core::{
-    AttemptId, Effect, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, WorkerId,
+    AttemptId, Effect, Event, Millis, Orchestrator, Resolution, Resource, RunId, TaskId, TaskIx, TaskState, WorkerId,
 };
 use assay_protocol::{Failure, FailureClass};
 use assay_spec::{LocalFile, ResolvedStep, Workflow};
@@ -18,11 +18,15 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::clock::Clock;
 use crate::ports::{Ledger, LedgerError, Record, RunStateName, TaskStateName};
-use crate::task::{Live, TaskMemory};
+use crate::task::{Live, TaskMemory, refuse_large};
+use crate::unresolved::Unresolved;
 use crate::watch::{RunEvent, RunReport, TaskReport};
 
 /// How many inputs one turn takes at most.
 const BATCH: usize = 512;
+/// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and hears of a person who wants it to
+/// stop, before all of them are resolved.
+const RESOLVED: usize = 64;
 /// How long metrics and log lines may wait for company before they are written.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -53,7 +57,9 @@ pub(crate) struct Driver {
     pub(crate) settled: Vec<PathBuf>,
     urgent: bool,
     flush_at: Option<Instant>,
-    to_resolve: Vec<TaskIx>,
+    to_resolve: Unresolved,
+    /// The jobs whose tasks run although the cache has their results.
+    forced: BTreeSet<String>,
     actions: Vec<Effect>,
     ended: Option<RunStateName>,
 }
@@ -63,6 +69,7 @@ impl Driver {
     pub(crate) fn new(
         ledger: Arc<dyn Ledger>,
         workflow: Arc<Workflow>,
+        forced: BTreeSet<String>,
         run: RunId,
         core: Orchestrator,
         workers: BTreeMap<WorkerId, (String, mpsc::Sender<ToWorker>)>,
@@ -70,6 +77,7 @@ impl Driver {
         watch: UnboundedSender<RunEvent>,
     ) -> Self {
         let tasks = workflow.tasks.iter().map(|_| TaskMemory::default()).collect();
+        let to_resolve = Unresolved::new(&workflow);
         Driver {
             ledger,
             workflow,
@@ -85,7 +93,8 @@ impl Driver {
             settled: Vec::new(),
             urgent: false,
             flush_at: None,
-            to_resolve: Vec::new(),
+            to_resolve,
+            forced,
             actions: Vec::new(),
             ended: None,
         }
@@ -102,7 +111,7 @@ impl Driver {
         }
         self.turn(Vec::new()).await?;
         while self.ended.is_none() || !self.live.is_empty() {
-            let wake = self.wake_at();
+            let wake = if self.to_resolve.has_next() { Instant::now() } else { self.wake_at() };
             let mut batch = Vec::new();
             tokio::select! {
                 taken = inputs.recv_many(&mut batch, BATCH) => if taken == 0 { break },
@@ -128,12 +137,12 @@ impl Driver {
         if self.core.next_deadline().is_some_and(|at| at.0 <= self.clock.now()) {
             self.happen(Event::Tick);
         }
+        self.resolve_some().await?;
         loop {
-            self.resolve_ready().await?;
             if self.urgent || self.flush_at.is_some_and(|at| at <= Instant::now()) {
                 self.write().await?;
             }
-            if self.actions.is_empty() && self.to_resolve.is_empty() {
+            if self.actions.is_empty() {
                 return Ok(());
             }
             for action in std::mem::take(&mut self.actions) {
@@ -185,11 +194,12 @@ impl Driver {
         }
     }
 
-    fn changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
+    fn changed(&mut self, task: TaskIx, state: &TaskState) {
         let Some((name, detail)) = crate::task::describe(state, &self.workflow) else { return };
         let memory = &mut self.tasks[task.0 as usize];
+        self.to_resolve.changed(task, memory.state, name);
         memory.state = name;
-        if let assay_core::TaskState::Failed { failure } = state {
+        if let TaskState::Failed { failure } = state {
             memory.error = Some(failure.clone());
         }
         let at = self.clock.now();
@@ -197,12 +207,18 @@ impl Driver {
         self.tell(RunEvent::Task { task, state: name, detail });
     }
 
-    /// Settles what the core wants resolved: config, cache key, and whether the answer is known already.
-    async fn resolve_ready(&mut self) -> Result<(), LedgerError> {
-        while !self.to_resolve.is_empty() {
-            for task in std::mem::take(&mut self.to_resolve) {
+    /// Settles some of what the core wants resolved: config, cache key, and whether the answer is known already.
+    async fn resolve_some(&mut self) -> Result<(), LedgerError> {
+        let mut left = RESOLVED;
+        while left > 0
+            && let Some(task) = self.to_resolve.pop()
+        {
+            let id = TaskId { run: self.run, task };
+            // It may have been cancelled meanwhile.
+            if self.core.task(id).is_some_and(|task| *task.state() == TaskState::Resolving) {
                 let resolution = self.resolve(task).await?;
-                self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
+                self.happen(Event::TaskResolved { task: id, resolution });
+                left -= 1;
             }
         }
         Ok(())
@@ -214,7 +230,11 @@ impl Driver {
             Ok(step) => step,
             Err(error) => return Ok(Resolution::Invalid { message: error.to_string() }),
         };
-        for LocalFile { key, path } in step.files.clone() {
+        for file in step.files.clone() {
+            if let Some(message) = refuse_large(&file) {
+                return Ok(Resolution::Invalid { message });
+            }
+            let LocalFile { key, path, .. } = file;
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
             match self.ledger.ingest(&path, &name).await {
                 Ok(artifact) => step.pin(&key, &artifact),
@@ -222,7 +242,8 @@ impl Driver {
             }
         }
         self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
-        let known = self.ledger.lookup(&step.key).await?;
+        let forced = self.workflow.tasks.get(task.0 as usize).is_some_and(|task| self.forced.contains(&task.job));
+        let known = if forced { None } else { self.ledger.lookup(&step.key).await? };
         let memory = &mut self.tasks[task.0 as usize];
         memory.step = Some(step);
         let Some(result) = known else { return Ok(Resolution::Runnable) };

@@ -13,10 +13,12 @@ mod plan;
 mod ports;
 mod results;
 mod task;
+mod unresolved;
 mod watch;
 
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
 pub use ports::{CachedResult, Ledger, LedgerError, LogLine, NewRun, NewTask, Record, RunStateName, TaskStateName};
 pub use results::{Column, Results, Row, TaskResult, metric_kind, results};
+pub use task::refuse_large;
 pub use watch::{RunEvent, RunReport, TaskReport};

@@ -119,6 +119,10 @@ impl Context for Attempt<'_> {
         self.outbox.lock().log(LogLevel::Info, text);
     }
 
+    fn warn(&mut self, text: &str) {
+        self.outbox.lock().log(LogLevel::Warn, text);
+    }
+
     fn cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed) == self.epoch
     }

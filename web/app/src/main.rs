@@ -1,12 +1,14 @@
 //! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
 //! a run goes on in `progress`, and the tables at its end in `report`.
 //!
-//! What a person reads goes to standard error, what a program reads to standard output.
+//! Results, and whatever else a command was asked for, go to standard output; how it gets on, and errors, to standard error.
 
 mod cli;
 mod commands;
 mod progress;
 mod report;
+mod signals;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -14,7 +16,7 @@ fn main() -> ExitCode {
     match cli::parse_and_run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}: {error}", console::style("error").for_stderr().red().bold());
+            terminal::say(format_args!("{}: {error}", console::style("error").for_stderr().red().bold()));
             ExitCode::from(2)
         }
     }

@@ -3,12 +3,17 @@
 use std::path::Path;
 
 use assay_server::{RunReport, RunStateName, TaskReport, TaskResult, TaskStateName, results};
-use assay_spec::StepKind;
+use assay_spec::{StepKind, printable, printable_lines};
 use assay_statistics::format;
 use serde_json::{Map, Value, json};
 
-/// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers.
+use crate::terminal::command;
+
+/// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers. What a
+/// terminal would not show as it is becomes an escape.
 pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
+    let shown = |cells: &[String]| cells.iter().map(|cell| printable(cell).into_owned()).collect::<Vec<_>>();
+    let (head, rows) = (&shown(head)[..], &rows.iter().map(|row| shown(row)).collect::<Vec<_>>()[..]);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(head.get(column));
         cells.map(|cell| console::measure_text_width(cell)).max().unwrap_or(0)
@@ -32,26 +37,32 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
 }
 
-/// The end of a run, for a person.
-pub fn text(report: &RunReport, kinds: &[StepKind], home: &Path) -> String {
-    let mut text = String::from("\n");
+/// The results of a run, for a person: the table of cells, or nothing where there are none.
+pub fn results_text(report: &RunReport, kinds: &[StepKind]) -> String {
     let results = result_table(report, kinds);
-    if !results.is_empty() {
-        text += &results;
-        text += "\n\n± is half of the 95 % interval over the replicates (Student's t); one replicate has none.\n";
+    if results.is_empty() {
+        return results;
     }
+    results + "\n\n± is half of the 95 % interval over the replicates (Student's t); one replicate has none.\n"
+}
+
+/// How a run ended, for a person: what failed and why, and where to look further.
+pub fn outcome_text(report: &RunReport, home: &Path) -> String {
+    let mut text = String::new();
     for task in &report.tasks {
         if let (TaskStateName::Failed, Some(failure)) = (task.state, &task.error) {
-            text += &format!("\n{} failed ({}): {}\n", task.address, failure.class, failure.message);
+            let (address, message) = (printable(&task.address), printable_lines(&failure.message));
+            text += &format!("{address} failed ({}): {message}\n", failure.class);
             if let Some(hint) = &failure.hint {
-                text += &format!("  help: {hint}\n");
+                text += &format!("  help: {}\n", printable_lines(hint));
             }
-            text += &format!("  its log: assay logs {} '{}'\n", report.run, task.address);
+            let run = report.run.to_string();
+            text += &format!("  its log: {}\n\n", command(home, &["logs", &run, &task.address]));
         }
     }
-    text += &format!("\n{}\n", summary(report));
-    let flag = if home == Path::new(".assay") { String::new() } else { format!(" --home {}", home.display()) };
-    text += &format!("look at it:  assay server{flag}   then http://127.0.0.1:7177/runs/{}\n", report.run);
+    text += &format!("{}\n", summary(report));
+    let server = command(home, &["server"]);
+    text += &format!("look at it:  {server}   then http://127.0.0.1:7177/runs/{}\n", report.run);
     text
 }
 

@@ -41,6 +41,8 @@ pub trait Context {
     fn progress(&mut self, done: u64, total: Option<u64>, unit: &str, note: &str);
     /// Writes a line to the log.
     fn log(&mut self, text: &str);
+    /// Writes a warning to the log, which a person sees while the run goes on.
+    fn warn(&mut self, text: &str);
     /// Whether the step shall stop; ask about ten times a second, and return [`StepError::Cancelled`].
     fn cancelled(&self) -> bool;
 }

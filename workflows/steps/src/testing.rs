@@ -196,6 +196,9 @@ impl Context for TestContext {
     fn log(&mut self, text: &str) {
         self.logs.push(text.into());
     }
+    fn warn(&mut self, text: &str) {
+        self.logs.push(format!("warning: {text}"));
+    }
     fn cancelled(&self) -> bool {
         match self.patience.get() {
             None => false,

@@ -6,33 +6,38 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_host::{ExecutorCommand, NotFound, greet};
-use assay_protocol::{Failure, FailureClass, KERNELS};
 use assay_server::{RunReport, RunStateName, Submission, WorkerLink, execute};
-use assay_spec::Workflow;
+use assay_spec::{Workflow, printable};
 use assay_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::machine::Machine;
 use crate::cli::{CommandError, RunArgs};
-use crate::progress::{self, Board, Row};
+use crate::progress::{self, Board, Detail, Row};
 use crate::report;
+use crate::signals::StopSignals;
+use crate::terminal::say;
 
 /// Exit code of a run that a person stopped, as shells have it for SIGINT.
 const INTERRUPTED: u8 = 130;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
-    let (source, workflow) = super::read_workflow(&args.file, &args.params)?;
+    let (source, workflow) = super::read_workflow(&args.file, &args.overrides)?;
+    let (workflow, forced) = select(workflow, &args)?;
     let store = Store::open(home).await?;
     for lost in store.recover().await? {
-        eprintln!("run {} ({}) ended without a word; what it finished is kept", lost.run, lost.name);
+        let name = printable(&lost.name);
+        say(format_args!("run {} ({name}) exited unexpectedly; completed tasks were kept", lost.run));
     }
 
-    let (link, node) = embedded_worker(&workflow, home).await?;
+    let (link, node) = embedded_worker(&workflow, home, args.jobs).await?;
     let (cancel, cancelled) = mpsc::channel(1);
-    tokio::spawn(watch_for_interrupt(cancel));
+    tokio::spawn(watch_for_interrupt(StopSignals::listen(), cancel));
     let (watch, events) = mpsc::unbounded_channel();
-    let display = tokio::spawn(progress::show(board(&workflow), events, args.json));
+    let history = store.job_seconds(&workflow.name).await?;
+    let board = board(&workflow, &history, link.capacity.cpus);
+    let display = tokio::spawn(progress::show(board, events, detail(&args)));
 
     let submission = Submission {
         file: args.file.display().to_string(),
@@ -40,19 +45,49 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         machine: serde_json::to_value(assay_steps::Machine::read())?,
         version: version(),
         workflow,
+        forced,
     };
-    let ledger = Arc::new(store);
-    let result = execute(ledger.clone(), submission, vec![link], cancelled, watch).await;
+    let store = Arc::new(store);
+    let result = execute(store.clone(), submission, vec![link], cancelled, watch).await;
     // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
     let _ = node.await;
     let _ = display.await;
+    // Nothing but results stays: the folder and the lock of this process go, and the database is one file again.
+    store.close().await;
     let report = result?;
     if args.json {
         super::print_json(&report::json(&report))?;
     } else {
-        eprint!("{}", report::text(&report, &super::kinds(), home));
+        let results = report::results_text(&report, &super::kinds());
+        if !results.is_empty() {
+            super::print_out(&results)?;
+        }
+        if !args.quiet || report.state != RunStateName::Succeeded {
+            say(format_args!("\n{}", report::outcome_text(&report, home).trim_end()));
+        }
     }
     Ok(exit_code(&report))
+}
+
+/// The part of the workflow that was asked for, and the jobs whose tasks run although their results are known.
+fn select(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
+    let workflow = if args.only.is_empty() { workflow } else { workflow.only(&args.only)? };
+    let forced = match (args.force, args.only.is_empty()) {
+        (false, _) => BTreeSet::new(),
+        (true, true) => workflow.jobs.iter().map(|job| job.name.clone()).collect(),
+        (true, false) => args.only.iter().cloned().collect(),
+    };
+    Ok((workflow, forced))
+}
+
+/// What is shown while the run goes on.
+fn detail(args: &RunArgs) -> Option<Detail> {
+    match (args.quiet, args.verbose) {
+        (true, _) => Some(Detail::Quiet),
+        (_, true) => Some(Detail::Verbose),
+        _ if args.json => None,
+        _ => Some(Detail::Normal),
+    }
 }
 
 fn exit_code(report: &RunReport) -> ExitCode {
@@ -64,81 +99,44 @@ fn exit_code(report: &RunReport) -> ExitCode {
 }
 
 /// A node in this process: its link, and its life.
-async fn embedded_worker(workflow: &Workflow, home: &Path) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
-    let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
-    let built_in: Vec<&str> = assay_native::backends().iter().map(|backend| backend.name).collect();
-    let kernels = std::path::absolute(home)?.join("kernels");
-    let find = move |backend: &str| {
-        let mut command = ExecutorCommand::find(backend, &built_in, &own)?;
-        command.env.push((KERNELS.into(), kernels.clone().into()));
-        Ok(command)
-    };
-    // Only backends that some task asks for are looked up.
-    let wanted: BTreeSet<&str> =
-        workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
-    let (mut backends, mut devices) = (BTreeSet::new(), BTreeMap::new());
-    for backend in wanted {
-        let Some(count) = is_here(backend, &find).await else { continue };
-        backends.insert(backend.to_owned());
-        devices.extend(count.map(|count| (backend.to_owned(), count)));
-    }
-    // A step that goes too far is ended by us, with words, before the kernel ends it without.
-    let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
-    let capacity = Capacity {
-        name: "here".to_owned(),
-        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        memory,
-        backends,
-        devices,
-    };
+async fn embedded_worker(
+    workflow: &Workflow,
+    home: &Path,
+    jobs: Option<u32>,
+) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+    let Machine { capacity, find, missing } = Machine::look(workflow, home).await?;
+    missing.values().for_each(say);
+    let capacity = Capacity { attempts: jobs, ..capacity };
+    let memory = capacity.memory;
     let (to, to_worker) = mpsc::channel(64);
     let (to_server, from) = mpsc::channel(1024);
-    let node = tokio::spawn(assay_worker::run(Arc::new(find), memory, to_worker, to_server));
+    let node = tokio::spawn(assay_worker::run(find, memory, to_worker, to_server));
     Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
 }
 
-/// Whether a backend's executor is here, and its device; and how many devices there are, if each is for one attempt at a
-/// time. Where it is not, a person is told why.
-async fn is_here(backend: &str, find: &impl Fn(&str) -> Result<ExecutorCommand, NotFound>) -> Option<Option<u32>> {
-    let command = find(backend).ok()?;
-    if assay_native::find(backend).is_some_and(|backend| backend.everywhere) {
-        return Some(None);
-    }
-    match greet(&command, &super::greeting_limits()).await {
-        Err(Failure { class: FailureClass::Unavailable, message, .. }) => {
-            eprintln!("{message}");
-            None
-        }
-        Ok(hello) => Some(hello.devices),
-        // Whatever else is wrong with it, an attempt will tell.
-        Err(_) => Some(None),
-    }
-}
-
-/// The first Ctrl-C (or SIGTERM) cancels the run; the second one ends this process at once.
-async fn watch_for_interrupt(cancel: mpsc::Sender<()>) {
-    let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else { return };
+/// The first Ctrl-C (or SIGTERM or SIGHUP) cancels the run; the second one ends this process at once.
+async fn watch_for_interrupt(mut signals: StopSignals, cancel: mpsc::Sender<()>) {
     for press in 1.. {
-        tokio::select! {
-            pressed = tokio::signal::ctrl_c() => if pressed.is_err() { return },
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         if press > 1 {
             // The executors die with this process: the kernel kills them.
             std::process::exit(i32::from(INTERRUPTED));
         }
-        eprintln!("stopping; press Ctrl-C again to stop at once");
+        say("stopping; press Ctrl-C again to stop at once");
         let _ = cancel.send(()).await;
     }
 }
 
-fn board(workflow: &Workflow) -> Board {
+fn board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) -> Board {
     let jobs: Vec<String> = workflow.jobs.iter().map(|job| job.name.clone()).collect();
+    let places: BTreeMap<&str, usize> = workflow.jobs.iter().map(|job| job.name.as_str()).zip(0..).collect();
     let rows = workflow.tasks.iter().map(|task| {
-        let job = jobs.iter().position(|name| *name == task.job).unwrap_or(0);
-        Row::new(job, task.address.clone())
+        let job = places.get(task.job.as_str()).copied().unwrap_or(0);
+        let mut row = Row::new(job, task.address.clone(), task.resources.first().map_or(1, |resource| resource.cpus));
+        row.expected = history.get(&task.job).copied();
+        row
     });
-    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs }
+    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs, cpus }
 }
 
 /// Assay's version, with the commit that it was built from where that is known.

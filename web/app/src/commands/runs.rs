@@ -7,6 +7,7 @@ use assay_server::TaskStateName;
 
 use crate::cli::{CommandError, RunsArgs};
 use crate::report::table;
+use crate::terminal::{command, say};
 
 pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
@@ -16,7 +17,8 @@ pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError>
         return Ok(ExitCode::SUCCESS);
     }
     if runs.is_empty() {
-        eprintln!("no runs in {} yet; start one with `assay run FILE`", home.display());
+        let start = command(home, &["run", "FILE"]);
+        say(format_args!("no runs in {} yet; start one with `{start}`", home.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["run", "name", "state", "tasks", "cached", "failed", "took", "file"];

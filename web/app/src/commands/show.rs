@@ -38,7 +38,8 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
         vec![task.address.clone(), task.state.to_string(), task.attempts.to_string(), took, detail]
     });
     super::print_out(&report::table(&head, &rows.collect::<Vec<_>>()))?;
-    super::print_out(&report::text(&report, &super::kinds(), home))?;
+    super::print_out(&format!("\n{}", report::results_text(&report, &super::kinds())))?;
+    super::print_out(&report::outcome_text(&report, home))?;
     Ok(ExitCode::SUCCESS)
 }
 
