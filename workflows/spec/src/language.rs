@@ -238,7 +238,8 @@ fn map(
     match (filter, attribute) {
         (Some(filter), None) if default.is_none() => {
             let Some(filter) = filter.as_str().filter(|name| FILTERS.contains(name)) else {
-                return Err(refused(format!("`map` takes the name of a filter, not `{filter}`")));
+                let written = crate::scalar::shorten(filter.as_str().unwrap_or(""), 40);
+                return Err(refused(format!("`map` takes the name of a filter, not `{written}`")));
             };
             values.try_iter()?.map(|value| state.apply_filter(filter, &[value])).collect()
         }
