@@ -155,6 +155,6 @@ mod tests {
         ];
         assert_eq!(read_overrides("p.yaml", text).unwrap(), expected.map(pair));
         let error = read_overrides("p.yaml", "- 1").unwrap_err().to_string();
-        assert!(error.contains("p.yaml:1:1: a file of parameters is a mapping"), "{error}");
+        assert!(error.contains("p.yaml:1:3: a file of parameters is a mapping"), "{error}");
     }
 }
