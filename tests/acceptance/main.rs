@@ -12,9 +12,11 @@ mod marks;
 mod quickstart;
 mod results;
 mod resumption;
+mod scheduling;
 mod sharing;
 mod standing;
 mod support;
+mod terminal;
 mod text;
 #[cfg(feature = "torch")]
 mod torch;

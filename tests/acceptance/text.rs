@@ -55,6 +55,28 @@ fn a_changed_text_runs_anew_and_a_moved_one_does_not() {
 }
 
 #[test]
+fn what_is_refused_leaves_nothing_behind() {
+    let (home, here) = (Home::new(), tempfile::tempdir().unwrap());
+    place(here.path(), "replaced");
+    let large = std::fs::File::create(here.path().join("texts/poem.txt")).expect("it can be written");
+    // A hole: it takes no room, and copying it would take a while.
+    large.set_len((1 << 28) + 1).expect("it can be made longer");
+    let ran = run(&home, here.path());
+    let message = ran.task("data")["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("poem.txt` has 268435457 bytes, which is more than 268435456"), "{message}");
+    let left = |folder: &str| std::fs::read_dir(home.store().join(folder)).map_or(0, Iterator::count);
+    assert_eq!((left("artifacts"), left("work")), (0, 0));
+    // A folder that holds another database is left as it was.
+    let other = here.path().join("other");
+    std::fs::create_dir(&other).expect("a folder");
+    std::fs::write(other.join("assay.db"), "no database, but a text of some length").expect("written");
+    let workflow = here.path().join("text.yaml").display().to_string();
+    let output = assay_tests::assay().args(["run", &workflow, "--home"]).arg(&other).output().expect("assay starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(&other).expect("it is there").count(), 1);
+}
+
+#[test]
 fn a_text_that_is_not_there_is_named() {
     let (home, here) = (Home::new(), tempfile::tempdir().unwrap());
     place(here.path(), "never read");

@@ -62,6 +62,7 @@ fn refused(outcome: Result<()>) -> std::result::Result<(), String> {
 const ELEMENTARY: &[(&str, Call)] = &[
     ("too few elements", |o| Tensor::from_f32(o.device, vec![1.0; 5], [2, 3]).map(drop)),
     ("a shape beyond memory", |o| Tensor::zeros(o.device, [usize::MAX, 2], o.float).map(drop)),
+    ("huge extents without elements", |o| Tensor::zeros(o.device, [usize::MAX, 0, 2], o.float).map(drop)),
     ("add of shapes that do not broadcast", |o| o.floats(&[2, 3])?.add(&o.floats(&[2])?).map(drop)),
     ("add of two types", |o| o.floats(&[2])?.add(&o.ids(&[2], 1)?).map(drop)),
     ("exp of ids", |o| o.ids(&[2], 1)?.exp().map(drop)),
@@ -92,6 +93,16 @@ const MOVEMENT: &[(&str, Call)] = &[
     ("transpose of an axis that is not there", |o| o.floats(&[2, 3])?.transpose(0, 2).map(drop)),
     ("reshape to another number of elements", |o| o.floats(&[2, 3])?.reshape([4, 2]).map(drop)),
     ("reshape to what overflows", |o| o.floats(&[2])?.reshape([usize::MAX, 2]).map(drop)),
+    ("reshape to huge extents without elements", |o| o.floats(&[0])?.reshape([0, 1 << 62]).map(drop)),
+    ("broadcast to huge extents without elements", |o| o.floats(&[0, 1])?.broadcast_to([0, 1 << 62]).map(drop)),
+    ("product of huge extents without elements", |o| {
+        let (tall, wide) = (o.floats(&[1 << 40, 0])?, o.floats(&[0, 1 << 40])?);
+        tall.matmul(&wide).map(drop)
+    }),
+    ("concat to huge extents without elements", |o| {
+        let long = o.floats(&[1 << 59, 0])?;
+        Tensor::concat(&[&long; 40], 0).map(drop)
+    }),
     ("broadcast to something smaller", |o| o.floats(&[2, 3])?.broadcast_to([3]).map(drop)),
     ("slice past the end", |o| o.floats(&[5])?.slice(0, 3, 3).map(drop)),
     ("slice from what overflows", |o| o.floats(&[5])?.slice(0, usize::MAX, 2).map(drop)),

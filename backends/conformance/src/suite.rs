@@ -24,9 +24,9 @@ impl Tolerance {
 }
 
 /// What came of a case: its values, and the gradient of each operand.
-struct Outcome {
-    values: Vec<Tensor>,
-    gradients: Vec<Tensor>,
+pub(crate) struct Outcome {
+    pub(crate) values: Vec<Tensor>,
+    pub(crate) gradients: Vec<Tensor>,
 }
 
 fn text(error: assay_tensor::TensorError) -> String {
@@ -34,7 +34,7 @@ fn text(error: assay_tensor::TensorError) -> String {
 }
 
 /// Runs a case on a device, and sees that the operands are unchanged.
-fn run(case: &Case, device: &Device, float: DType) -> Result<Outcome, String> {
+pub(crate) fn run(case: &Case, device: &Device, float: DType) -> Result<Outcome, String> {
     let float = if case.f32_only { DType::F32 } else { float };
     let before = case.values();
     let operands = case.place(device, float, &before).map_err(text)?;

@@ -1,8 +1,8 @@
 //! The CPU backend against the reference, and against itself on other numbers of threads.
 
 use assay_conformance::{
-    Report, Tolerance, check, check_adamw, check_recurrences, check_refusals, check_same_bits, check_storage,
-    check_sums,
+    Report, Tolerance, check, check_adamw, check_random, check_recurrences, check_refusals, check_same_bits,
+    check_storage, check_sums,
 };
 use assay_tensor::{DType, Device, Tensor};
 
@@ -25,6 +25,11 @@ fn the_number_of_threads_changes_no_bit() {
     for threads in [2, 3] {
         passes(&check_same_bits(&cpu(1), &cpu(threads), DType::F32));
     }
+}
+
+#[test]
+fn random_operations_on_random_shapes() {
+    passes(&check_random(&[cpu(1), cpu(2), cpu(3)], DType::F32, Tolerance::F32, 1, |done| done < 400));
 }
 
 #[test]

@@ -23,9 +23,7 @@ pub(crate) const WIDEST: usize = 65_536;
 /// Whether the machine multiplies bytes.
 pub(crate) fn has_vnni() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512vnni")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512f");
+    return crate::simd::level() == crate::simd::Level::Avx512 && is_x86_feature_detected!("avx512vnni");
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }

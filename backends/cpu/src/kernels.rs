@@ -583,6 +583,7 @@ impl Kernels for Cpu {
     }
 
     fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
+        let _flushed = Flushed::here();
         let gradients = gradients.iter().map(|gradient| f32s("clip", gradient)).collect::<Result<Vec<_>>>()?;
         let norm = adamw::norm(&self.threads, &gradients);
         Ok(self.array(vec![norm as f32, clip_factor(norm, limit) as f32], &Shape::from(2)))

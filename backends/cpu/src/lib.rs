@@ -84,8 +84,12 @@ use assay_tensor::{Device, TensorError};
 /// A device that computes on `threads` threads, the calling one included; 0 is taken as 1. With one thread no pool is
 /// started. Errors when the system refuses the threads.
 ///
+/// The environment variable `ASSAY_CPU_LEVEL` (`avx512`, `avx2`, `baseline`) limits the instruction sets of the process, so that
+/// kernels for other processors can be tested; another value is an error. The products of the crate `gemm` choose for themselves.
+///
 /// A device's threads and memory are its own: make one and clone it.
 pub fn device(threads: usize) -> Result<Device, TensorError> {
+    simd::allowed()?;
     let threads = parallel::Threads::new(threads)?;
     Ok(Device::new(kernels::Cpu { threads, memory: storage::Allocator::default() }))
 }

@@ -91,11 +91,19 @@ impl Cpu {
     pub(crate) fn affine_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
         let _flushed = Flushed::here();
         let name = "linear_gelu";
+        // The product reads z, and writes GELU(z), in rows as wide as its own.
+        if (z.shape.rows(), z.shape.last()) != (grad.shape.rows(), weight.shape.last()) {
+            return Err(TensorError::new(
+                name,
+                "z should have a row for each of the gradient, as wide as the weight's",
+            )
+            .shapes([&grad.shape, &weight.shape, &z.shape]));
+        }
         let (mut dz, mut y) = (self.take(name, &z.shape)?, self.take(name, &z.shape)?);
         let stride = z.shape.last();
         let argument = Rows { at: f32s(name, z)?.as_ptr(), stride };
         let finish = Finish::GeluBack { argument, value: Rows { at: y.as_mut_ptr(), stride }, strips: STRIP };
-        // SAFETY: all three have the shape of the result: that is z's, whose length `f32s` has checked.
+        // SAFETY: all three have the rows of the result, which was checked, and `f32s` has checked the length of z.
         unsafe { self.product((grad, weight, Way::Back), Start::Zero, finish, &mut dz)? };
         Ok((self.array(dz, &z.shape), self.array(y, &z.shape)))
     }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use assay_tensor::Result;
 
-use crate::pages::Piece;
+use crate::pages::{Piece, no_memory};
 use crate::small;
 
 /// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
@@ -25,6 +25,20 @@ const SMALLEST: usize = 8 * 1024;
 const LARGE: usize = 64 * 1024 * 1024;
 /// Elements that may be held beyond twice the most that was in use at once (64 MiB).
 const SLACK: usize = 16 * 1024 * 1024;
+
+/// Whether each block is an allocation of its own, of exactly the elements that were asked for, filled with NaN: then a sanitizer
+/// sees what is read or written beyond it, and results show what is read before it is written. Only builds with debug assertions
+/// look for the variable `ASSAY_EXACT_MEMORY`.
+#[inline]
+pub(crate) fn exact() -> bool {
+    #[cfg(debug_assertions)]
+    {
+        static EXACT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *EXACT.get_or_init(|| std::env::var_os("ASSAY_EXACT_MEMORY").is_some())
+    }
+    #[cfg(not(debug_assertions))]
+    false
+}
 
 /// How many elements a block for `length` of them has room for: a quarter more at most. Blocks of about one size, such as
 /// those of keys and values that grow with the sequence, are then used again for one another. Pages that are not written
@@ -83,7 +97,8 @@ impl From<Vec<f32>> for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match self {
-            Block::Heap(elements) => small::keep(std::mem::take(elements)),
+            Block::Heap(elements) if !exact() => small::keep(std::mem::take(elements)),
+            Block::Heap(_) => {}
             Block::Kept { piece, length, memory } => {
                 if let Some(piece) = piece.take() {
                     memory.keep(piece, *length);
@@ -125,6 +140,12 @@ struct Kept {
 impl Memory {
     /// A block of `length` elements with arbitrary contents. Errors where there is no memory for it.
     pub(crate) fn take(self: &Arc<Self>, operation: &'static str, length: usize) -> Result<Block> {
+        if exact() {
+            let mut elements = Vec::new();
+            elements.try_reserve_exact(length).map_err(|_| no_memory::<f32>(operation, length))?;
+            elements.resize(length, f32::NAN);
+            return Ok(Block::Heap(elements));
+        }
         if length < SMALLEST {
             return Ok(Block::Heap(small::take(length)));
         }
@@ -142,7 +163,7 @@ impl Memory {
 
     /// These elements as a block.
     pub(crate) fn hold(self: &Arc<Self>, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
-        if elements.len() < SMALLEST {
+        if elements.len() < SMALLEST || exact() {
             return Ok(Block::Heap(elements));
         }
         let mut block = self.take(operation, elements.len())?;

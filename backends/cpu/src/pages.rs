@@ -32,8 +32,8 @@ impl Piece {
         Ok(Piece { mapping, offset: 0, elements })
     }
 
-    /// Pieces of so many f32 elements, zeros, as many as come out even in huge pages. Each takes whole small pages: their
-    /// size is a multiple of 4 KiB.
+    /// Pieces of so many f32 elements, zeros, as many as come out even in huge pages. The size of
+    /// each is a multiple of 4 KiB, which need not be a multiple of the system's pages.
     pub(crate) fn several(operation: &'static str, elements: usize) -> Result<Vec<Piece>> {
         let size = elements * size_of::<f32>();
         let count = HUGE / (1 << size.trailing_zeros()).min(HUGE);
@@ -51,17 +51,34 @@ impl Piece {
         self.mapping.as_mut_ptr().wrapping_add(self.offset).cast()
     }
 
-    /// Gives the memory back to the system. What stays is the place, of arbitrary elements.
+    /// Gives the memory back to the system. What stays is the place, of arbitrary elements. Pages that the piece shares with
+    /// its neighbours stay as they are.
     pub(crate) fn empty(&mut self) {
         #[cfg(target_os = "linux")]
-        {
-            let (advice, length) = (memmap2::UncheckedAdvice::DontNeed, self.elements * size_of::<f32>());
-            // SAFETY: nobody but this piece refers to its elements, all of which are f32 whatever their bits.
-            let emptied = unsafe { self.mapping.unchecked_advise_range(advice, self.offset, length) };
+        if let Some((offset, length)) = whole_pages(self.offset, self.elements * size_of::<f32>(), page_size()) {
+            // SAFETY: the pages lie inside this piece, nobody else refers to its elements, and any bits are an f32.
+            let emptied =
+                unsafe { self.mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, length) };
             // Where the system refuses, it keeps what it has.
             drop(emptied);
         }
     }
+}
+
+/// The size of the system's pages: 4 KiB on x86-64, up to 64 KiB on ARM.
+#[cfg(target_os = "linux")]
+fn page_size() -> usize {
+    // SAFETY: the call reads a constant of the system.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(HUGE)
+}
+
+/// Offset and length of the whole pages inside `length` bytes from `offset` on, if there are any. Both count from the
+/// beginning of a page. The system rounds such a range outwards: bytes of a neighbour in the same page would become zero.
+#[cfg(target_os = "linux")]
+fn whole_pages(offset: usize, length: usize, page: usize) -> Option<(usize, usize)> {
+    let first = offset.checked_next_multiple_of(page)?;
+    let end = (offset + length) / page * page;
+    (first < end).then(|| (first, end - first))
 }
 
 /// A mapping for `count` pieces.
@@ -117,6 +134,42 @@ mod tests {
             // SAFETY: the elements are this piece's.
             unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
             piece.empty();
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_pages_that_lie_wholly_in_a_piece_are_given_back() {
+        let kib = |(offset, length): (usize, usize)| (offset << 10, length << 10);
+        let cases = [
+            ((40, 40), 4, Some((40, 40))),
+            ((40, 40), 16, Some((48, 32))),
+            ((40, 40), 64, None),
+            ((0, 448), 64, Some((0, 448))),
+            ((448, 448), 64, Some((448, 448))),
+            ((80, 80), 64, None),
+            ((40, 160), 64, Some((64, 128))),
+        ];
+        for (range, page, expected) in cases {
+            let (offset, length) = kib(range);
+            assert_eq!(whole_pages(offset, length, page << 10), expected.map(kib), "{range:?} KiB, {page} KiB pages");
+        }
+        assert!(page_size().is_power_of_two() && page_size() >= 4096);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn neighbours_of_a_piece_that_is_given_back_keep_their_elements() {
+        let mut pieces = Piece::several("test", (40 << 10) / 4).unwrap();
+        for piece in &pieces {
+            // SAFETY: the elements are this piece's.
+            unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
+        }
+        pieces.iter_mut().skip(1).step_by(2).for_each(Piece::empty);
+        for piece in pieces.iter().step_by(2) {
+            // SAFETY: as above.
+            let elements = unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) };
+            assert!(elements.iter().all(|&x| x == 1.0));
         }
     }
 

@@ -66,6 +66,10 @@ simd! {
 /// Reduces the middle axis of x [outer, middle, inner] to y [outer, inner]. A mean is a sum here, see [`divide`].
 pub(crate) fn middle(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3], y: &mut [f32]) {
     let [outer, middle, inner] = dims;
+    if middle == 0 {
+        // There is nothing to read: the identity of the operation.
+        return y.fill(if op == Reduce::Max { f32::NEG_INFINITY } else { 0.0 });
+    }
     if y.is_empty() {
         return;
     }

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use crate::memory::exact;
 use crate::simd::LINE;
 
 /// Elements that a thread keeps of each scratch. What is larger, such as the scores of `full` attention, goes with the call.
@@ -19,6 +20,10 @@ impl Scratch {
 
     /// The first `length` elements.
     pub(crate) fn first(&mut self, length: usize) -> &mut [f32] {
+        if exact() {
+            self.0 = vec![f32::NAN; length];
+            return &mut self.0;
+        }
         // It begins at a line of the cache: a vector that crosses lines costs two accesses.
         let room = length + LINE;
         if self.0.len() < room {

@@ -3,6 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
+use assay_tensor::TensorError;
+
 /// Declares functions whose bodies are compiled three times: for AVX-512, for AVX2 with FMA, and for the baseline. The
 /// best that the machine has is taken at run time. A function may have one type parameter, for the operation that it
 /// applies; whatever such an operation calls must be `#[inline(always)]`, or it would stay at the baseline.
@@ -52,7 +54,32 @@ pub(crate) enum Level {
     Avx512,
 }
 
-/// The best that this machine has: asked once, as loops of a few numbers ask for it too.
+/// The variable that names the most that may be used: `avx512`, `avx2` or `baseline`. `tests/sanitize` runs every kernel on each.
+#[cfg(target_arch = "x86_64")]
+const MOST: &str = "ASSAY_CPU_LEVEL";
+
+/// What [`MOST`] allows: all, where it is not set. Errors where it names nothing that is known.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn allowed() -> Result<Level, TensorError> {
+    match std::env::var_os(MOST) {
+        None => Ok(Level::Avx512),
+        Some(most) => match most.to_str() {
+            Some("avx512") => Ok(Level::Avx512),
+            Some("avx2") => Ok(Level::Avx2),
+            Some("baseline") => Ok(Level::Baseline),
+            _ => Err(TensorError::new("device", format!("{MOST} is `{}`", most.display()))
+                .hint("set it to `avx512`, `avx2` or `baseline`, or unset it")),
+        },
+    }
+}
+
+/// What the kernels may use: all that there is.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn allowed() -> Result<Level, TensorError> {
+    Ok(Level::Baseline)
+}
+
+/// The best that this machine has and [`MOST`] allows: asked once, as loops of a few numbers ask for it too.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn level() -> Level {
@@ -63,9 +90,9 @@ pub(crate) fn level() -> Level {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        match (avx2, avx512) {
-            (true, true) => Level::Avx512,
-            (true, false) => Level::Avx2,
+        match (allowed(), avx2, avx512) {
+            (Ok(Level::Avx512) | Err(_), true, true) => Level::Avx512,
+            (Ok(Level::Avx512 | Level::Avx2) | Err(_), true, _) => Level::Avx2,
             _ => Level::Baseline,
         }
     })

@@ -214,6 +214,7 @@ impl Tensor {
             let problem = format!("{} elements do not fill a shape of {}", self.numel(), shape.numel());
             return Err(TensorError::new("reshape", problem).shapes([self.shape(), &shape]));
         }
+        shape.check_size("reshape")?;
         Ok(Tensor::recorded(self.array().viewed(shape), &[self], || Op::Reshape))
     }
 
@@ -313,6 +314,8 @@ impl Tensor {
                 return Err(TensorError::new("concat", problem).shapes([first.shape(), other.shape()]));
             }
         }
+        let extent = tensors.iter().fold(0usize, |sum, tensor| sum.saturating_add(tensor.dims()[axis]));
+        first.shape().with(axis, extent).check_size("concat")?;
         let one_type = tensors.iter().all(|t| t.dtype() == first.dtype());
         let part = |t: &&Tensor| if one_type { Ok(t.array().clone()) } else { t.wide() };
         let arrays = tensors.iter().map(part).collect::<Result<Vec<_>>>()?;

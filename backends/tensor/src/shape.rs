@@ -37,16 +37,15 @@ impl Shape {
         numel(&self.0)
     }
 
-    /// The number of elements, or an error where it cannot be addressed.
+    /// The number of elements, or an error where the extents are too large. A shape without elements is refused too if the
+    /// product of its other extents cannot be addressed: kernels compute strides and numbers of rows from them.
     #[inline]
     pub fn check_size(&self, operation: &'static str) -> Result<usize> {
-        let numel = self.numel();
-        if numel > isize::MAX as usize / 8 {
-            return Err(
-                TensorError::new(operation, "the tensor has more elements than can be addressed").shapes([self])
-            );
+        let spanned = self.0.iter().fold(1, |n: usize, &extent| n.saturating_mul(extent.max(1)));
+        if spanned > isize::MAX as usize / 8 {
+            return Err(too_large(operation, self));
         }
-        Ok(numel)
+        Ok(self.numel())
     }
 
     /// The last extent, 1 for a scalar.
@@ -121,6 +120,16 @@ impl Shape {
             false => Shape(kept.filter(|(i, _)| !axes.contains(i)).map(|(_, &d)| d).collect()),
         }
     }
+}
+
+/// The refusal of a shape whose elements cannot be addressed.
+#[cold]
+fn too_large(operation: &'static str, shape: &Shape) -> TensorError {
+    let problem = match shape.numel() {
+        0 => "the tensor has no elements, but extents that cannot be addressed",
+        _ => "the tensor has more elements than can be addressed",
+    };
+    TensorError::new(operation, problem).shapes([shape])
 }
 
 /// The product of the extents, saturating; 0 if one of them is.
@@ -250,6 +259,10 @@ mod tests {
     #[test]
     fn sizes_that_cannot_be_addressed_are_refused() {
         assert!(Shape::from([usize::MAX, 2]).check_size("zeros").is_err());
-        assert_eq!(Shape::from([usize::MAX, 0, 2]).check_size("zeros"), Ok(0));
+        for dims in [[usize::MAX, 0, 2], [0, usize::MAX, 2], [1 << 40, 1 << 40, 0], [0, 1 << 60, 1]] {
+            let error = Shape::from(dims).check_size("zeros").unwrap_err().to_string();
+            assert!(error.starts_with("zeros: the tensor has no elements, but extents"), "{error}");
+        }
+        assert_eq!(Shape::from([1 << 30, 0, 1 << 20]).check_size("zeros"), Ok(0));
     }
 }

@@ -121,6 +121,9 @@ pub struct Capacity {
     /// is not named here share what there is, as those of `cpu` do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, u32>,
+    /// How many attempts it holds at most at the same time, whatever they take; `None` is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
 }
 
 impl Capacity {
@@ -128,6 +131,7 @@ impl Capacity {
     #[must_use]
     pub fn could_ever_run(&self, resource: &Resource) -> bool {
         self.backends.contains(&resource.backend)
+            && self.attempts != Some(0)
             && self.devices.get(&resource.backend) != Some(&0)
             && resource.cpus <= self.cpus
             && resource.memory.unwrap_or(0) <= self.memory

@@ -140,6 +140,12 @@ impl Orchestrator {
         ensure!(worker.used_memory <= worker.capacity.memory, "it is given {memory} bytes, more than it has");
         let exclusive = worker.slots.values().any(|slot| slot.resource.exclusive);
         ensure!(!exclusive || worker.slots.len() == 1, "something runs beside an exclusive attempt");
+        let most = worker.capacity.attempts.unwrap_or(u32::MAX);
+        ensure!(
+            worker.slots.len() <= most as usize,
+            "it holds {} attempts, and {most} are allowed",
+            worker.slots.len()
+        );
         check_devices(worker)?;
         worker.slots.iter().try_for_each(|(&attempt, slot)| self.check_slot(id, attempt, slot))
     }

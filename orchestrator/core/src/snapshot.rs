@@ -58,11 +58,12 @@ impl Orchestrator {
 
 fn write_worker(f: &mut String, worker: &Worker) -> fmt::Result {
     let Worker { capacity, slots, used_cpus, used_memory, doubted } = worker;
-    let Capacity { name, cpus, memory, backends, devices } = capacity;
+    let Capacity { name, cpus, memory, backends, devices, attempts } = capacity;
+    let most = attempts.map(|most| format!(", {most} attempts at most")).unwrap_or_default();
     let devices = devices.iter().map(|(backend, count)| format!(", {count} of {backend}")).collect::<String>();
     let doubted = doubted.iter().map(|(backend, device)| format!(", {backend} {device} in doubt")).collect::<String>();
     let backends = joined(backends);
-    writeln!(f, "`{name}` [{backends}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}{devices}{doubted}")?;
+    writeln!(f, "`{name}` [{backends}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}{devices}{doubted}{most}")?;
     for (attempt, slot) in slots {
         let Slot { variant, resource, device, phase } = slot;
         let phase = match phase {

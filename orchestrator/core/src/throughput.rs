@@ -33,7 +33,14 @@ fn submitted(tasks: Vec<TaskPlan>) -> Event {
 
 fn joined(worker: u32) -> Event {
     let backends = BTreeSet::from(["cpu".to_owned()]);
-    let capacity = Capacity { name: format!("node-{worker}"), cpus: 4, memory: 0, backends, devices: BTreeMap::new() };
+    let capacity = Capacity {
+        name: format!("node-{worker}"),
+        cpus: 4,
+        memory: 0,
+        backends,
+        devices: BTreeMap::new(),
+        attempts: None,
+    };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 

@@ -66,6 +66,7 @@ impl Worker {
             && !alone
             && self.has_device(resource)
             && (!resource.exclusive || self.slots.is_empty())
+            && self.capacity.attempts.is_none_or(|most| self.slots.len() < most as usize)
             && resource.cpus <= self.capacity.cpus - self.used_cpus
             && resource.memory.unwrap_or(0) <= self.capacity.memory - self.used_memory
     }

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use crate::clock::Clock;
 use crate::ports::{Content, Ledger, LedgerError, Record, RunStateName, TaskStateName};
 use crate::task::{Live, TaskMemory};
+use crate::unresolved::Unresolved;
 use crate::watch::{RunEvent, RunReport, TaskReport};
 
 /// How many inputs one turn takes at most.
@@ -51,7 +52,9 @@ pub(crate) struct Driver {
     pub(crate) settled: Vec<PathBuf>,
     urgent: bool,
     flush_at: Option<Instant>,
-    pub(crate) to_resolve: Vec<TaskIx>,
+    pub(crate) to_resolve: Unresolved,
+    /// The jobs whose tasks run although the cache has their results.
+    pub(crate) forced: BTreeSet<String>,
     /// Tasks whose work another task does, in this run or in another.
     pub(crate) elsewhere: BTreeSet<TaskIx>,
     /// When to look whether that is over.
@@ -67,6 +70,7 @@ impl Driver {
     pub(crate) fn new(
         ledger: Arc<dyn Ledger>,
         workflow: Arc<Workflow>,
+        forced: BTreeSet<String>,
         run: RunId,
         core: Orchestrator,
         workers: BTreeMap<WorkerId, (String, mpsc::Sender<ToWorker>)>,
@@ -74,6 +78,7 @@ impl Driver {
         watch: UnboundedSender<RunEvent>,
     ) -> Self {
         let tasks = workflow.tasks.iter().map(|_| TaskMemory::default()).collect();
+        let to_resolve = Unresolved::new(&workflow);
         Driver {
             ledger,
             workflow,
@@ -89,7 +94,8 @@ impl Driver {
             settled: Vec::new(),
             urgent: false,
             flush_at: None,
-            to_resolve: Vec::new(),
+            to_resolve,
+            forced,
             elsewhere: BTreeSet::new(),
             look_at: None,
             actions: Vec::new(),
@@ -109,7 +115,7 @@ impl Driver {
         }
         self.turn(Vec::new()).await?;
         while self.ended.is_none() || !self.live.is_empty() {
-            let wake = self.wake_at();
+            let wake = if self.to_resolve.has_next() { Instant::now() } else { self.wake_at() };
             let mut batch = Vec::new();
             tokio::select! {
                 taken = inputs.recv_many(&mut batch, BATCH) => if taken == 0 { break },
@@ -141,12 +147,12 @@ impl Driver {
         if self.look_at.is_some_and(|at| at <= Instant::now()) {
             self.look_elsewhere().await?;
         }
+        self.resolve_some().await?;
         loop {
-            self.resolve_ready().await?;
             if self.urgent || self.flush_at.is_some_and(|at| at <= Instant::now()) {
                 self.write().await?;
             }
-            if self.actions.is_empty() && self.to_resolve.is_empty() {
+            if self.actions.is_empty() {
                 return Ok(());
             }
             for action in std::mem::take(&mut self.actions) {
@@ -201,12 +207,10 @@ impl Driver {
     fn changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
         let Some((name, detail)) = crate::task::describe(state, &self.workflow) else { return };
         let memory = &mut self.tasks[task.0 as usize];
+        self.to_resolve.changed(task, memory.state, name);
         memory.state = name;
         if let assay_core::TaskState::Failed { failure } = state {
             memory.error = Some(failure.clone());
-        }
-        if state.is_final() {
-            // Those that waited for this very work are answered by it, or one of them does it.
         }
         let at = self.clock.now();
         self.remember(Record::State { task, state: name, detail: detail.clone(), at });

@@ -1,6 +1,6 @@
 //! Runs one workflow to its end over the workers that are linked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use assay_core::{Capacity, Event, Orchestrator, WorkerId};
@@ -28,6 +28,8 @@ pub struct Submission {
     pub version: String,
     /// Tags, a note, and the commit of the workflow file.
     pub marks: Marks,
+    /// The jobs whose tasks run although the cache has their results.
+    pub forced: BTreeSet<String>,
 }
 
 /// The server's end of a link to a worker.
@@ -74,7 +76,10 @@ pub async fn execute(
         }
     });
     let workflow = Arc::new(submission.workflow);
-    Driver::new(ledger, workflow, run, Orchestrator::default(), workers, inputs, watch).drive(first, received).await
+    let forced = submission.forced;
+    Driver::new(ledger, workflow, forced, run, Orchestrator::default(), workers, inputs, watch)
+        .drive(first, received)
+        .await
 }
 
 /// Carries a worker's messages into the driver's one queue, and says when the worker is gone.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use assay_core::{AttemptId, Event, Outcome, TaskIx, WorkerId};
-use assay_protocol::{Failure, FailureClass, LogLevel};
+use assay_protocol::{Failure, FailureClass};
 use assay_spec::{Output, Outputs};
 use assay_worker::link::{Ending, FromWorker, News};
 use serde_json::Value;
@@ -51,9 +51,7 @@ impl Driver {
                 self.remember(Record::Metrics { task, epoch, points });
             }
             News::Log(level, text) => {
-                if matches!(level, LogLevel::Warn | LogLevel::Error) {
-                    self.tell(RunEvent::Log { task, level, text: text.clone() });
-                }
+                self.tell(RunEvent::Log { task, level, text: text.clone() });
                 let lines = vec![LogLine { at: self.clock.now(), level, text }];
                 self.remember(Record::Logs { task, epoch, lines });
             }

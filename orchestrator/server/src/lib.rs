@@ -14,6 +14,7 @@ mod ports;
 mod resolve;
 mod results;
 mod task;
+mod unresolved;
 mod watch;
 
 pub use execute::{Submission, WorkerLink, execute};
@@ -26,4 +27,5 @@ pub use results::{
     Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
     metric_kind, number, rank, results,
 };
+pub use task::refuse_large;
 pub use watch::{RunEvent, RunReport, TaskReport};

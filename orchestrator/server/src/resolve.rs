@@ -8,25 +8,38 @@ use assay_spec::LocalFile;
 
 use crate::driver::Driver;
 use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
+use crate::task::refuse_large;
 use crate::watch::RunEvent;
 
+/// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and hears of a person who wants it to
+/// stop, before all of them are resolved.
+const RESOLVED: usize = 64;
 /// How often a task looks whether the task that does its work has ended.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Driver {
-    /// Settles what the core wants resolved: config, cache key, and whether the answer is known already.
-    pub(crate) async fn resolve_ready(&mut self) -> Result<(), LedgerError> {
-        while !self.to_resolve.is_empty() {
-            let mut unknown = Vec::new();
-            for task in std::mem::take(&mut self.to_resolve) {
-                match self.resolve(task).await? {
-                    Some(resolution) => self.resolved(task, resolution),
-                    None => unknown.push(task),
-                }
+    /// Settles some of what the core wants resolved: config, cache key, and whether the answer is known already.
+    pub(crate) async fn resolve_some(&mut self) -> Result<(), LedgerError> {
+        let (mut left, mut unknown) = (RESOLVED, Vec::new());
+        while left > 0
+            && let Some(task) = self.to_resolve.pop()
+        {
+            // It may have been cancelled meanwhile.
+            if !self.is_resolving(task) {
+                continue;
             }
-            self.claim(unknown).await?;
+            match self.resolve(task).await? {
+                Some(resolution) => self.resolved(task, resolution),
+                None => unknown.push(task),
+            }
+            left -= 1;
         }
-        Ok(())
+        self.claim(unknown).await
+    }
+
+    fn is_resolving(&self, task: TaskIx) -> bool {
+        let task = self.core.task(TaskId { run: self.run, task });
+        task.is_some_and(|task| *task.state() == TaskState::Resolving)
     }
 
     fn resolved(&mut self, task: TaskIx, resolution: Resolution) {
@@ -41,7 +54,11 @@ impl Driver {
             Ok(step) => step,
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
-        for LocalFile { key, path } in step.files.clone() {
+        for file in step.files.clone() {
+            if let Some(message) = refuse_large(&file) {
+                return Ok(Some(Resolution::Invalid { message }));
+            }
+            let LocalFile { key, path, .. } = file;
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
             match self.ledger.ingest(&path, &name).await {
                 Ok(artifact) => step.pin(&key, &artifact),
@@ -55,6 +72,11 @@ impl Driver {
 
     /// Asks the cache; `None` if it has no answer that can be used.
     async fn look_up(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
+        // One that is forced is answered by what another task does meanwhile, but by nothing that was there before.
+        let forced = self.workflow.tasks.get(task.0 as usize).is_some_and(|task| self.forced.contains(&task.job));
+        if forced {
+            return Ok(None);
+        }
         let key = self.key(task);
         let memory = &mut self.tasks[task.0 as usize];
         match self.ledger.lookup(&key).await? {
@@ -112,13 +134,8 @@ impl Driver {
     /// their process died, the work is ours.
     pub(crate) async fn look_elsewhere(&mut self) -> Result<(), LedgerError> {
         self.look_at = None;
-        let run = self.run;
-        let resolving = |task: &TaskIx| {
-            let task = self.core.task(TaskId { run, task: *task });
-            task.is_some_and(|task| *task.state() == TaskState::Resolving)
-        };
         // The run may have been cancelled meanwhile.
-        let waiting: Vec<TaskIx> = self.elsewhere.iter().copied().filter(resolving).collect();
+        let waiting: Vec<TaskIx> = self.elsewhere.iter().copied().filter(|&task| self.is_resolving(task)).collect();
         self.elsewhere = waiting.iter().copied().collect();
         self.claim(waiting).await
     }

@@ -30,7 +30,7 @@ pub enum RunEvent {
         /// The position.
         progress: Progress,
     },
-    /// A line of the log that a person may want to see.
+    /// A line of the log, of whatever level.
     Log {
         /// The task.
         task: TaskIx,

@@ -1,6 +1,6 @@
 //! Whole runs over a ledger in memory and a worker that follows a script: no process, no disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -147,7 +147,8 @@ async fn run(
         }
     });
     let backends = ["cpu".to_owned()].into_iter().collect();
-    let capacity = Capacity { name: "here".into(), cpus: 2, memory: 1 << 30, backends, devices: BTreeMap::new() };
+    let capacity =
+        Capacity { name: "here".into(), cpus: 2, memory: 1 << 30, backends, devices: BTreeMap::new(), attempts: None };
     let link = WorkerLink { name: "here".into(), capacity, to, from };
     let submission = Submission {
         workflow: workflow(text),
@@ -156,6 +157,7 @@ async fn run(
         machine: Value::Null,
         version: "test".into(),
         marks: Marks::default(),
+        forced: BTreeSet::new(),
     };
     let (watch, _) = mpsc::unbounded_channel();
     execute(ledger, submission, vec![link], cancel, watch).await.expect("the ledger does not fail")

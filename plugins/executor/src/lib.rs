@@ -24,7 +24,7 @@ mod stdio;
 #[cfg(test)]
 mod testing;
 
-use assay_protocol::{DEVICE, DeviceInfo};
+use assay_protocol::{DEVICE, DeviceInfo, WORKER};
 use assay_steps::Step;
 use assay_tensor::Device;
 
@@ -54,6 +54,20 @@ pub fn device_asked() -> Result<usize, String> {
     match std::env::var(DEVICE) {
         Err(std::env::VarError::NotPresent) => Ok(0),
         said => said.ok().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{DEVICE} does not name a number")),
+    }
+}
+
+/// Asks the kernel to end this process when the worker dies, where the worker relies on that ([`WORKER`]). To be called before
+/// anything that takes time. If the worker is gone already, the process ends here.
+pub fn die_with_worker() {
+    #[cfg(target_os = "linux")]
+    if let Some(worker) = std::env::var(WORKER).ok().and_then(|worker| worker.parse().ok()) {
+        use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+        // A kernel that refuses leaves the end of the input to tell.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        if getppid() != Pid::from_raw(worker) {
+            std::process::exit(0);
+        }
     }
 }
 

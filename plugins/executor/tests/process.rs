@@ -133,7 +133,13 @@ fn request(kind: &str, workdir: &Path) -> RunRequest {
 async fn run(kind: &str, stop: Option<Stop>) -> (Outcome, Vec<HostEvent>) {
     let folder = tempfile::tempdir().unwrap();
     let program: PathBuf = std::env::current_exe().unwrap();
-    let command = ExecutorCommand { backend: "test".into(), program, args: vec!["serve".into()], env: Vec::new() };
+    let command = ExecutorCommand {
+        backend: "test".into(),
+        program,
+        args: vec!["serve".into()],
+        env: Vec::new(),
+        dies_with_worker: false,
+    };
     let (handle, stopped) = stop_channel();
     let (sender, mut receiver) = tokio::sync::mpsc::channel(8);
     let limits = Limits { grace: Duration::from_secs(60), ..Limits::default() };

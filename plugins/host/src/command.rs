@@ -19,6 +19,8 @@ pub struct ExecutorCommand {
     pub args: Vec<OsString>,
     /// Added to the environment that it inherits.
     pub env: Vec<(OsString, OsString)>,
+    /// Whether it sees to it itself that it dies with its worker, see [`assay_protocol::WORKER`]. Built-in executors do.
+    pub dies_with_worker: bool,
 }
 
 /// No executor for a backend.
@@ -60,9 +62,11 @@ impl ExecutorCommand {
             program,
             args,
             env: Vec::new(),
+            dies_with_worker: false,
         };
         if built_in.contains(&backend) {
-            return Ok(command(own_exe.to_path_buf(), vec!["executor".into(), backend.into()]));
+            let own = command(own_exe.to_path_buf(), vec!["executor".into(), backend.into()]);
+            return Ok(ExecutorCommand { dies_with_worker: true, ..own });
         }
         let known = built_in.join("`, `");
         if backend.is_empty() || !backend.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {

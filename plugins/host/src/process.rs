@@ -7,6 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use assay_protocol::WORKER;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::sync::{oneshot, watch};
 
@@ -55,7 +56,11 @@ impl Process {
         if let Some(workdir) = workdir {
             system.current_dir(workdir);
         }
-        die_with_parent(&mut system);
+        match command.dies_with_worker {
+            // Without a closure between fork and exec, the standard library spawns without copying the page tables of this process.
+            true => drop(system.env(WORKER, std::process::id().to_string())),
+            false => die_with_parent(&mut system),
+        }
         let (started, result) = oneshot::channel();
         // The kernel ties the child's life to the thread that forked it, so that thread has to be one that stays until
         // the child is gone; the threads of an async runtime give no such promise.

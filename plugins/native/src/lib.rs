@@ -12,7 +12,7 @@ mod processor;
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_executor::{Setup, device_asked, run_alone, serve};
+use assay_executor::{Setup, device_asked, die_with_worker, run_alone, serve};
 use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_tensor::Device;
 
@@ -82,6 +82,7 @@ pub fn find(name: &str) -> Option<&'static Backend> {
 /// file (`--step`). To be called first thing in `main`, and nothing after it.
 #[must_use]
 pub fn execute(name: &str, step: Option<&Path>) -> ExitCode {
+    die_with_worker();
     let refused = |code: u8, error: String| {
         eprintln!("error: {error}");
         ExitCode::from(code)

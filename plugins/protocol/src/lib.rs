@@ -13,5 +13,5 @@ mod message;
 pub use frame::{FrameError, MAX_FRAME, encode_frame, excerpt, frame_length, parse_frame, read_frame, write_frame};
 pub use message::{
     DEVICE, DeviceInfo, FOR_TESTS, Failure, FailureClass, Hello, KERNELS, LogLevel, MetricPoint, NO_DEVICE, PROTOCOL,
-    Progress, Report, Request, RunRequest, StepKindInfo,
+    Progress, Report, Request, RunRequest, StepKindInfo, WORKER,
 };

@@ -20,6 +20,11 @@ pub const KERNELS: &str = "ASSAY_KERNELS";
 /// the first one without.
 pub const DEVICE: &str = "ASSAY_DEVICE";
 
+/// The variable of an executor's environment that holds the process id of its worker, where the worker relies on the executor to ask
+/// the kernel for its own end when the worker dies (`PR_SET_PDEATHSIG`). The worker does so itself for programs that it does not
+/// know, which costs a fork of its whole address space.
+pub const WORKER: &str = "ASSAY_WORKER";
+
 /// The exit code of an executor whose device is not there: EX_UNAVAILABLE of `sysexits.h`. Before it ends, it says why on
 /// standard error, in one line.
 pub const NO_DEVICE: u8 = 69;

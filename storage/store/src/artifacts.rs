@@ -28,7 +28,10 @@ impl Store {
         let (from, temporary) = (file.to_owned(), self.session()?.temporary());
         let (hash, bytes) = blocking({
             let temporary = temporary.clone();
-            move || copy_and_hash(&from, &temporary)
+            move || {
+                // What cannot be read to its end leaves nothing behind.
+                copy_and_hash(&from, &temporary).inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+            }
         })
         .await?;
         self.trap.pass(FailurePoint::ArtifactCopied)?;
@@ -148,7 +151,9 @@ pub(crate) fn hash_of(
 ) -> Result<(String, u64), StoreError> {
     let mut source = File::open(from).map_err(StoreError::io("read", from))?;
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
-    let mut buffer = vec![0; 1 << 20];
+    // As large as the file, if that is small: most outputs are, and a buffer of zeros costs more than they do.
+    let length = source.metadata().map_or(0, |data| data.len());
+    let mut buffer = vec![0; usize::try_from(length + 1).unwrap_or(usize::MAX).clamp(4 << 10, 1 << 20)];
     loop {
         let read = source.read(&mut buffer).map_err(StoreError::io("read", from))?;
         let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else { break };

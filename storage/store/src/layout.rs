@@ -77,6 +77,15 @@ impl Layout {
         Ok(())
     }
 
+    /// Removes the folders of a store that nothing is in, where what was to be opened is no store.
+    pub(crate) fn remove_empty(&self) {
+        let _ = std::fs::remove_file(self.gate());
+        for folder in ["artifacts", "metrics", "work"] {
+            // One that holds something stays, and so does one that cannot be removed.
+            let _ = std::fs::remove_dir(self.home.join(folder));
+        }
+    }
+
     /// Makes the folders that are missing.
     pub(crate) fn create(&self) -> Result<(), StoreError> {
         self.check_home()?;

@@ -6,10 +6,11 @@ use assay_core::{RunId, TaskIx};
 use assay_protocol::FailureClass;
 use assay_schema::{attempt, journal, log, run, task};
 use assay_server::{GitState, RunStateName, TaskStateName};
-use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::sea_query::Expr;
+use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, ExprTrait, QueryFilter, QueryOrder, QuerySelect};
 
 use crate::recover::{GONE, UNFINISHED, unfinished_detail};
-use crate::session::is_alive;
+use crate::session::{is_alive, process_of};
 use crate::{
     AttemptView, FailureView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
 };
@@ -108,6 +109,52 @@ impl Store {
             attempts.entry(ix).or_default().push(attempt_as_it_stands(rows::attempt_view(row)?, dead));
         }
         Ok(attempts)
+    }
+
+    /// How many seconds the tasks of each job took that succeeded in earlier runs of workflows of this name: the mean over the
+    /// latest hundred runs. Tasks from the cache do not count.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn job_seconds(&self, workflow: &str) -> Result<BTreeMap<String, f64>, StoreError> {
+        let tx = self.database.snapshot().await?;
+        let latest: Vec<i64> = run::Entity::find()
+            .select_only()
+            .column(run::Column::Id)
+            .filter(run::Column::Name.eq(workflow))
+            .order_by_desc(run::Column::Id)
+            .limit(100)
+            .into_tuple()
+            .all(&tx)
+            .await
+            .map_err(failed)?;
+        let took = Expr::col(task::Column::EndedAt).sub(Expr::col(task::Column::StartedAt));
+        let found: Vec<(String, Option<f64>)> = task::Entity::find()
+            .select_only()
+            .column(task::Column::Job)
+            .column_as(took.avg(), "took")
+            .filter(task::Column::Run.is_in(latest))
+            .filter(task::Column::State.eq(TaskStateName::Succeeded.name()))
+            .group_by(task::Column::Job)
+            .into_tuple()
+            .all(&tx)
+            .await
+            .map_err(failed)?;
+        let seconds = found.into_iter().filter_map(|(job, millis)| Some((job, millis?.max(0.0) / 1000.0)));
+        Ok(seconds.collect())
+    }
+
+    /// The process that a run goes on in, if it lives.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn process_of(&self, run: RunId) -> Result<Option<u32>, StoreError> {
+        let row = run::Entity::find_by_id(run.0).one(self.database.reader()).await.map_err(failed)?;
+        let Some(row) = row.filter(|row| row.state == RunStateName::Running.name()) else { return Ok(None) };
+        match is_alive(&self.layout, &row.session)? {
+            true => Ok(process_of(&row.session)),
+            false => Ok(None),
+        }
     }
 
     /// The attempts of a task, the first one first. A cached task has none of its own: see [`TaskView::source`].

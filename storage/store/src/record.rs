@@ -30,8 +30,29 @@ impl Store {
     pub async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), StoreError> {
         let ended: Vec<AttemptRef> = batch.iter().filter_map(|record| ended_in(run, record)).collect();
         let tx = self.database.begin().await?;
+        // The journal stands apart from all other rows, so that its entries go in one statement.
+        let (mut entries, mut others) = (Vec::new(), Vec::new());
         for record in batch {
-            Batch { tx: &tx, run: run.0 }.apply(record).await?;
+            match record {
+                Record::Journal { seq, entry } => entries.push((seq, entry)),
+                other => others.push(other),
+            }
+        }
+        let batch = Batch { tx: &tx, run: run.0 };
+        batch.journal(entries).await?;
+        let mut others = others.into_iter().peekable();
+        while let Some(record) = others.next() {
+            // Thousands of tasks are cancelled at once: those that come to the same state at the same time share a statement.
+            if let Record::State { task, state, detail, at } = record {
+                let alike = |next: &Record| matches!(next, Record::State { state: s, detail: d, at: a, .. } if *s == state && *d == detail && *a == at);
+                let mut tasks = vec![task];
+                while let Some(Record::State { task, .. }) = others.next_if(alike) {
+                    tasks.push(task);
+                }
+                batch.state(&tasks, state, detail, at).await?;
+            } else {
+                batch.apply(record).await?;
+            }
         }
         self.trap.pass(FailurePoint::BatchNotCommitted)?;
         tx.commit().await.map_err(StoreError::database("write what happened"))?;
@@ -69,9 +90,9 @@ struct Batch<'a> {
 impl Batch<'_> {
     async fn apply(&self, record: Record) -> Result<(), StoreError> {
         match record {
-            Record::Journal { seq, entry } => self.journal(seq, entry).await,
+            Record::Journal { seq, entry } => self.journal(vec![(seq, entry)]).await,
             Record::Resolved { task, config, key } => self.resolved(task, config, key).await,
-            Record::State { task, state, detail, at } => self.state(task, state, detail, at).await,
+            Record::State { task, state, detail, at } => self.state(&[task], state, detail, at).await,
             Record::AttemptBegan { task, epoch, worker, backend, at } => {
                 self.attempt_began(task, epoch, worker, backend, at).await
             }
@@ -88,9 +109,13 @@ impl Batch<'_> {
         }
     }
 
-    async fn journal(&self, seq: u64, entry: String) -> Result<(), StoreError> {
-        let row = journal::ActiveModel { run: Set(self.run), seq: Set(stored(seq)), entry: Set(entry) };
-        journal::Entity::insert(row).exec_without_returning(self.tx).await.map_err(failed)?;
+    async fn journal(&self, entries: Vec<(u64, String)>) -> Result<(), StoreError> {
+        let row = |(seq, entry)| journal::ActiveModel { run: Set(self.run), seq: Set(stored(seq)), entry: Set(entry) };
+        let mut rows = entries.into_iter().map(row).peekable();
+        while rows.peek().is_some() {
+            let chunk = rows.by_ref().take(ROWS);
+            journal::Entity::insert_many(chunk).exec_without_returning(self.tx).await.map_err(failed)?;
+        }
         Ok(())
     }
 
@@ -99,21 +124,30 @@ impl Batch<'_> {
         self.update_task(ix, task::Entity::update_many().set(row)).await
     }
 
-    async fn state(&self, ix: TaskIx, state: TaskStateName, detail: String, at: u64) -> Result<(), StoreError> {
+    async fn state(&self, tasks: &[TaskIx], state: TaskStateName, detail: String, at: u64) -> Result<(), StoreError> {
         let row = task::ActiveModel {
             state: Set(state.name().to_owned()),
             detail: Set(detail),
             ended_at: if state.is_final() { Set(Some(stored(at))) } else { NotSet },
             ..Default::default()
         };
-        self.update_task(ix, task::Entity::update_many().set(row)).await?;
-        if state.is_final() { self.release(ix).await } else { Ok(()) }
+        for chunk in tasks.chunks(ROWS) {
+            let places = chunk.iter().map(|ix| i64::from(ix.0));
+            let update = task::Entity::update_many().set(row.clone()).filter(task::Column::Run.eq(self.run));
+            let changed = update.filter(task::Column::Ix.is_in(places)).exec(self.tx).await.map_err(failed)?;
+            let missing = changed.rows_affected < chunk.len() as u64;
+            exists(u64::from(!missing), || format!("task {} of run {}", chunk[0], self.run))?;
+        }
+        if state.is_final() { self.release(tasks).await } else { Ok(()) }
     }
 
-    /// The task does its work no longer, or has done it.
-    async fn release(&self, ix: TaskIx) -> Result<(), StoreError> {
-        let own = claim::Entity::delete_many().filter(claim::Column::Run.eq(self.run));
-        own.filter(claim::Column::Ix.eq(i64::from(ix.0))).exec(self.tx).await.map_err(failed)?;
+    /// The tasks do their work no longer, or have done it.
+    async fn release(&self, tasks: &[TaskIx]) -> Result<(), StoreError> {
+        for chunk in tasks.chunks(ROWS) {
+            let own = claim::Entity::delete_many().filter(claim::Column::Run.eq(self.run));
+            let places = chunk.iter().map(|ix| i64::from(ix.0));
+            own.filter(claim::Column::Ix.is_in(places)).exec(self.tx).await.map_err(failed)?;
+        }
         Ok(())
     }
 

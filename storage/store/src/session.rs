@@ -94,6 +94,11 @@ pub(crate) fn forget_old_resumes(layout: &Layout, now: SystemTime) {
     }
 }
 
+/// The process whose session has this name, see [`Session::begin`].
+pub(crate) fn process_of(name: &str) -> Option<u32> {
+    name.split('-').nth(1)?.parse().ok()
+}
+
 /// Whether the process of a session still lives.
 pub(crate) fn is_alive(layout: &Layout, name: &str) -> Result<bool, StoreError> {
     let path = layout.work().join(format!("{name}.lock"));

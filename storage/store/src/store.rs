@@ -29,6 +29,7 @@ impl Store {
     /// If the folder cannot be written, holds something else, or was changed by a newer Assay.
     pub async fn open(home: &Path) -> Result<Store, StoreError> {
         let layout = Layout::new(home);
+        let made = !layout.work().exists();
         let gate = blocking({
             let layout = layout.clone();
             move || {
@@ -39,7 +40,15 @@ impl Store {
             }
         })
         .await?;
-        let database = Database::open(&layout.database(), &gate).await?;
+        let database = match Database::open(&layout.database(), &gate).await {
+            Ok(database) => database,
+            Err(error) => {
+                if made {
+                    layout.remove_empty();
+                }
+                return Err(error);
+            }
+        };
         let session = Session::begin(&layout, &gate, rows::now())?;
         Ok(Store { layout, database, session: Some(session), trap: Trap::default(), verified: Verified::default() })
     }

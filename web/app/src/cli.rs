@@ -27,8 +27,8 @@ Examples:
   assay plan workflows/catalog/quickstart.yaml    what would run, and what is known already
   assay server                                    look at the results in a browser
 
-Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 28 the disk
-is full; 130 stopped by Ctrl-C."
+Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 28 the disk is full; \
+130 stopped by Ctrl-C, SIGTERM, SIGHUP or `assay cancel`."
 )]
 struct Cli {
     /// The folder that holds the store
@@ -48,7 +48,8 @@ enum Command {
     #[command(after_help = "\
 Examples:
   assay run experiment.yaml
-  assay run experiment.yaml -P seed=18 -P steps=200
+  assay run experiment.yaml -P seed=18 -P model.dim=32
+  assay run experiment.yaml --only train --force
   assay run experiment.yaml --json > result.json")]
     Run(RunArgs),
     /// Say what would run and what is cached, and start nothing
@@ -107,7 +108,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   assay logs 3 'train[chunk=64,states=16]#2'
-  assay logs latest data")]
+  assay logs latest train -f --tail 20
+  assay logs latest data --level warn")]
     Logs(LogsArgs),
     /// List the files that a run's tasks made
     #[command(after_help = "\
@@ -148,6 +150,12 @@ Examples:
   assay rm 3
   assay rm 3 4 5")]
     Rm(RmArgs),
+    /// Stop a run that is under way in another terminal, as Ctrl-C there would
+    #[command(after_help = "\
+Examples:
+  assay cancel 3
+  assay cancel latest")]
+    Cancel(CancelArgs),
     /// Say which backends this machine can run
     #[command(after_help = "\
 Examples:
@@ -175,9 +183,23 @@ Example:
 pub struct RunArgs {
     /// The workflow file
     pub file: PathBuf,
-    /// Override a parameter of the file
-    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
-    pub params: Vec<(String, String)>,
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Run this job and what it needs, and no other; may be given several times
+    #[arg(long, value_name = "JOB")]
+    pub only: Vec<String>,
+    /// Run tasks although their results are known: those of the jobs named by --only, or all
+    #[arg(long)]
+    pub force: bool,
+    /// Run at most so many tasks at the same time
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+    /// Show failures and results alone
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Show each task from the cache and every line of the tasks' logs
+    #[arg(long, short)]
+    pub verbose: bool,
     /// A word to find the run by; may be given several times
     #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
     pub tags: Vec<String>,
@@ -189,14 +211,24 @@ pub struct RunArgs {
     pub json: bool,
 }
 
+/// What takes the place of a file's parameters.
+#[derive(Args)]
+pub struct Overrides {
+    /// Override a parameter of the file, or a part of one: -P model.dim=32
+    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+    pub params: Vec<(String, String)>,
+    /// Override parameters by those of a JSON or YAML file; -P comes after it
+    #[arg(long = "params", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
 /// `assay plan`
 #[derive(Args)]
 pub struct PlanArgs {
     /// The workflow file
     pub file: PathBuf,
-    /// Override a parameter of the file
-    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
-    pub params: Vec<(String, String)>,
+    #[command(flatten)]
+    pub overrides: Overrides,
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -327,6 +359,33 @@ pub struct LogsArgs {
     pub run: String,
     /// The task's address, as `assay show` prints it
     pub task: String,
+    /// Go on with new lines until the task is over
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only the last lines
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
+    /// Only lines that matter so much at least; what a step prints on standard error counts as info
+    #[arg(long, value_enum, default_value_t = Level::Info)]
+    pub level: Level,
+}
+
+/// How much a line of a log matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Level {
+    /// Everything.
+    Info,
+    /// Warnings and errors.
+    Warn,
+    /// Errors alone.
+    Error,
+}
+
+/// `assay cancel`
+#[derive(Args)]
+pub struct CancelArgs {
+    /// The run's number, or `latest`
+    pub run: String,
 }
 
 /// `assay artifacts`
@@ -440,6 +499,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Gc(args) => commands::gc::run(home, &args).await,
             Command::Tag(args) => commands::tag::run(home, args).await,
             Command::Rm(args) => commands::rm::run(home, &args).await,
+            Command::Cancel(args) => commands::cancel::run(home, &args).await,
             Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
         }
     })

@@ -1,12 +1,14 @@
-//! The backends of this machine that a workflow asks for: whether they are here, and what they compute on.
+//! What this machine offers to the tasks of a workflow: backends with what they compute on, processors, memory, devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use assay_core::{Capacity, Resource};
 use assay_host::{ExecutorCommand, Limits, NotFound, greet};
 use assay_protocol::{DeviceInfo, Failure, FailureClass, KERNELS};
-use assay_spec::Workflow;
+use assay_spec::{Task, Workflow};
+use assay_statistics::format::quantity;
 use serde_json::{Value, json};
 
 use crate::cli::CommandError;
@@ -58,53 +60,98 @@ pub fn greeting_limits() -> Limits {
     Limits { grace: Duration::from_secs(10), ..Limits::default() }
 }
 
-/// The backends that some task of the workflow asks for. Those that are not looked for are here on every machine.
-pub fn wanted(workflow: &Workflow) -> BTreeSet<String> {
-    workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.clone()).collect()
+/// This machine as a node.
+pub struct Machine {
+    /// What it offers.
+    pub capacity: Capacity,
+    /// Where the executors are.
+    pub finder: Finder,
+    /// The backends that are here, of those that tasks of the workflow ask for.
+    pub backends: BTreeMap<String, Backend>,
+    /// Why a backend that some task asks for is not here.
+    pub missing: BTreeMap<String, String>,
 }
 
-/// The same for the tasks whose results depend on the machine itself.
-pub fn wanted_to_measure(workflow: &Workflow) -> BTreeSet<String> {
-    let measures = |kind: &str| super::commands::kinds().iter().any(|known| known.name == kind && known.measures);
-    let tasks = workflow.tasks.iter().filter(|task| measures(&task.kind));
-    tasks.flat_map(|task| &task.resources).map(|resource| resource.backend.clone()).collect()
-}
-
-/// Looks for backends. Where one is missing, a person is told why.
-pub async fn look_for(backends: BTreeSet<String>, finder: &Finder) -> BTreeMap<String, Backend> {
-    let mut found = BTreeMap::new();
-    for backend in backends {
-        if let Some(here) = look(&backend, finder).await {
-            found.insert(backend, here);
+impl Machine {
+    /// Looks for the backends that tasks of the workflow ask for, and greets those that may lack their device.
+    ///
+    /// # Errors
+    /// If this program's own file cannot be found.
+    pub async fn look(workflow: &Workflow, home: &Path) -> Result<Machine, CommandError> {
+        let finder = Finder::new(home)?;
+        let wanted: BTreeSet<&str> =
+            workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
+        let (mut backends, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        for name in wanted {
+            match look_for(name, &finder).await {
+                Ok(backend) => drop(backends.insert(name.to_owned(), backend)),
+                Err(why) => drop(missing.insert(name.to_owned(), why)),
+            }
         }
+        // A step that goes too far is ended by us, with words, before the kernel ends it without.
+        let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
+        let counted = |(name, backend): (&String, &Backend)| Some((name.clone(), backend.devices?));
+        let capacity = Capacity {
+            name: "here".to_owned(),
+            cpus: processors(),
+            memory,
+            backends: backends.keys().cloned().collect(),
+            devices: backends.iter().filter_map(counted).collect(),
+            attempts: None,
+        };
+        Ok(Machine { capacity, finder, backends, missing })
     }
-    found
+
+    /// Why no variant of a task can ever run here; `None` if one can.
+    pub fn refusal(&self, task: &Task) -> Option<String> {
+        let reasons: Vec<String> = task.resources.iter().map(|variant| self.reason(variant)).collect::<Option<_>>()?;
+        Some(reasons.join("; and "))
+    }
+
+    /// Why a variant cannot run here.
+    fn reason(&self, variant: &assay_spec::Resource) -> Option<String> {
+        let assay_spec::Resource { backend, cpus, memory, exclusive } = variant.clone();
+        let resource = Resource { backend: backend.clone(), cpus, memory, exclusive };
+        if self.capacity.could_ever_run(&resource) {
+            return None;
+        }
+        if let Some(why) = self.missing.get(&backend) {
+            return Some(why.clone());
+        }
+        let Capacity { cpus: all_cpus, memory: all_memory, .. } = self.capacity;
+        if cpus > all_cpus {
+            return Some(format!("it asks for {cpus} processors, and this machine has {all_cpus}"));
+        }
+        if let Some(bytes) = memory.filter(|bytes| *bytes > all_memory) {
+            let [asked, offered] = [bytes, all_memory].map(|bytes| quantity(bytes as f64, "B"));
+            return Some(format!("it asks for {asked} of memory, and this machine offers {offered}"));
+        }
+        Some(format!("the backend `{backend}` has no device here"))
+    }
+
+    /// Tells the workflow what its measurements would be made on, for their cache keys.
+    pub fn describe_to(&self, workflow: &mut Workflow) {
+        let described = self.backends.iter().map(|(name, backend)| (name.clone(), backend.description.clone()));
+        workflow.describe_machine(described.collect());
+    }
 }
 
-async fn look(backend: &str, finder: &Finder) -> Option<Backend> {
-    let command = finder.find(backend).ok()?;
-    if let Some(built_in) = assay_native::find(backend).filter(|backend| backend.everywhere) {
+/// A backend, if it is here. Where it is not, why.
+async fn look_for(name: &str, finder: &Finder) -> Result<Backend, String> {
+    let command = finder.find(name).map_err(|error| Failure::from(error).message)?;
+    if let Some(built_in) = assay_native::find(name).filter(|backend| backend.everywhere) {
         let description = (built_in.probe)(0).map_or(Value::Null, |device| describe(&device, None));
-        return Some(Backend { devices: None, description });
+        return Ok(Backend { devices: None, description });
     }
     match greet(&command, &greeting_limits()).await {
-        Err(Failure { class: FailureClass::Unavailable, message, .. }) => {
-            eprintln!("{message}");
-            None
-        }
-        Ok(hello) => Some(Backend { devices: hello.devices, description: describe(&hello.device, hello.devices) }),
+        Err(Failure { class: FailureClass::Unavailable, message, .. }) => Err(message),
+        Ok(hello) => Ok(Backend { devices: hello.devices, description: describe(&hello.device, hello.devices) }),
         // Whatever else is wrong with it, an attempt will tell.
-        Err(_) => Some(Backend { devices: None, description: Value::Null }),
+        Err(_) => Ok(Backend { devices: None, description: Value::Null }),
     }
 }
 
 /// The driver is among the details of a device.
 fn describe(device: &DeviceInfo, count: Option<u32>) -> Value {
     json!({"name": device.name, "details": device.details, "count": count.unwrap_or_else(processors)})
-}
-
-/// Tells the workflow what its measurements would be made on, for their cache keys.
-pub fn describe_to(workflow: &mut Workflow, backends: &BTreeMap<String, Backend>) {
-    let described = backends.iter().map(|(name, backend)| (name.clone(), backend.description.clone()));
-    workflow.describe_machine(described.collect());
 }

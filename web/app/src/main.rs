@@ -1,7 +1,7 @@
 //! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
 //! a run goes on in `progress`, a run as the store has it in `record`, and what is said of it in `report` and `tables`.
 //!
-//! What a person reads goes to standard error, what a program reads to standard output.
+//! Results, and whatever else a command was asked for, go to standard output; how it gets on, and errors, to standard error.
 
 mod cli;
 mod commands;
@@ -12,7 +12,9 @@ mod machine;
 mod progress;
 mod record;
 mod report;
+mod signals;
 mod tables;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
     match cli::parse_and_run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}: {error}", console::style("error").for_stderr().red().bold());
+            terminal::say(format_args!("{}: {error}", console::style("error").for_stderr().red().bold()));
             ExitCode::from(exit::code_of_error(&error))
         }
     }

@@ -3,32 +3,37 @@
 use std::path::Path;
 
 use assay_server::{RunStateName, Selection, TaskStateName, number};
-use assay_spec::StepKind;
+use assay_spec::{StepKind, printable, printable_lines};
 use assay_store::{AttemptView, OutputView, TaskView};
 use serde_json::{Map, Value, json};
 
 use crate::record::{RunRecord, attempt_seconds, device_of};
 use crate::tables::results_text;
+use crate::terminal::command;
 
-/// A run, for a person. A table that is wider than `width` is cut.
-pub fn text(record: &RunRecord, kinds: &[StepKind], home: &Path, width: usize) -> String {
-    let mut text = String::from("\n");
-    let results = results_text(&record.results(kinds, &Selection::Headlines), width);
-    if !results.is_empty() {
-        text += &format!("{results}\n");
-    }
+/// The results of a run, for a person: the tables of cells, or nothing where there are none. A table that is wider than `width`
+/// is cut.
+pub fn results(record: &RunRecord, kinds: &[StepKind], width: usize) -> String {
+    results_text(&record.results(kinds, &Selection::Headlines), width)
+}
+
+/// How a run ended, for a person: what failed and why, and where to look further.
+pub fn outcome(record: &RunRecord, home: &Path) -> String {
+    let mut text = String::new();
+    let run = record.id().to_string();
     for task in &record.tasks {
         if let Some(failure) = record.failure(task) {
-            text += &format!("\n{} failed ({}): {}\n", task.address, failure.class, failure.message);
+            let (address, message) = (printable(&task.address), printable_lines(&failure.message));
+            text += &format!("{address} failed ({}): {message}\n", failure.class);
             if let Some(hint) = &failure.hint {
-                text += &format!("  help: {hint}\n");
+                text += &format!("  help: {}\n", printable_lines(hint));
             }
-            text += &format!("  its log: assay logs {} '{}'\n", record.id(), task.address);
+            text += &format!("  its log: {}\n\n", command(home, &["logs", &run, &task.address]));
         }
     }
-    text += &format!("\n{}\n", summary(record));
-    let flag = if home == Path::new(".assay") { String::new() } else { format!(" --home {}", home.display()) };
-    text += &format!("look at it:  assay server{flag}   then http://127.0.0.1:7177/runs/{}\n", record.id());
+    text += &format!("{}\n", summary(record));
+    let server = command(home, &["server"]);
+    text += &format!("look at it:  {server}   then http://127.0.0.1:7177/runs/{run}\n");
     text
 }
 

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_server::{CellValue, Column, Results, Row};
-use assay_spec::value_name;
+use assay_spec::{printable, value_name};
 use console::measure_text_width;
 use serde_json::Value;
 
-/// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers.
+/// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers. What a
+/// terminal would not show as it is becomes an escape.
 pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
+    let shown = |cells: &[String]| cells.iter().map(|cell| printable(cell).into_owned()).collect::<Vec<_>>();
+    let (head, rows) = (&shown(head)[..], &rows.iter().map(|row| shown(row)).collect::<Vec<_>>()[..]);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(head.get(column));
         cells.map(|cell| measure_text_width(cell)).max().unwrap_or(0)

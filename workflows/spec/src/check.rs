@@ -46,6 +46,7 @@ pub fn check_with_env(
     overrides: &[(String, String)],
     env: &BTreeMap<String, String>,
 ) -> Result<Workflow, Problems> {
+    suggest::restart();
     let source = Arc::new(Source::new(file, text));
     let mut log = Log::default();
     let workflow = node::parse(&source, &mut log).and_then(|root| {

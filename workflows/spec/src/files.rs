@@ -5,7 +5,7 @@
 //! puts each into the store and calls [`ResolvedStep::pin`], so that the config names content and the cache key follows
 //! from content.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -17,6 +17,9 @@ use crate::resolve::ResolvedStep;
 /// The `format` of a schema's property that names a local file.
 pub const LOCAL_FILE: &str = "local-file";
 
+/// The keyword of such a property that says how many bytes the file may have.
+pub const MOST_BYTES: &str = "x-max-bytes";
+
 /// A local file that a config names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFile {
@@ -24,6 +27,8 @@ pub struct LocalFile {
     pub key: String,
     /// Where the file lies.
     pub path: PathBuf,
+    /// How many bytes it may have ([`MOST_BYTES`]): a larger one is to be refused before it is stored.
+    pub most: Option<u64>,
 }
 
 impl ResolvedStep {
@@ -40,22 +45,22 @@ impl ResolvedStep {
 
 /// The local files that a config names, in the order of the keys. `folder` is that of the workflow file.
 pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<LocalFile> {
-    let mut keys = BTreeSet::new();
+    let mut keys = BTreeMap::new();
     collect(schema, &mut keys);
-    let file = |key: &str| {
+    let file = |(key, most): (&str, Option<u64>)| {
         let path = folder.join(config.get(key)?.as_str()?);
-        Some(LocalFile { key: key.to_owned(), path })
+        Some(LocalFile { key: key.to_owned(), path, most })
     };
     keys.into_iter().filter_map(file).collect()
 }
 
-/// The names of all properties, wherever in the schema, that hold the path of a local file.
-fn collect<'a>(schema: &'a Value, keys: &mut BTreeSet<&'a str>) {
+/// The names of all properties, wherever in the schema, that hold the path of a local file, and how large that may be.
+fn collect<'a>(schema: &'a Value, keys: &mut BTreeMap<&'a str, Option<u64>>) {
     match schema {
         Value::Object(map) => {
             for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
                 if property.get("format").and_then(Value::as_str) == Some(LOCAL_FILE) {
-                    keys.insert(name);
+                    keys.insert(name, property.get(MOST_BYTES).and_then(Value::as_u64));
                 }
             }
             map.values().for_each(|part| collect(part, keys));
@@ -72,8 +77,7 @@ mod tests {
     use super::*;
 
     fn schema() -> Value {
-        let text =
-            json!({"properties": {"file": {"type": "string", "format": LOCAL_FILE}, "seed": {"type": "integer"}}});
+        let text = json!({"properties": {"file": {"type": "string", "format": LOCAL_FILE, MOST_BYTES: 9}, "seed": {"type": "integer"}}});
         json!({"oneOf": [text, {"properties": {"name": {"type": "string", "format": "date"}}}]})
     }
 
@@ -81,7 +85,7 @@ mod tests {
     fn only_what_the_schema_calls_a_file_is_one() {
         let config = json!({"file": "texts/a.txt", "name": "b.txt", "seed": 1});
         let found = local_files(&schema(), &config, Path::new("/flows"));
-        assert_eq!(found, [LocalFile { key: "file".into(), path: "/flows/texts/a.txt".into() }]);
+        assert_eq!(found, [LocalFile { key: "file".into(), path: "/flows/texts/a.txt".into(), most: Some(9) }]);
         assert_eq!(local_files(&schema(), &json!({"file": 3}), Path::new("/flows")), []);
         let absolute = local_files(&schema(), &json!({"file": "/a.txt"}), Path::new("/flows"));
         assert_eq!(absolute[0].path, Path::new("/a.txt"));

@@ -1,13 +1,14 @@
 //! What an expression may call, and how it is evaluated: a small part of minijinja, with bounds.
 //!
 //! An expression cannot loop and binds no names, so that its cost is bounded by its length, the fuel, and the sizes of
-//! what it starts from, once nothing in it can multiply sizes: `*` takes numbers only, `range` and `join` are bounded,
-//! and there is no `replace`.
+//! what it starts from, once nothing in it can multiply sizes or work: `*` takes numbers only, `range` and `join` are bounded,
+//! `map` and `sum` take no arguments that are used once for each element, `selectattr` bounds its comparisons, and there is no
+//! `replace`.
 
 use std::sync::LazyLock;
 
 use minijinja::value::{Kwargs, Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, filters, tests};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters, tests};
 use serde_json::Value as Json;
 
 use crate::node::MAX_NODES;
@@ -18,13 +19,18 @@ const FUEL: u64 = 10_000;
 const MAX_RANGE: i64 = 10_000;
 /// The longest text that an expression makes, in bytes.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
+/// The longest text that `map` puts in the place of a missing attribute, in bytes: it is repeated for each element.
+const MAX_DEFAULT: usize = 64;
+/// Comparisons that one `selectattr` may make.
+const MAX_COMPARISONS: usize = 1_000_000;
 /// How deep a computed value may be nested.
 const MAX_DEPTH: usize = 32;
 
 /// The filter that [`crate::token::guard_products`] puts behind factors.
 pub(crate) const NUMBER: &str = "__number";
 
-/// The filters, for messages. Each is minijinja's own of that name, but for `int`, `float` and `join`.
+/// The filters, for messages. Each is minijinja's own of that name, but for `int`, `float`, `join`,
+/// `map`, `selectattr` and `sum`, which take less.
 pub(crate) const FILTERS: &[&str] = &[
     "abs",
     "default",
@@ -97,14 +103,14 @@ fn add_filters(language: &mut Environment<'static>) {
     language.add_filter("length", filters::length);
     language.add_filter("list", filters::list);
     language.add_filter("lower", filters::lower);
-    language.add_filter("map", filters::map);
+    language.add_filter("map", map);
     language.add_filter("max", filters::max);
     language.add_filter("min", filters::min);
     language.add_filter("round", filters::round);
-    language.add_filter("selectattr", filters::selectattr);
+    language.add_filter("selectattr", select_by_attribute);
     language.add_filter("sort", filters::sort);
     language.add_filter("string", filters::string);
-    language.add_filter("sum", filters::sum);
+    language.add_filter("sum", sum);
     language.add_filter("trim", filters::trim);
     language.add_filter("unique", filters::unique);
     language.add_filter("upper", filters::upper);
@@ -209,6 +215,114 @@ fn join(values: Value, separator: Option<String>, _: Kwargs, extra: Rest<Value>)
         }
     }
     Ok(joined)
+}
+
+/// `map('FILTER')` or `map(attribute='NAME')`. minijinja passes further arguments on to the filter, once for each element, so
+/// that `map('join', text)` would multiply the text by the list.
+fn map(
+    state: &mut State,
+    values: Value,
+    filter: Option<Value>,
+    argument: Option<Value>,
+    kwargs: Kwargs,
+) -> Result<Vec<Value>, Error> {
+    if values.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    if argument.is_some() {
+        return Err(refused("`map` takes the name of a filter alone, without arguments for it"));
+    }
+    let attribute: Option<Value> = kwargs.get("attribute")?;
+    let default: Option<Value> = kwargs.get("default")?;
+    kwargs.assert_all_used()?;
+    match (filter, attribute) {
+        (Some(filter), None) if default.is_none() => {
+            let Some(filter) = filter.as_str().filter(|name| FILTERS.contains(name)) else {
+                let written = crate::scalar::shorten(filter.as_str().unwrap_or(""), 40);
+                return Err(refused(format!("`map` takes the name of a filter, not `{written}`")));
+            };
+            values.try_iter()?.map(|value| state.apply_filter(filter, &[value])).collect()
+        }
+        (None, Some(attribute)) => {
+            let default = default.map(small_default).transpose()?.unwrap_or(Value::UNDEFINED);
+            values.try_iter()?.map(|value| attribute_of(&value, &attribute, &default)).collect()
+        }
+        _ => Err(refused("`map` takes the name of a filter, or `attribute=` and `default=`")),
+    }
+}
+
+/// What a path of names and places leads to, such as `outputs.model` or `items.0`.
+fn follow(value: &Value, path: &str) -> Result<Value, Error> {
+    path.split('.').try_fold(value.clone(), |at, part| match part.parse::<usize>() {
+        Ok(place) => at.get_item_by_index(place),
+        Err(_) => at.get_attr(part),
+    })
+}
+
+/// A part of a mapping or list, or `default` where there is none.
+fn attribute_of(value: &Value, attribute: &Value, default: &Value) -> Result<Value, Error> {
+    let found = match attribute.as_str() {
+        Some(path) => follow(value, path),
+        None => value.get_item(attribute),
+    };
+    match found {
+        Ok(found) if !found.is_undefined() => Ok(found),
+        Ok(_) => Ok(default.clone()),
+        Err(_) if !default.is_undefined() => Ok(default.clone()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A value that may be repeated for each element of a list.
+fn small_default(value: Value) -> Result<Value, Error> {
+    let small = match value.kind() {
+        ValueKind::Undefined | ValueKind::None | ValueKind::Bool | ValueKind::Number => true,
+        ValueKind::String => value.as_str().is_some_and(|text| text.len() <= MAX_DEFAULT),
+        _ => false,
+    };
+    if small {
+        Ok(value)
+    } else {
+        Err(refused(format!("`default=` of `map` takes a number or a text of up to {MAX_DEFAULT} bytes")))
+    }
+}
+
+/// The sum of numbers. minijinja takes a `start` too, and then adds texts and lists, which copies what was added so far.
+fn sum(state: &State, values: Value, attribute: Option<&str>, kwargs: Kwargs) -> Result<Value, Error> {
+    if kwargs.has("start") {
+        return Err(refused("`sum` takes no `start`: add it to the sum"));
+    }
+    filters::sum(state, values, attribute, None, kwargs)
+}
+
+/// minijinja's `selectattr`, where the test's arguments are looked at once for each element.
+fn select_by_attribute(
+    state: &mut State,
+    values: Value,
+    attribute: String,
+    test: Option<String>,
+    argument: Option<Value>,
+) -> Result<Vec<Value>, Error> {
+    let compared = argument.as_ref().and_then(Value::len).unwrap_or(1).max(1);
+    if values.len().unwrap_or(0).saturating_mul(compared) > MAX_COMPARISONS {
+        return Err(refused(format!("`selectattr` makes at most {MAX_COMPARISONS} comparisons")));
+    }
+    let mut selected = Vec::new();
+    for value in values.try_iter()? {
+        let part = follow(&value, &attribute)?;
+        let passed = match &test {
+            None => part.is_true(),
+            Some(test) => {
+                let mut arguments = vec![part];
+                arguments.extend(argument.clone());
+                state.perform_test(test, &arguments)?
+            }
+        };
+        if passed {
+            selected.push(value);
+        }
+    }
+    Ok(selected)
 }
 
 fn range(first: i64, second: Option<i64>, step: Option<i64>) -> Result<Vec<i64>, Error> {

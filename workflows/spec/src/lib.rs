@@ -21,6 +21,7 @@ mod kind;
 
 // The text, and places in it.
 mod node;
+mod printable;
 mod problem;
 mod scalar;
 mod source;
@@ -55,9 +56,11 @@ mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
 pub use check::{check, check_with_env};
-pub use files::{LOCAL_FILE, LocalFile};
+pub use files::{LOCAL_FILE, LocalFile, MOST_BYTES};
 pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
+pub use params::read_overrides;
+pub use printable::{printable, printable_lines};
 pub use problem::{Problem, Problems};
 pub use resolve::{ResolveError, ResolvedStep};
 pub use scalar::in_address as value_name;

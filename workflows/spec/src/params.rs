@@ -3,10 +3,80 @@
 use serde_json::{Map, Value};
 
 use crate::draft::Reader;
-use crate::node::{Entry, Node};
+use crate::node::{self, Data, Entry, Node};
+use crate::problem::{Log, Problems};
 use crate::scalar;
-use crate::source::Span;
+use crate::source::{Source, Span};
 use crate::suggest;
+
+/// The overrides that a JSON or YAML file of parameters says, as names and texts for [`check`](crate::check): a mapping within a
+/// mapping names its parts, such as `model.dim`, so that what it does not mention keeps its default.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn read_overrides(file: &str, text: &str) -> Result<Vec<(String, String)>, Problems> {
+    let (source, mut log) = (Source::new(file, text), Log::default());
+    let root = node::parse(&source, &mut log);
+    let mut overrides = Vec::new();
+    match root.as_ref().map(|root| (&root.data, root.span)) {
+        Some((Data::Map(entries), _)) => entries.iter().for_each(|entry| flatten(&entry.key, entry, &mut overrides)),
+        Some((_, span)) => log.report(span, "a file of parameters is a mapping", "for example `seed: 18`".to_owned()),
+        None => {}
+    }
+    if log.is_empty() { Ok(overrides) } else { Err(log.into_problems(&source)) }
+}
+
+/// The leaves of an entry, each by its path.
+fn flatten(path: &str, entry: &Entry, overrides: &mut Vec<(String, String)>) {
+    match &entry.value.data {
+        Data::Map(entries) if !entries.is_empty() => {
+            entries.iter().for_each(|entry| flatten(&format!("{path}.{}", entry.key), entry, overrides));
+        }
+        _ => {
+            let value = entry.value.to_value(&Value::Null);
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            overrides.push((path.to_owned(), text));
+        }
+    }
+}
+
+/// Where an override leads: to a parameter, or to a part of one that is a mapping. The rest of the path below it.
+fn find<'a, 'p>(entries: &'a [Entry], path: &'p str) -> Option<(&'a Entry, &'p str)> {
+    if let Some(entry) = entries.iter().find(|entry| entry.key == path) {
+        return Some((entry, ""));
+    }
+    let starts = |entry: &&Entry| path.strip_prefix(entry.key.as_str()).is_some_and(|rest| rest.starts_with('.'));
+    let entry = entries.iter().filter(starts).max_by_key(|entry| entry.key.len())?;
+    Some((entry, &path[entry.key.len() + 1..]))
+}
+
+/// Puts a value into the place of a part of a parameter. Says what is wrong where there is no such part, or of another type.
+fn replace(value: &mut Value, default: &Node, rest: &str, text: &str) -> Result<(), Misfit> {
+    if rest.is_empty() {
+        *value = typed(text, default).map_err(|expected| Misfit::Type { expected, is: default.describe() })?;
+        return Ok(());
+    }
+    let entries = match &default.data {
+        Data::Map(entries) => entries.as_slice(),
+        _ => &[],
+    };
+    let Some((entry, rest)) = find(entries, rest) else {
+        return Err(Misfit::Part { known: entries.iter().map(|entry| entry.key.clone()).collect() });
+    };
+    match value.as_object_mut().and_then(|map| map.get_mut(&entry.key)) {
+        Some(part) => replace(part, &entry.value, rest, text),
+        // An earlier override put another mapping in the place of the default.
+        None => Err(Misfit::Part { known: Vec::new() }),
+    }
+}
+
+/// Why an override does not fit.
+enum Misfit {
+    /// The default has another type.
+    Type { expected: &'static str, is: String },
+    /// The default has no such part, but these.
+    Part { known: Vec<String> },
+}
 
 /// The parameters after overrides. An override must have its default's type.
 pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(String, String)]) -> Map<String, Value> {
@@ -15,7 +85,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(Str
         params.insert(entry.key.clone(), entry.value.to_value(&Value::Null));
     }
     for (name, text) in overrides {
-        let Some(entry) = entries.iter().find(|entry| entry.key == *name) else {
+        let Some((entry, rest)) = find(entries, name) else {
             let known: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
             let hint = match suggest::nearest(name, known.iter().copied()) {
                 Some(near) => format!("did you mean `-P {near}={text}`?"),
@@ -26,14 +96,23 @@ pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(Str
             reader.report(span, format!("`-P {name}={text}` names no parameter of this file"), hint);
             continue;
         };
-        match typed(text, &entry.value) {
-            Ok(value) => drop(params.insert(name.clone(), value)),
-            Err(expected) => {
-                let message = format!("`-P {name}={text}` does not fit: `{name}` is {expected}");
-                let hint = format!("its default here is {}", entry.value.describe());
-                reader.report(entry.value.span, message, hint);
+        let Some(value) = params.get_mut(&entry.key) else { continue };
+        let (message, hint) = match replace(value, &entry.value, rest, text) {
+            Ok(()) => continue,
+            Err(Misfit::Type { expected, is }) => (
+                format!("`-P {name}={text}` does not fit: `{name}` is {expected}"),
+                format!("its default here is {is}"),
+            ),
+            Err(Misfit::Part { known }) if known.is_empty() => {
+                let message = format!("`-P {name}={text}` names a part of what has no parts");
+                (message, format!("`{}` is {}", entry.key, entry.value.describe()))
             }
-        }
+            Err(Misfit::Part { known }) => {
+                let message = format!("`-P {name}={text}` names no part of `{}`", entry.key);
+                (message, format!("it has {}", suggest::list(&known)))
+            }
+        };
+        reader.report(entry.value.span, message, hint);
     }
     params
 }
@@ -56,5 +135,26 @@ fn typed(text: &str, default: &Node) -> Result<Value, &'static str> {
         _ if !fits(&value) => Err(expected),
         (Value::Number(number), Some(value)) if number.is_f64() => Ok(Value::from(value)),
         _ => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_parameters_names_the_leaves_of_its_mappings() {
+        let text = "seed: 18\nmodel:\n  dim: 32\n  tags: [a, 1]\n  name: ten\n  none: {}\n";
+        let pair = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
+        let expected = [
+            ("seed", "18"),
+            ("model.dim", "32"),
+            ("model.tags", "[\"a\",1]"),
+            ("model.name", "ten"),
+            ("model.none", "{}"),
+        ];
+        assert_eq!(read_overrides("p.yaml", text).unwrap(), expected.map(pair));
+        let error = read_overrides("p.yaml", "- 1").unwrap_err().to_string();
+        assert!(error.contains("p.yaml:1:3: a file of parameters is a mapping"), "{error}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::printable::{is_hidden, printable, printable_lines};
 use crate::source::{Source, Span};
 
 /// The most problems that are listed; a file with more gets the rest as a number.
@@ -73,11 +74,11 @@ impl Problem {
 
     /// As it stands in [`Problems`], for a file of this name.
     fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)?;
+        writeln!(f, "{}:{}:{}: {}", printable(file), self.line, self.column, printable_lines(&self.message))?;
         if !self.source.trim().is_empty() {
             let number = self.line.to_string();
             let margin = " ".repeat(number.len());
-            let shown: String = self.source.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let shown: String = self.source.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
             // Wide characters would take two columns each; the caret is right for everything else.
             let indent = " ".repeat(self.column.saturating_sub(1).saturating_sub(self.skipped));
             writeln!(f, " {margin} |")?;
@@ -85,7 +86,7 @@ impl Problem {
             writeln!(f, " {margin} | {indent}{}", "^".repeat(self.length))?;
         }
         match &self.hint {
-            Some(hint) => writeln!(f, "  help: {hint}"),
+            Some(hint) => writeln!(f, "  help: {}", printable_lines(hint)),
             None => Ok(()),
         }
     }
@@ -100,7 +101,7 @@ impl fmt::Display for Problems {
             problem.render(&self.file, f)?;
         }
         if self.omitted > 0 {
-            writeln!(f, "\n{}: and {} more", self.file, self.omitted)?;
+            writeln!(f, "\n{}: and {} more", printable(&self.file), self.omitted)?;
         }
         Ok(())
     }

@@ -1,7 +1,30 @@
 //! `did you mean`: the likeliest of the names that would have been right.
 
+use std::cell::Cell;
+
 /// The most names that are compared: a file with thousands of slips shall not take minutes.
 const MOST: usize = 256;
+
+/// The cells of the tables of all comparisons of one check: some tenths of a second. Beyond that, problems have no such hints.
+/// Of 10,000 wrong names only the first 200 are shown.
+const MOST_CELLS: usize = 20_000_000;
+
+thread_local! {
+    /// The cells that this thread's check may still fill.
+    static CELLS_LEFT: Cell<usize> = const { Cell::new(MOST_CELLS) };
+}
+
+/// Begins the check of another file, which has all comparisons ahead of it.
+pub(crate) fn restart() {
+    CELLS_LEFT.set(MOST_CELLS);
+}
+
+/// Takes the cells of one comparison from what is left; `false` where it is not enough.
+fn charge(written: usize, name: usize) -> bool {
+    let left = CELLS_LEFT.get().checked_sub((written + 1) * (name + 1));
+    CELLS_LEFT.set(left.unwrap_or(0));
+    left.is_some()
+}
 
 /// The known name that is nearest to what was written, if it is near enough to be what was meant.
 pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -13,6 +36,9 @@ pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
     }
     let mut best: Option<(f64, &str)> = None;
     for name in known.into_iter().filter(|name| name.len() <= 64).take(MOST) {
+        if !charge(length, name.len()) {
+            return None;
+        }
         let other = plain(name);
         let distance = strsim::damerau_levenshtein(&wanted, &other);
         let longest = wanted.chars().count().max(other.chars().count()).max(1);
@@ -27,15 +53,18 @@ pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
     best.map(|(_, name)| name)
 }
 
+/// The most names that a hint lists.
+const LISTED: usize = 16;
+
 /// A hint: the nearest name, or else all names where they are few.
 pub(crate) fn hint<'a>(written: &str, known: impl IntoIterator<Item = &'a str> + Clone, what: &str) -> Option<String> {
     if let Some(name) = nearest(written, known.clone()) {
         return Some(format!("did you mean `{name}`?"));
     }
-    let names: Vec<&str> = known.into_iter().collect();
+    let names: Vec<&str> = known.into_iter().take(LISTED + 1).collect();
     match names.len() {
         0 => Some(format!("there is no {what}")),
-        1..=16 => Some(format!("known {what}: {}", list(&names))),
+        1..=LISTED => Some(format!("known {what}: {}", list(&names))),
         _ => None,
     }
 }

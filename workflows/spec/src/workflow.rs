@@ -1,12 +1,13 @@
 //! The checked workflow: what a file means once nothing is wrong with it. Only this can be planned and run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::problem::Problems;
 use crate::resolve::{JobTemplate, Shared};
+use crate::suggest;
 
 /// A checked workflow: every job's tasks are expanded, and every need points to an earlier task.
 ///
@@ -32,6 +33,66 @@ pub struct Workflow {
     pub(crate) shared: Shared,
     /// What the backends compute on here; see [`Workflow::describe_machine`].
     pub(crate) machine: BTreeMap<String, Value>,
+}
+
+impl Workflow {
+    /// The part of the workflow that consists of these jobs and of all that they need, directly or not.
+    ///
+    /// # Errors
+    /// If there is no such job; says which names there are.
+    pub fn only(&self, jobs: &[String]) -> Result<Workflow, String> {
+        let mut kept = vec![false; self.jobs.len()];
+        let mut open = Vec::new();
+        for name in jobs {
+            let place = self.jobs.iter().position(|job| job.name == *name).ok_or_else(|| {
+                let hint = suggest::hint(name, self.jobs.iter().map(|job| job.name.as_str()), "jobs");
+                format!("the workflow has no job `{name}`: {}", hint.unwrap_or_else(|| "see the file".to_owned()))
+            })?;
+            open.push(place);
+        }
+        while let Some(place) = open.pop() {
+            if !std::mem::replace(&mut kept[place], true) {
+                open.extend(&self.jobs[place].needs);
+            }
+        }
+        let kept_tasks: Vec<bool> = {
+            let names: BTreeSet<&str> = places(&kept).map(|place| self.jobs[place].name.as_str()).collect();
+            self.tasks.iter().map(|task| names.contains(task.job.as_str())).collect()
+        };
+        // The new place of each kept job and task; what a kept one names is kept too.
+        let (of_job, of_task) = (renumber(&kept), renumber(&kept_tasks));
+        let job = |place: usize| Job {
+            needs: self.jobs[place].needs.iter().map(|&need| of_job[need]).collect(),
+            tasks: self.jobs[place].tasks.iter().map(|&task| of_task[task]).collect(),
+            ..self.jobs[place].clone()
+        };
+        let task = |place: usize| Task {
+            needs: self.tasks[place].needs.iter().map(|&need| of_task[need]).collect(),
+            each: self.tasks[place].each.map(|each| of_task[each]),
+            ..self.tasks[place].clone()
+        };
+        Ok(Workflow {
+            jobs: places(&kept).map(job).collect(),
+            tasks: places(&kept_tasks).map(task).collect(),
+            templates: places(&kept).map(|place| self.templates[place].clone()).collect(),
+            ..self.clone()
+        })
+    }
+}
+
+/// The places that are kept.
+fn places(kept: &[bool]) -> impl Iterator<Item = usize> {
+    kept.iter().enumerate().filter(|(_, kept)| **kept).map(|(place, _)| place)
+}
+
+/// For each place, how many kept ones stand before it.
+fn renumber(kept: &[bool]) -> Vec<usize> {
+    let mut next = 0;
+    let number = |&kept: &bool| {
+        next += usize::from(kept);
+        next - usize::from(kept)
+    };
+    kept.iter().map(number).collect()
 }
 
 /// A job: tasks that differ in their matrix values and replicate only.

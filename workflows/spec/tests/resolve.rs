@@ -230,3 +230,50 @@ proptest! {
         prop_assert_eq!(key == other_key, back == other_back);
     }
 }
+
+#[test]
+fn overrides_reach_parts_of_mappings() {
+    let file = "params: {model: {dim: 8, deep: {a: [1]}}, x: 1}\njobs: {a: {uses: report}}\n";
+    let read = |name: &str, text: &str| {
+        let overrides = [(name.to_owned(), text.to_owned()), ("model.deep.a".to_owned(), "[2]".to_owned())];
+        check("f.yaml", file, &fake::kinds(), &overrides).map(|workflow| serde_json::json!(workflow.params))
+    };
+    let expected = serde_json::json!({"model": {"dim": 32, "deep": {"a": [2]}}, "x": 1});
+    assert_eq!(read("model.dim", "32").unwrap(), expected);
+    for (name, text, message) in [
+        ("model.dim", "x", "does not fit: `model.dim` is a whole number"),
+        ("model.dmi", "3", "names no part of `model`"),
+        ("x.y", "3", "names a part of what has no parts"),
+        ("modle.dim", "3", "names no parameter"),
+    ] {
+        let error = read(name, text).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_part_of_a_workflow_keeps_what_it_needs() {
+    let file = "jobs:\n  data: {uses: report}\n  other: {uses: report}\n  train:\n    needs: data\n    uses: report\n    \
+                strategy: {matrix: {n: [1, 2]}}\n  last: {uses: report, strategy: {each: train}}\n";
+    let whole = check("f.yaml", file, &fake::kinds(), &[]).unwrap();
+    let names = |jobs: &[&str]| {
+        let jobs: Vec<String> = jobs.iter().map(|&job| job.to_owned()).collect();
+        whole.only(&jobs).map(|part| {
+            for (place, task) in part.tasks.iter().enumerate() {
+                assert!(task.needs.iter().all(|&need| need < place));
+                assert_eq!(
+                    part.resolve(place, &|_| Some(Default::default())).map(|step| step.key).ok().map(|key| key.len()),
+                    Some(64)
+                );
+            }
+            for job in &part.jobs {
+                assert!(job.tasks.iter().all(|&task| part.tasks[task].job == job.name));
+            }
+            part.tasks.into_iter().map(|task| task.address).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(names(&["train"]).unwrap(), ["data", "train[n=1]", "train[n=2]"]);
+    assert_eq!(names(&["last"]).unwrap().len(), 5);
+    assert_eq!(names(&["other", "data"]).unwrap(), ["data", "other"]);
+    assert_eq!(names(&["trian"]).unwrap_err(), "the workflow has no job `trian`: did you mean `train`?");
+}

@@ -164,6 +164,44 @@ fn expressions_cannot_multiply_what_they_start_from() {
 }
 
 #[test]
+fn arguments_of_filters_are_not_multiplied_by_lists() {
+    let (texts, numbers) = ("ab,".repeat(10_000), "1,".repeat(10_000));
+    let items = "{a: 1},".repeat(10_000);
+    let text = "x".repeat(60_000);
+    let cases = [
+        ("params.l | map('join', params.t) | list", "without arguments"),
+        ("params.n | map('sum', none, params.t)", "too many arguments"),
+        ("params.l | map('default', params.t)", "without arguments"),
+        ("params.l | sum(start='')", "no `start`"),
+        ("params.l | sum(none, params.t)", "too many arguments"),
+        ("params.i | map(attribute='b', default=params.t) | string", "up to 64 bytes"),
+        ("params.i | selectattr('a', 'in', params.n)", "comparisons"),
+        ("params.l | map('nothing')", "takes the name of a filter"),
+    ];
+    for (expression, expected) in cases {
+        let file = format!(
+            "params: {{l: [{texts}], n: [{numbers}], i: [{items}], t: {text}}}\njobs:\n  a:\n    uses: report\n    strategy:\n      \
+             matrix: {{x: [1]}}\n      replicates: \"${{{{ {expression} }}}}\"\n"
+        );
+        let first = examine_within(160 * MIB, &file);
+        assert!(first.contains(expected), "{expression}: {first}");
+    }
+}
+
+#[test]
+fn hints_for_many_wrong_names_take_no_time() {
+    // Comparing 10,000 long names with 256 known ones each would take seconds: 164 million cells of a table a name.
+    let long = |n: usize| format!("{}{n:05}", "q".repeat(58));
+    let jobs: String = (0..256).map(|n| format!("  {}: {{uses: report}}\n", long(n))).collect();
+    let needs: String = (0..10_000).map(|n| format!("z{}, ", &long(n)[1..])).collect();
+    let text = format!("jobs:\n{jobs}  last: {{uses: report, needs: [{needs}]}}\n");
+    let Err(problems) = read(&text) else { panic!("the needs are unknown") };
+    assert_eq!(problems.problems.len() + problems.omitted, 10_000);
+    // The first ones have hints, and those beyond what is shown are not computed.
+    assert!(problems.problems[0].hint.is_some());
+}
+
+#[test]
 fn pathological_texts_end() {
     let parts = [
         "[",

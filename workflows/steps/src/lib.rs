@@ -42,6 +42,7 @@ mod testing;
 pub use batching::{Batching, Budget};
 pub use context::{Context, StepError, Values};
 pub use dataset::{About, Dataset, Goal, Split};
+pub use export::refuse_planned;
 pub use machine::Machine;
 pub use registry::registry;
 pub use scoring::{SplitScore, gather, score_batches, score_split};

@@ -206,7 +206,7 @@ impl Context for TestContext {
         self.starts_processes.then(|| step.run(config.clone(), &mut world).map(|()| world.values))
     }
     fn warn(&mut self, text: &str) {
-        self.logs.push(text.into());
+        self.logs.push(format!("warning: {text}"));
     }
     fn cancelled(&self) -> bool {
         match self.patience.get() {

@@ -45,7 +45,7 @@ fn tables(like: &Tensor, rows: usize, width: usize) -> Result<[Tensor; 2]> {
 }
 
 /// Queries, keys and values taken apart, turned if a first place is given.
-fn heads([b, t, h, p]: [usize; 4], first: Option<usize>) -> Case {
+pub(super) fn heads([b, t, h, p]: [usize; 4], first: Option<usize>) -> Case {
     let name = format!("heads ({h}) from {first:?}");
     Case::new(name, [floats([b, t, 3 * h * p])], move |x| {
         let Some(first) = first else { return Ok(x[0].heads(h, None)?.into()) };
@@ -63,7 +63,7 @@ fn queries_alone() -> Case {
 }
 
 /// One token after none, after `t` others, and after pieces of `t`, `t` and 3, of which some are joined.
-fn attend([b, h, t, p]: [usize; 4], first: Option<usize>) -> Case {
+pub(super) fn attend([b, h, t, p]: [usize; 4], first: Option<usize>) -> Case {
     let piece = |length: usize| [floats([b, h, length, p]), floats([b, h, length, p])];
     let operands = [vec![floats([b, 1, 3 * h * p])], piece(t).into(), piece(t).into(), piece(3).into()].concat();
     let case = Case::new(format!("attend_token from {first:?}"), operands, move |x| {
@@ -81,7 +81,7 @@ fn attend([b, h, t, p]: [usize; 4], first: Option<usize>) -> Case {
 }
 
 /// One token and `s` slots.
-fn route([b, s, p]: [usize; 3], top_k: Option<usize>, written: bool) -> Case {
+pub(super) fn route([b, s, p]: [usize; 3], top_k: Option<usize>, written: bool) -> Case {
     let operands = [floats([b, 1, 2 * p]), floats([b, s, 2 * p]), floats([b, s, p]), between(0.0, 3.0, [b, s, 1])];
     let case = Case::new(format!("route_token, top_k {top_k:?}"), operands, move |x| {
         let written = written.then_some((&x[2], &x[3]));

@@ -95,12 +95,12 @@ pub(super) fn large() -> Vec<Case> {
     cases
 }
 
-fn layer_norm(shape: &[usize]) -> Case {
+pub(super) fn layer_norm(shape: &[usize]) -> Case {
     let width = shape[shape.len() - 1];
     Case::one("layer_norm", [floats(shape), floats(width), floats(width)], |x| x[0].layer_norm(&x[1], &x[2], 1e-2))
 }
 
-fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
+pub(super) fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
     Case::one(format!("cross_entropy ({smoothing})"), [between(-4.0, 4.0, [n, v])], move |x| {
         let targets = Numbers::new(5).ids(v as u32, n);
         x[0].cross_entropy(&Tensor::from_u32(x[0].device(), targets, n)?, smoothing)
@@ -116,7 +116,7 @@ pub(crate) fn attention([b, h, tq, tk, width]: [usize; 5], causal: bool, kind: A
 }
 
 /// The decay lies well inside the unit circle, so that long sequences stay comparable.
-fn scan([b, t, k]: [usize; 3], complex: bool) -> Case {
+pub(super) fn scan([b, t, k]: [usize; 3], complex: bool) -> Case {
     let mut operands = vec![between(-0.6, 0.6, k), between(-0.6, 0.6, k), floats([b, k]), floats([b, k])];
     let inputs: [Operand; 2] = [floats([b, t, k]), floats([b, t, k])];
     operands.extend(inputs.into_iter().take(if complex { 2 } else { 1 }));
@@ -124,7 +124,7 @@ fn scan([b, t, k]: [usize; 3], complex: bool) -> Case {
 }
 
 /// A scan whose decay changes over time, as the selective form of TEN has it.
-fn selective_scan([b, t, k]: [usize; 3], complex: bool, segment: Option<usize>) -> Case {
+pub(super) fn selective_scan([b, t, k]: [usize; 3], complex: bool, segment: Option<usize>) -> Case {
     let decay = || between(-0.6, 0.6, [b, t, k]);
     let mut operands = vec![decay(), decay(), floats([b, k]), floats([b, k])];
     operands.extend([floats([b, t, k]), floats([b, t, k])].into_iter().take(if complex { 2 } else { 1 }));
@@ -158,7 +158,7 @@ pub(crate) fn scan_of(x: &[Tensor], segment: Option<usize>) -> Result<Vec<Tensor
     Ok(vec![re, im])
 }
 
-fn int8(rows: usize, n: usize, k: usize) -> Case {
+pub(super) fn int8(rows: usize, n: usize, k: usize) -> Case {
     let case = Case::one("linear_int8", [floats([rows, k]), between(0.0, 0.02, n)], move |x| {
         let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * k), [n, k])?;
         x[0].linear_int8(&q, &x[1])
@@ -167,7 +167,7 @@ fn int8(rows: usize, n: usize, k: usize) -> Case {
 }
 
 /// One layer of the columns of two inputs, with all that may follow the product.
-fn int8_layer([rows, n, k]: [usize; 3], norm: bool) -> Case {
+pub(super) fn int8_layer([rows, n, k]: [usize; 3], norm: bool) -> Case {
     let operands = [floats([rows, k + 2]), floats([rows, k]), between(0.0, 0.02, n), floats(n), floats([rows, n])];
     let case = Case::one("int8_linear", operands, move |x| {
         let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * 2 * k), [n, 2 * k])?;
@@ -181,7 +181,7 @@ fn int8_layer([rows, n, k]: [usize; 3], norm: bool) -> Case {
 }
 
 /// A feed-forward network: a norm and two layers.
-fn int8_layers([rows, n, k]: [usize; 3]) -> Case {
+pub(super) fn int8_layers([rows, n, k]: [usize; 3]) -> Case {
     let operands =
         [floats([rows, k]), floats(k), floats(k), between(0.0, 0.02, n), floats(n), between(0.0, 0.02, k), floats(k)];
     let case = Case::one("int8_linear after a norm", operands, move |x| {

@@ -3,6 +3,7 @@
 mod decoding;
 pub(crate) mod fused;
 mod primitives;
+pub(crate) mod random;
 
 use assay_tensor::{DType, Device, Result, Shape, Tensor};
 

@@ -18,12 +18,7 @@ fn elementwise() -> Vec<Case> {
     let mut cases = Vec::new();
     for op in Unary::ALL {
         for shape in [vec![], vec![1], vec![3, 7], vec![0, 2], vec![2, 33]] {
-            let operand = match op {
-                // Where these are steep or undefined, rounding is all that a comparison would see.
-                Unary::Ln | Unary::Sqrt | Unary::Reciprocal => between(0.3, 3.0, shape),
-                _ => between(-3.0, 3.0, shape),
-            };
-            cases.push(Case::one(op.name(), [operand], move |x| x[0].unary(op)));
+            cases.push(unary(op, shape));
         }
     }
     let pairs: [(&[usize], &[usize]); 9] = [
@@ -39,12 +34,25 @@ fn elementwise() -> Vec<Case> {
     ];
     for op in Binary::ALL {
         for (a, b) in pairs {
-            let second = if op == Binary::Div { between(0.5, 2.0, b) } else { floats(b) };
-            let case = Case::one(op.name(), [floats(a), second], move |x| x[0].binary(op, &x[1]));
-            cases.push(if matches!(op, Binary::Equal | Binary::Greater) { case.constant() } else { case });
+            cases.push(binary(op, a, b));
         }
     }
     cases
+}
+
+pub(super) fn unary(op: Unary, shape: Vec<usize>) -> Case {
+    let operand = match op {
+        // Where these are steep or undefined, rounding is all that a comparison would see.
+        Unary::Ln | Unary::Sqrt | Unary::Reciprocal => between(0.3, 3.0, shape),
+        _ => between(-3.0, 3.0, shape),
+    };
+    Case::one(op.name(), [operand], move |x| x[0].unary(op))
+}
+
+pub(super) fn binary(op: Binary, a: &[usize], b: &[usize]) -> Case {
+    let second = if op == Binary::Div { between(0.5, 2.0, b) } else { floats(b) };
+    let case = Case::one(op.name(), [floats(a), second], move |x| x[0].binary(op, &x[1]));
+    if matches!(op, Binary::Equal | Binary::Greater) { case.constant() } else { case }
 }
 
 fn reductions() -> Vec<Case> {
@@ -153,9 +161,14 @@ fn movement() -> Vec<Case> {
 fn rows() -> Vec<Case> {
     let mut cases = Vec::new();
     for (v, d, ids) in [(1, 1, vec![1]), (5, 3, vec![7]), (9, 17, vec![2, 3, 4]), (4, 2, vec![0]), (3, 2, vec![])] {
-        cases.push(Case::one(format!("rows by {ids:?}"), [floats([v, d])], move |x| look_up(&x[0], &ids)));
+        cases.push(rows_by(v, d, ids));
     }
     cases
+}
+
+/// Rows of a table [V, D] by ids of a given shape.
+pub(super) fn rows_by(v: usize, d: usize, ids: Vec<usize>) -> Case {
+    Case::one(format!("rows by {ids:?}"), [floats([v, d])], move |x| look_up(&x[0], &ids))
 }
 
 /// Rows of a table by ids of a given shape, among which some repeat.

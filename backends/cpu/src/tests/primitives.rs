@@ -73,6 +73,11 @@ fn reductions_over_any_axes() {
     }
     check("sum of nothing", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Sum, &o.floats([3, 0]), &[1])?]));
     check("sum of no rows", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Sum, &o.floats([0, 3]), &[0])?]));
+    for shape in [[2, 0, 65], [1, 0, 3000], [0, 0, 65]] {
+        check("sum of nothing, of many columns", 0.0, |k, o| {
+            Ok(vec![k.reduce(Reduce::Sum, &o.floats(shape), &[1])?])
+        });
+    }
     check("mean of no rows", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Mean, &o.floats([0, 3]), &[1])?]));
 }
 

@@ -49,6 +49,36 @@ fn a_device_says_what_it_is() {
     assert_eq!(crate::device(0).unwrap().info().threads, 1);
 }
 
+#[test]
+fn a_gelu_argument_of_another_shape_is_refused() {
+    let device = crate::device(1).unwrap();
+    let k = device.kernels();
+    let floats = |shape: &[usize]| k.full(&Shape::from(shape), DType::F32, 0.5).unwrap();
+    // Rows of the result have 5 elements: with rows of 20, the last ones would lie beyond its end.
+    let (grad, weight) = (floats(&[8, 3]), floats(&[3, 5]));
+    for shape in [&[4, 20][..], &[2, 20], &[40, 1], &[40], &[4, 2, 10]] {
+        let error = k.linear_gelu_backward(&grad, &weight, &floats(shape)).unwrap_err().to_string();
+        assert!(error.starts_with("linear_gelu: z should have a row for each"), "{error}");
+    }
+    assert!(k.linear_gelu_backward(&grad, &weight, &floats(&[8, 5])).is_ok());
+    assert!(k.linear_gelu_backward(&grad, &weight, &floats(&[2, 4, 5])).is_ok());
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn norms_of_denormals_do_not_depend_on_threads() {
+    let norm = |threads: usize| {
+        let device = crate::device(threads).unwrap();
+        // Several spans, so that several threads add squares.
+        let gradients = [1e-40f32; 5].map(|x| upload(&device, HostData::F32(vec![x; 50_000])));
+        let found = device.kernels().clip(&gradients.each_ref(), Some(1.0)).unwrap();
+        device.kernels().download(&found).unwrap()
+    };
+    for threads in [1, 2, 3] {
+        assert_eq!(norm(threads), HostData::F32(vec![0.0, 1.0]), "{threads} threads");
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn kernels_flush_denormals_and_give_the_mode_back() {

@@ -93,7 +93,14 @@ pub fn joined(worker: u32, cpus: u32) -> Event {
 
 pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
     let backends = backends.iter().map(ToString::to_string).collect();
-    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends, devices: BTreeMap::new() };
+    let capacity = Capacity {
+        name: format!("node-{worker}"),
+        cpus,
+        memory: 1000,
+        backends,
+        devices: BTreeMap::new(),
+        attempts: None,
+    };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 
@@ -101,8 +108,14 @@ pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
 pub fn joined_with_devices(worker: u32, cpus: u32, devices: u32) -> Event {
     let backends = ["cpu", "cuda"].map(str::to_owned).into();
     let devices = BTreeMap::from([("cuda".to_owned(), devices)]);
-    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends, devices };
+    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends, devices, attempts: None };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
+}
+
+/// A worker that holds so many attempts at most.
+pub fn joined_with_attempts(worker: u32, cpus: u32, attempts: u32) -> Event {
+    let Event::WorkerJoined { worker, capacity } = joined(worker, cpus) else { unreachable!("it joins") };
+    Event::WorkerJoined { worker, capacity: Capacity { attempts: Some(attempts), ..capacity } }
 }
 
 pub fn left(worker: u32) -> Event {

@@ -34,6 +34,15 @@ fn max_parallel_limits_a_job_and_holds_nothing_back() {
 }
 
 #[test]
+fn a_worker_holds_so_many_attempts_and_no_more() {
+    let plan = [task("a"), task("b"), task("c")];
+    let mut history = vec![(0, joined_with_attempts(0, 8, 2)), (0, run(&plan))];
+    history.extend((0..3).map(|task| (1, runnable(task))));
+    history.push((2, succeeded(0, 1)));
+    check("attempts", history);
+}
+
+#[test]
 fn an_exclusive_attempt_has_its_worker_alone_and_is_not_starved() {
     let plan = [task("small-a"), task("alone").on(&[alone()]), task("small-b"), task("small-c")];
     let mut history = vec![(0, joined(0, 2)), (0, run(&plan))];

@@ -125,7 +125,8 @@ fn capacity(rng: &mut Rng, number: u64) -> Capacity {
     // The devices of some backends are counted; those of the others are shared.
     let counted = BACKENDS[1..].iter().filter(|_| rng.chance(50)).map(ToString::to_string).collect::<Vec<_>>();
     let devices: BTreeMap<String, u32> = counted.into_iter().map(|name| (name, rng.range(0, 2) as u32)).collect();
-    Capacity { name: format!("node-{number}"), cpus, memory, backends, devices }
+    let attempts = rng.chance(20).then(|| rng.range(1, 3) as u32);
+    Capacity { name: format!("node-{number}"), cpus, memory, backends, devices, attempts }
 }
 
 fn plan(rng: &mut Rng) -> RunPlan {

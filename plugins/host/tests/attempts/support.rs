@@ -33,6 +33,7 @@ pub fn chaos() -> ExecutorCommand {
         program: PathBuf::from(env!("CARGO_BIN_EXE_assay-executor-chaos")),
         args: Vec::new(),
         env: Vec::new(),
+        dies_with_worker: false,
     }
 }
 

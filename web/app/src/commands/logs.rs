@@ -1,24 +1,134 @@
-//! `assay logs`: the log of a task.
+//! `assay logs`: the log of a task, attempt by attempt, with how each ended.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::cli::{CommandError, LogsArgs};
+use assay_core::RunId;
+use assay_server::{RunStateName, TaskStateName};
+use assay_spec::printable_lines;
+use assay_store::query::{AttemptView, LogView, TaskView};
+use assay_store::{Epoch, Store};
+
+use crate::cli::{CommandError, Level, LogsArgs};
+use crate::terminal::moment;
 
 /// Lines asked of the store at a time.
 const PAGE: u64 = 1000;
+/// How often the store is asked for new lines.
+const PAUSE: Duration = Duration::from_millis(250);
 
 pub async fn run(home: &Path, args: &LogsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
     let run = super::find_run(&store, &args.run).await?;
     let task = super::find_task(&store, run, &args.task).await?;
-    let mut after = 0;
-    loop {
-        let lines = store.logs(run, task.ix, after, PAGE).await?;
-        let Some(last) = lines.last() else { return Ok(ExitCode::SUCCESS) };
-        after = last.seq;
-        for line in &lines {
-            super::print_out(&format!("{:>6}  {}", line.level, line.text))?;
+    let mut log = Log { after: 0, level: args.level, attempt: None };
+    let mut kept = VecDeque::new();
+    for text in log.next(&store, run, &task).await? {
+        if args.tail.is_some_and(|most| kept.len() >= most) {
+            kept.pop_front();
         }
+        if args.tail != Some(0) {
+            kept.push_back(text);
+        }
+    }
+    kept.iter().try_for_each(|text| super::print_out(text))?;
+    while args.follow {
+        // Asked before the lines are: what is written until the task is over is then among them.
+        let over = is_over(&store, run, &task).await?;
+        for text in log.next(&store, run, &task).await? {
+            super::print_out(&text)?;
+        }
+        if over {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether nothing more will be written about a task.
+async fn is_over(store: &Store, run: RunId, task: &TaskView) -> Result<bool, CommandError> {
+    use TaskStateName as S;
+    let state = store.task(run, task.ix).await?.map(|task| task.state);
+    let open = matches!(state, Some(S::Waiting | S::Ready | S::Running | S::BackingOff));
+    let going = store.run(run).await?.is_some_and(|run| run.summary.state == RunStateName::Running);
+    // A run whose process is gone goes on for nobody.
+    Ok(!open || !going || store.process_of(run).await?.is_none())
+}
+
+/// A log that is read on.
+struct Log {
+    /// The number of the last line that was read.
+    after: u64,
+    level: Level,
+    /// The attempt whose heading was printed last, and whether its end was.
+    attempt: Option<(Epoch, bool)>,
+}
+
+impl Log {
+    /// What was written since the last time: headings, lines, and how attempts ended.
+    async fn next(&mut self, store: &Store, run: RunId, task: &TaskView) -> Result<Vec<String>, CommandError> {
+        let mut lines = Vec::new();
+        loop {
+            let page = store.logs(run, task.ix, self.after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            self.after = last.seq;
+            lines.extend(page);
+        }
+        // A task from the cache has the log of the attempt that did the work.
+        let source = store.task(run, task.ix).await?.and_then(|task| task.source);
+        let (of_run, of_task) = source.as_ref().map_or((run, task.ix), |source| (source.run, source.ix));
+        let mut attempts = store.attempts(of_run, of_task).await?;
+        let mut text = Vec::new();
+        if let Some(source) = source {
+            attempts.retain(|attempt| attempt.epoch == source.epoch);
+            if self.attempt.is_none() {
+                text.push(format!("answered from the cache: the log of run {}", source.run));
+            }
+        }
+        for attempt in &attempts {
+            let own = lines.iter().filter(|line| line.epoch == attempt.epoch);
+            self.add(attempt, &own.collect::<Vec<_>>(), &mut text);
+        }
+        Ok(text)
+    }
+
+    /// The heading of an attempt, its new lines, and its end, as far as they were not printed before.
+    fn add(&mut self, attempt: &AttemptView, lines: &[&LogView], text: &mut Vec<String>) {
+        let known = self.attempt.filter(|(epoch, _)| *epoch >= attempt.epoch);
+        if known.is_none() {
+            let began = moment(attempt.began_at);
+            text.push(format!("── attempt {} on {} ({}), {began}", attempt.epoch, attempt.worker, attempt.backend));
+            self.attempt = Some((attempt.epoch, false));
+        }
+        for line in lines.iter().filter(|line| weight(&line.level) >= self.level) {
+            let at = moment(line.at);
+            text.push(format!("{}  {:>6}  {}", &at[11..], line.level, printable_lines(&line.text)));
+        }
+        let told = known.is_some_and(|(epoch, told)| epoch > attempt.epoch || told);
+        if let (false, Some(ended)) = (told, attempt.ended_at) {
+            let took = assay_statistics::format::duration(ended.saturating_sub(attempt.began_at) as f64 / 1000.0);
+            text.push(match &attempt.failure {
+                None => format!("── attempt {} succeeded after {took}", attempt.epoch),
+                Some(failure) => {
+                    let hint = failure.hint.iter().map(|hint| format!("\n  help: {}", printable_lines(hint)));
+                    let (class, message) = (&failure.class, printable_lines(&failure.message));
+                    format!("── attempt {} failed after {took} ({class}): {message}", attempt.epoch)
+                        + &hint.collect::<String>()
+                }
+            });
+            self.attempt = Some((attempt.epoch, true));
+        }
+    }
+}
+
+/// How much a line of a level matters.
+fn weight(level: &str) -> Level {
+    match level {
+        "warn" => Level::Warn,
+        "error" => Level::Error,
+        _ => Level::Info,
     }
 }

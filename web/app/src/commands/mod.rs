@@ -2,6 +2,7 @@
 
 pub mod artifacts;
 pub mod backends;
+pub mod cancel;
 pub mod compare;
 pub mod executor;
 pub mod gc;
@@ -22,11 +23,12 @@ use std::io::Write;
 use std::path::Path;
 
 use assay_core::RunId;
-use assay_spec::{StepKind, Workflow};
+use assay_spec::{Problems, StepKind, Workflow, printable};
 use assay_store::{Store, TaskView};
 use serde_json::Value;
 
-use crate::cli::CommandError;
+use crate::cli::{CommandError, Overrides};
+use crate::terminal::{command, say};
 
 /// Every step kind, as the spec needs it.
 pub fn kinds() -> Vec<StepKind> {
@@ -34,20 +36,35 @@ pub fn kinds() -> Vec<StepKind> {
 }
 
 /// Reads and checks a workflow file; the problems of a bad one are the error.
-fn read_workflow(file: &Path, overrides: &[(String, String)]) -> Result<(String, Workflow), CommandError> {
-    let name = file.display().to_string();
-    let bytes = std::fs::read(file).map_err(|error| format!("cannot read the workflow file `{name}`: {error}"))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| format!("`{name}` is not UTF-8 text: byte {} is not", error.utf8_error().valid_up_to()))?;
-    let workflow = assay_spec::check(&name, &text, &kinds(), overrides).map_err(|problems| {
-        let count = problems.problems.len() + problems.omitted;
-        let noun = if count == 1 { "a problem" } else { "problems" };
-        format!("`{name}` has {noun}:\n\n{problems}")
-    })?;
+fn read_workflow(file: &Path, overrides: &Overrides) -> Result<(String, Workflow), CommandError> {
+    let mut params = Vec::new();
+    for file in &overrides.files {
+        let (name, text) = read_text("file of parameters", file)?;
+        params.extend(assay_spec::read_overrides(&name, &text).map_err(|problems| rejected(&name, &problems))?);
+    }
+    params.extend_from_slice(&overrides.params);
+    let (name, text) = read_text("workflow file", file)?;
+    let workflow = assay_spec::check(&name, &text, &kinds(), &params).map_err(|problems| rejected(&name, &problems))?;
     if !workflow.warnings.problems.is_empty() {
-        eprintln!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings);
+        say(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
     }
     Ok((text, workflow))
+}
+
+/// A file's name, for messages, and its text.
+fn read_text(what: &str, file: &Path) -> Result<(String, String), CommandError> {
+    let name = file.display().to_string();
+    let shown = printable(&name);
+    let bytes = std::fs::read(file).map_err(|error| format!("cannot read the {what} `{shown}`: {error}"))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| format!("`{shown}` is not UTF-8 text: byte {} is not", error.utf8_error().valid_up_to()))?;
+    Ok((name, text))
+}
+
+fn rejected(name: &str, problems: &Problems) -> String {
+    let count = problems.problems.len() + problems.omitted;
+    let noun = if count == 1 { "a problem" } else { "problems" };
+    format!("`{}` has {noun}:\n\n{problems}", printable(name))
 }
 
 /// The store for a command that only reads; says what to do where there is none yet.
@@ -63,7 +80,8 @@ async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     }
     let number = text.parse().map_err(|_| format!("`{text}` is no run: give its number, or `latest`"))?;
     let run = store.run(RunId(number)).await?;
-    let run = run.ok_or_else(|| format!("there is no run {number} in this store; `assay runs` lists them"))?;
+    let list = || command(store.home(), &["runs"]);
+    let run = run.ok_or_else(|| format!("there is no run {number} in this store; `{}` lists them", list()))?;
     Ok(run.summary.id)
 }
 
@@ -78,7 +96,10 @@ async fn find_task(store: &Store, run: RunId, address: &str) -> Result<TaskView,
         return Ok(task);
     }
     let known: Vec<String> = store.tasks(run).await?.into_iter().map(|task| task.address).collect();
-    Err(format!("run {run} has no task `{address}`; it has: {}", known.join(", ")).into())
+    let named: Vec<_> = known.iter().take(20).map(|address| printable(address)).collect();
+    let more = if known.len() > named.len() { ", .." } else { "" };
+    let wanted = printable(address);
+    Err(format!("run {run} has no task `{wanted}`; it has: {}{more}", named.join(", ")).into())
 }
 
 /// Prints one JSON value on standard output. A reader that has gone away is no error.

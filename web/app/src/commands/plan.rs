@@ -1,17 +1,21 @@
 //! `assay plan`: what would run and what is cached. Starts nothing, and writes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_server::Lookup;
-use assay_spec::{LocalFile, Outputs, ResolvedStep, Workflow};
+use assay_server::{Lookup, refuse_large};
+use assay_spec::{
+    ArtifactRef, LocalFile, Output, OutputKind, Outputs, ResolvedStep, Workflow, printable, printable_lines,
+};
+use assay_statistics::format::duration;
 use assay_store::Store;
 use serde_json::json;
 
 use crate::cli::{CommandError, PlanArgs};
-use crate::machine::{self, Finder};
+use crate::machine::Machine;
 use crate::tables::table;
+use crate::terminal::say;
 
 /// What is known of a task before anything runs.
 enum Prospect {
@@ -27,22 +31,105 @@ enum Prospect {
     Depends,
     /// Its config cannot be resolved.
     Invalid(String),
+    /// Nothing here could run it, or its step would refuse.
+    Impossible(String),
+}
+
+impl Prospect {
+    /// Why it would fail, where that is certain.
+    fn problem(&self) -> Option<&str> {
+        match self {
+            Prospect::Invalid(message) | Prospect::Impossible(message) => Some(message),
+            Prospect::Cached(_) | Prospect::Runs | Prospect::SameAs(_) | Prospect::RunsAgain(_) | Prospect::Depends => {
+                None
+            }
+        }
+    }
+
+    fn may_run(&self) -> bool {
+        matches!(self, Prospect::Runs | Prospect::RunsAgain(_) | Prospect::Depends)
+    }
+}
+
+/// How long a plan takes, from what its jobs took in earlier runs of workflows of this name.
+struct Estimate {
+    /// Seconds of each job whose duration is known.
+    jobs: BTreeMap<String, f64>,
+    /// Seconds that the tasks take which may run and whose job is known: shared by the processors.
+    seconds: f64,
+    /// The jobs of which nothing is known.
+    unknown: BTreeSet<String>,
 }
 
 pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
-    let (_, mut workflow) = super::read_workflow(&args.file, &args.params)?;
-    let backends = machine::look_for(machine::wanted_to_measure(&workflow), &Finder::new(home)?).await;
-    machine::describe_to(&mut workflow, &backends);
+    let (_, mut workflow) = super::read_workflow(&args.file, &args.overrides)?;
+    let machine = Machine::look(&workflow, home).await?;
+    machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
-    let prospects = prospects(&workflow, store.as_ref()).await?;
-    let invalid = prospects.iter().any(|prospect| matches!(prospect, Prospect::Invalid(_)));
+    let mut prospects = prospects(&workflow, store.as_ref()).await?;
+    refuse_impossible(&workflow, &machine, &mut prospects);
+    let history = match &store {
+        Some(store) => store.job_seconds(&workflow.name).await?,
+        None => BTreeMap::new(),
+    };
+    let estimate = estimate(&workflow, &prospects, history, machine.capacity.cpus);
+    let failing = prospects.iter().any(|prospect| prospect.problem().is_some());
     if args.json {
-        super::print_json(&as_json(&workflow, &prospects))?;
+        super::print_json(&as_json(&workflow, &prospects, &estimate))?;
     } else {
-        print(&workflow, &prospects)?;
+        print(&workflow, &prospects, &estimate)?;
     }
-    Ok(if invalid { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Marks the tasks that would certainly fail: no variant of theirs can run here, or their step is known to refuse.
+fn refuse_impossible(workflow: &Workflow, machine: &Machine, prospects: &mut [Prospect]) {
+    for (ix, task) in workflow.tasks.iter().enumerate() {
+        if !prospects[ix].may_run() {
+            continue;
+        }
+        let refusal = machine.refusal(task).or_else(|| refused_export(workflow, ix));
+        if let Some(message) = refusal {
+            prospects[ix] = Prospect::Impossible(message);
+        }
+    }
+}
+
+/// Why an export would refuse the model that it is going to be given. The outputs of all tasks stand for themselves: each is an
+/// artifact whose hash is the task's place.
+fn refused_export(workflow: &Workflow, ix: usize) -> Option<String> {
+    if workflow.tasks[ix].kind != "export" {
+        return None;
+    }
+    let kinds = super::kinds();
+    let outputs = |task: usize| {
+        let kind = kinds.iter().find(|kind| kind.name == workflow.tasks[task].kind)?;
+        let stand_in = |name: &str| ArtifactRef { hash: format!("{task:064x}"), name: name.to_owned(), bytes: 0 };
+        let one = |output: &OutputKind| (output.name.to_owned(), Output::Artifact(stand_in(output.name)));
+        Some(kind.outputs.iter().map(one).collect::<Outputs>())
+    };
+    let export = workflow.resolve(ix, &outputs).ok()?;
+    let place = |step: &ResolvedStep| usize::from_str_radix(&step.artifacts.first()?.hash, 16).ok();
+    let producer = place(&export).filter(|&task| task < ix)?;
+    let config = workflow.resolve(producer, &outputs).ok()?.config;
+    assay_steps::refuse_planned(&export.config, &workflow.tasks[producer].kind, &config)
+}
+
+fn estimate(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap<String, f64>, cpus: u32) -> Estimate {
+    let (mut work, mut longest, mut unknown) = (0.0, 0.0f64, BTreeSet::new());
+    let cpus = cpus.max(1);
+    for (task, _) in std::iter::zip(&workflow.tasks, prospects).filter(|(_, prospect)| prospect.may_run()) {
+        match jobs.get(&task.job) {
+            Some(seconds) => {
+                let taken = task.resources.first().map_or(1, |resource| resource.cpus).clamp(1, cpus);
+                work += seconds * f64::from(taken);
+                longest = longest.max(*seconds);
+            }
+            None => drop(unknown.insert(task.job.clone())),
+        }
+    }
+    Estimate { jobs, seconds: longest.max(work / f64::from(cpus)), unknown }
 }
 
 async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
@@ -73,7 +160,11 @@ async fn prospect_of(
     store: Option<&Store>,
     keys: &mut BTreeMap<String, usize>,
 ) -> Result<Prospect, CommandError> {
-    for LocalFile { key, path } in step.files.clone() {
+    for file in step.files.clone() {
+        if let Some(message) = refuse_large(&file) {
+            return Ok(Prospect::Invalid(message));
+        }
+        let LocalFile { key, path, .. } = file;
         match assay_store::content_of(&path).await {
             Ok(artifact) => step.pin(&key, &artifact),
             Err(error) => return Ok(Prospect::Invalid(format!("`{key}`: {error}"))),
@@ -104,6 +195,7 @@ fn words(workflow: &Workflow, prospect: &Prospect) -> String {
         Prospect::RunsAgain(_) => "runs again".to_owned(),
         Prospect::Depends => "runs, unless what it needs comes out as before".to_owned(),
         Prospect::Invalid(_) => "INVALID".to_owned(),
+        Prospect::Impossible(_) => "CANNOT RUN".to_owned(),
     }
 }
 
@@ -116,40 +208,58 @@ fn resources(task: &assay_spec::Task) -> String {
     task.resources.iter().map(one).collect::<Vec<_>>().join(" | ")
 }
 
-fn print(workflow: &Workflow, prospects: &[Prospect]) -> Result<(), CommandError> {
-    let head = ["task", "step", "needs", "would"].map(str::to_owned);
+fn print(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> Result<(), CommandError> {
+    let head = ["task", "step", "needs", "would", "takes about"].map(str::to_owned);
+    let takes = |task: &assay_spec::Task, prospect: &Prospect| match estimate.jobs.get(&task.job) {
+        Some(seconds) if prospect.may_run() => duration(*seconds),
+        _ => "-".to_owned(),
+    };
     let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
-        .map(|(task, p)| vec![task.address.clone(), task.kind.clone(), resources(task), words(workflow, p)])
+        .map(|(task, p)| {
+            vec![task.address.clone(), task.kind.clone(), resources(task), words(workflow, p), takes(task, p)]
+        })
         .collect();
     super::print_out(&table(&head, &rows))?;
-    let cached = prospects.iter().filter(|p| matches!(p, Prospect::Cached(_))).count();
-    eprintln!("\n{} tasks, {cached} of them cached", prospects.len());
+    let count = |wanted: fn(&Prospect) -> bool| prospects.iter().filter(|prospect| wanted(prospect)).count();
+    let cached = count(|prospect| matches!(prospect, Prospect::Cached(_)));
+    say(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
+    let runs = count(Prospect::may_run);
+    if runs > 0 && estimate.seconds > 0.0 {
+        let unknown: Vec<_> = estimate.unknown.iter().map(|job| format!("`{}`", printable(job))).collect();
+        let without = if unknown.is_empty() { String::new() } else { format!(", without {}", unknown.join(", ")) };
+        say(format_args!("{runs} would take about {}, as in earlier runs{without}", duration(estimate.seconds)));
+    } else if runs > 0 {
+        say("how long it takes is not known: no run of a workflow of this name has finished these jobs yet");
+    }
     for (task, prospect) in std::iter::zip(&workflow.tasks, prospects) {
-        match prospect {
-            Prospect::Invalid(message) => eprintln!("{}: {message}", task.address),
-            Prospect::RunsAgain(why) => eprintln!("{} runs again: {why}", task.address),
-            Prospect::Cached(_) | Prospect::Runs | Prospect::SameAs(_) | Prospect::Depends => {}
+        if let Some(message) = prospect.problem() {
+            say(format_args!("{}: {}", printable(&task.address), printable_lines(message)));
+        } else if let Prospect::RunsAgain(why) = prospect {
+            say(format_args!("{} runs again: {}", printable(&task.address), printable_lines(why)));
         }
     }
     Ok(())
 }
 
-fn as_json(workflow: &Workflow, prospects: &[Prospect]) -> serde_json::Value {
+fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> serde_json::Value {
     let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
-        let (would, error, because) = match prospect {
-            Prospect::Cached(_) => ("cached", None, None),
-            Prospect::Runs => ("run", None, None),
-            Prospect::SameAs(_) => ("same", None, None),
-            Prospect::RunsAgain(why) => ("run", None, Some(why)),
-            Prospect::Depends => ("depends", None, None),
-            Prospect::Invalid(message) => ("invalid", Some(message), None),
+        let would = match prospect {
+            Prospect::Cached(_) => "cached",
+            Prospect::Runs | Prospect::RunsAgain(_) => "run",
+            Prospect::SameAs(_) => "same",
+            Prospect::Depends => "depends",
+            Prospect::Invalid(_) => "invalid",
+            Prospect::Impossible(_) => "impossible",
         };
+        let seconds = estimate.jobs.get(&task.job).filter(|_| prospect.may_run());
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
-            "resources": resources(task), "would": would, "because": because, "error": error,
+            "resources": resources(task), "would": would, "error": prospect.problem(), "seconds": seconds,
+            "because": if let Prospect::RunsAgain(why) = prospect { Some(why) } else { None },
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
     });
+    let seconds = json!({ "known": estimate.seconds, "unknown_jobs": estimate.unknown });
     let tasks = tasks.collect::<Vec<_>>();
-    json!({ "workflow": workflow.name, "tasks": tasks, "warnings": workflow.warnings.problems })
+    json!({ "workflow": workflow.name, "tasks": tasks, "seconds": seconds, "warnings": workflow.warnings.problems })
 }

@@ -1,13 +1,13 @@
 //! `assay run`: an orchestrator and a worker in this process, and every attempt in an executor process of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_server::{Marks, Submission, WorkerLink, execute};
-use assay_spec::Workflow;
+use assay_server::{Marks, RunStateName, Submission, WorkerLink, execute};
+use assay_spec::{Workflow, printable};
 use assay_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -15,28 +15,32 @@ use tokio::task::JoinHandle;
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
 use crate::git;
-use crate::machine::{self, Backend, Finder};
-use crate::progress::{self, Board, Row};
+use crate::machine::Machine;
+use crate::progress::{self, Board, Detail, Row};
 use crate::record::RunRecord;
 use crate::report;
+use crate::signals::StopSignals;
+use crate::terminal::say;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
-    let (source, mut workflow) = super::read_workflow(&args.file, &args.params)?;
+    let (source, workflow) = super::read_workflow(&args.file, &args.overrides)?;
+    let (mut workflow, forced) = select(workflow, &args)?;
     let store = Store::open(home).await?;
     for lost in store.recover().await? {
-        eprintln!("run {} ({}) ended without a word; what it finished is kept", lost.run, lost.name);
+        let name = printable(&lost.name);
+        say(format_args!("run {} ({name}) exited unexpectedly; completed tasks were kept", lost.run));
     }
 
     let warnings = serde_json::to_value(&workflow.warnings.problems)?;
-    let finder = Finder::new(home)?;
-    // Only backends that some task asks for are looked for.
-    let backends = machine::look_for(machine::wanted(&workflow), &finder).await;
-    machine::describe_to(&mut workflow, &backends);
-    let (link, node) = embedded_worker(&backends, finder)?;
+    let machine = Machine::look(&workflow, home).await?;
+    machine.describe_to(&mut workflow);
+    let (link, node) = embedded_worker(machine, args.jobs)?;
     let (cancel, cancelled) = mpsc::channel(1);
-    tokio::spawn(watch_for_interrupt(cancel));
+    tokio::spawn(watch_for_interrupt(StopSignals::listen(), cancel));
     let (watch, events) = mpsc::unbounded_channel();
-    let display = tokio::spawn(progress::show(board(&workflow), events, args.json));
+    let history = store.job_seconds(&workflow.name).await?;
+    let board = board(&workflow, &history, link.capacity.cpus);
+    let display = tokio::spawn(progress::show(board, events, detail(&args)));
 
     let (tags, note, file) = (args.tags, args.note.unwrap_or_default(), args.file.clone());
     let git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
@@ -48,71 +52,93 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         version: version(),
         marks,
         workflow,
+        forced,
     };
-    let ledger = Arc::new(store);
-    let result = execute(ledger.clone(), submission, vec![link], cancelled, watch).await;
+    let store = Arc::new(store);
+    let result = execute(store.clone(), submission, vec![link], cancelled, watch).await;
     // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
     let _ = node.await;
     let _ = display.await;
-    let report = result?;
-    let record = RunRecord::load(&ledger, report.run).await?;
+    let loaded: Result<_, CommandError> = match result {
+        Ok(report) => RunRecord::load(&store, report.run).await.map(|record| (report, record)),
+        Err(error) => Err(error.into()),
+    };
+    // Nothing but results stays: the folder and the lock of this process go, and the database is one file again.
+    store.close().await;
+    let (report, record) = loaded?;
     if args.json {
         let mut json = report::json(&record, &super::kinds());
         json["warnings"] = warnings;
         super::print_json(&json)?;
     } else {
-        eprint!("{}", report::text(&record, &super::kinds(), home, super::terminal_width()));
+        let results = report::results(&record, &super::kinds(), super::terminal_width());
+        if !results.is_empty() {
+            super::print_out(&results)?;
+        }
+        if !args.quiet || report.state != RunStateName::Succeeded {
+            say(format_args!("\n{}", report::outcome(&record, home).trim_end()));
+        }
     }
     Ok(ExitCode::from(exit::code_of_run(&report)))
 }
 
-/// A node in this process: its link, and its life.
-fn embedded_worker(
-    backends: &BTreeMap<String, Backend>,
-    finder: Finder,
-) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
-    // A step that goes too far is ended by us, with words, before the kernel ends it without.
-    let memory = assay_host::machine_memory().map_or(u64::MAX, |bytes| bytes / 10 * 9);
-    let counted = |(name, backend): (&String, &Backend)| Some((name.clone(), backend.devices?));
-    let capacity = Capacity {
-        name: "here".to_owned(),
-        cpus: machine::processors(),
-        memory,
-        backends: backends.keys().cloned().collect(),
-        devices: backends.iter().filter_map(counted).collect(),
+/// The part of the workflow that was asked for, and the jobs whose tasks run although their results are known.
+fn select(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
+    let workflow = if args.only.is_empty() { workflow } else { workflow.only(&args.only)? };
+    let forced = match (args.force, args.only.is_empty()) {
+        (false, _) => BTreeSet::new(),
+        (true, true) => workflow.jobs.iter().map(|job| job.name.clone()).collect(),
+        (true, false) => args.only.iter().cloned().collect(),
     };
+    Ok((workflow, forced))
+}
+
+/// What is shown while the run goes on.
+fn detail(args: &RunArgs) -> Option<Detail> {
+    match (args.quiet, args.verbose) {
+        (true, _) => Some(Detail::Quiet),
+        (_, true) => Some(Detail::Verbose),
+        _ if args.json => None,
+        _ => Some(Detail::Normal),
+    }
+}
+
+/// A node in this process: its link, and its life.
+fn embedded_worker(machine: Machine, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+    let Machine { capacity, finder, missing, .. } = machine;
+    missing.values().for_each(say);
+    let capacity = Capacity { attempts: jobs, ..capacity };
     let (to, to_worker) = mpsc::channel(64);
     let (to_server, from) = mpsc::channel(1024);
     let room = assay_worker::Machine::open(capacity.cpus)?;
     let find = move |backend: &str| finder.find(backend);
-    let node = tokio::spawn(assay_worker::run(Arc::new(find), memory, room, to_worker, to_server));
+    let node = tokio::spawn(assay_worker::run(Arc::new(find), capacity.memory, room, to_worker, to_server));
     Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
 }
 
-/// The first Ctrl-C (or SIGTERM) cancels the run; the second one ends this process at once.
-async fn watch_for_interrupt(cancel: mpsc::Sender<()>) {
-    let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else { return };
+/// The first Ctrl-C (or SIGTERM or SIGHUP) cancels the run; the second one ends this process at once.
+async fn watch_for_interrupt(mut signals: StopSignals, cancel: mpsc::Sender<()>) {
     for press in 1.. {
-        tokio::select! {
-            pressed = tokio::signal::ctrl_c() => if pressed.is_err() { return },
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         if press > 1 {
             // The executors die with this process: the kernel kills them.
             std::process::exit(i32::from(exit::INTERRUPTED));
         }
-        eprintln!("stopping; press Ctrl-C again to stop at once");
+        say("stopping; press Ctrl-C again to stop at once");
         let _ = cancel.send(()).await;
     }
 }
 
-fn board(workflow: &Workflow) -> Board {
+fn board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) -> Board {
     let jobs: Vec<String> = workflow.jobs.iter().map(|job| job.name.clone()).collect();
+    let places: BTreeMap<&str, usize> = workflow.jobs.iter().map(|job| job.name.as_str()).zip(0..).collect();
     let rows = workflow.tasks.iter().map(|task| {
-        let job = jobs.iter().position(|name| *name == task.job).unwrap_or(0);
-        Row::new(job, task.address.clone())
+        let job = places.get(task.job.as_str()).copied().unwrap_or(0);
+        let mut row = Row::new(job, task.address.clone(), task.resources.first().map_or(1, |resource| resource.cpus));
+        row.expected = history.get(&task.job).copied();
+        row
     });
-    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs }
+    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs, cpus }
 }
 
 /// Assay's version, with the commit that it was built from where that is known.

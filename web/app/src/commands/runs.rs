@@ -9,6 +9,7 @@ use assay_store::{RunSummary, Store};
 
 use crate::cli::{CommandError, Order, RunsArgs};
 use crate::tables::table;
+use crate::terminal::{command, say};
 
 /// Runs asked of the store at a time.
 const PAGE: u64 = 500;
@@ -24,8 +25,11 @@ pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError>
     }
     if runs.is_empty() {
         match store.runs(1, 0).await?.is_empty() {
-            true => eprintln!("no runs in {} yet; start one with `assay run FILE`", home.display()),
-            false => eprintln!("no run is like that; `assay runs` lists the latest ones"),
+            true => {
+                let start = command(home, &["run", "FILE"]);
+                say(format_args!("no runs in {} yet; start one with `{start}`", home.display()));
+            }
+            false => say("no run matches these filters; `assay runs` lists the latest ones"),
         }
         return Ok(ExitCode::SUCCESS);
     }

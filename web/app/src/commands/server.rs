@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::cli::{CommandError, ServerArgs};
+use crate::signals::StopSignals;
+use crate::terminal::say;
 
 pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
@@ -13,13 +15,8 @@ pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandErro
         format!("cannot listen on {address}: {error}; choose another port with --port, or 0 for any")
     })?;
     let bound = listener.local_addr()?;
-    eprintln!("serving {} on http://{bound}  (Ctrl-C stops)", home.display());
-    assay_ui::serve(store, super::kinds(), listener, async {
-        // Without a signal handler the server cannot be stopped politely, but it can still serve.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    })
-    .await?;
+    say(format_args!("serving {} on http://{bound}  (Ctrl-C stops)", home.display()));
+    let mut stops = StopSignals::listen();
+    assay_ui::serve(store, super::kinds(), listener, async move { stops.next().await }).await?;
     Ok(ExitCode::SUCCESS)
 }

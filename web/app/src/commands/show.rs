@@ -26,7 +26,8 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
         vec![task.address.clone(), task.state.to_string(), task.attempts.to_string(), took, detail]
     });
     super::print_out(&table(&head, &rows.collect::<Vec<_>>()))?;
-    super::print_out(&report::text(&record, &super::kinds(), home, super::terminal_width()))?;
+    super::print_out(&format!("\n{}", report::results(&record, &super::kinds(), super::terminal_width())))?;
+    super::print_out(&report::outcome(&record, home))?;
     for line in marks(&record.run.summary) {
         super::print_out(&line)?;
     }

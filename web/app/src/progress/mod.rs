@@ -4,22 +4,26 @@ mod plain;
 mod state;
 mod tree;
 
-pub use state::{Board, Row};
+pub use plain::{Detail, Plain};
+pub use state::{Board, Row, clock, clock_of};
 pub use tree::render;
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use assay_server::RunEvent;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::terminal::say;
+
 /// How often the live tree is drawn again.
 const FRAME: Duration = Duration::from_millis(120);
 
-/// Shows a run's events on standard error until the run is over.
-pub async fn show(mut board: Board, mut events: UnboundedReceiver<RunEvent>, quiet: bool) {
+/// Shows a run's events on standard error until the run is over. Without `detail` nothing is shown.
+pub async fn show(mut board: Board, mut events: UnboundedReceiver<RunEvent>, detail: Option<Detail>) {
     let terminal = console::Term::stderr();
-    let live = terminal.is_term() && !quiet && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let live = terminal.is_term() && detail == Some(Detail::Normal) && colours;
+    let mut plain = detail.filter(|_| !live).map(Plain::new);
     let start = Instant::now();
     let mut drawn = 0;
     let mut tick = tokio::time::interval(FRAME);
@@ -28,14 +32,22 @@ pub async fn show(mut board: Board, mut events: UnboundedReceiver<RunEvent>, qui
         tokio::select! {
             event = events.recv() => {
                 let Some(event) = event else { break };
-                let line = plain::line(&board, &event);
+                let lines = plain.as_mut().map(|plain| plain.event(&board, &event, start.elapsed()));
+                lines.into_iter().flatten().for_each(say);
                 board.apply(&event, start.elapsed());
-                if let (false, false, Some(line)) = (live, quiet, line) {
-                    let _ = writeln!(std::io::stderr(), "{line}");
+            }
+            _ = tick.tick() => {
+                if let Some(plain) = &mut plain {
+                    plain.tick(&board, start.elapsed()).into_iter().for_each(say);
+                }
+                if live {
+                    drawn = draw(&terminal, &board, start.elapsed(), drawn);
                 }
             }
-            _ = tick.tick(), if live => drawn = draw(&terminal, &board, start.elapsed(), drawn),
         }
+    }
+    if let Some(plain) = &mut plain {
+        plain.end(&board).into_iter().for_each(say);
     }
     if live {
         draw(&terminal, &board, start.elapsed(), drawn);

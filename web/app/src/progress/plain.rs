@@ -1,14 +1,125 @@
-//! Plain lines, for logs and pipes: one line for each thing worth knowing, none for mere progress.
+//! Plain lines, for logs and pipes: one line for each thing worth knowing, and one a minute for what takes long.
 
+use std::time::Duration;
+
+use assay_core::TaskIx;
 use assay_protocol::LogLevel;
 use assay_server::{RunEvent, TaskStateName};
+use assay_spec::{printable, printable_lines};
 
-use super::Board;
+use super::{Board, clock};
+
+/// How often a long attempt is reported.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long such tasks wait for others, to be told in one line.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// The states to which tasks come by the thousand: they are told in one line.
+const GROUPED: [TaskStateName; 3] = [TaskStateName::Cached, TaskStateName::Skipped, TaskStateName::Cancelled];
+
+/// How much a person wants to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Failures alone.
+    Quiet,
+    /// What begins and ends, warnings, and a line a minute.
+    Normal,
+    /// Each task from the cache, and every line of the log too.
+    Verbose,
+}
+
+/// What was told so far.
+#[derive(Debug)]
+pub struct Plain {
+    detail: Detail,
+    /// Tasks that came to one of the states [`GROUPED`] and are not told yet, and since when.
+    group: Option<(TaskStateName, Vec<TaskIx>)>,
+    since: Duration,
+    /// When the last lines about long attempts were due.
+    reported: Duration,
+}
+
+impl Plain {
+    pub fn new(detail: Detail) -> Plain {
+        Plain { detail, group: None, since: Duration::ZERO, reported: Duration::ZERO }
+    }
+
+    /// The lines for an event, which the board does not know yet; `now` is the time since the start.
+    pub fn event(&mut self, board: &Board, event: &RunEvent, now: Duration) -> Vec<String> {
+        if let (RunEvent::Task { task, state, .. }, Detail::Normal) = (event, self.detail)
+            && GROUPED.contains(state)
+        {
+            return self.add(board, *task, *state, now);
+        }
+        let Some(line) = line(board, event, self.detail) else { return Vec::new() };
+        let mut lines = self.take_group(board);
+        lines.push(line);
+        lines
+    }
+
+    /// What is due by now: tasks from the cache, and a line for each attempt that runs for more than a minute.
+    pub fn tick(&mut self, board: &Board, now: Duration) -> Vec<String> {
+        let mut lines = Vec::new();
+        if now.saturating_sub(self.since) >= TOGETHER {
+            lines.extend(self.take_group(board));
+        }
+        if now.saturating_sub(self.reported) < PERIOD || self.detail == Detail::Quiet {
+            return lines;
+        }
+        self.reported = now;
+        let long = board.rows.iter().filter(|row| row.began.is_some_and(|began| now.saturating_sub(began) >= PERIOD));
+        let before = lines.len();
+        lines.extend(long.map(|row| format!("{}  {}", printable(&row.address), row.position(now))));
+        if lines.len() > before {
+            lines.push(board.summary(now));
+        }
+        lines
+    }
+
+    /// What is left to tell at the end.
+    pub fn end(&mut self, board: &Board) -> Vec<String> {
+        self.take_group(board)
+    }
+
+    /// One more task of a group; the lines of the group before, if that was another one.
+    fn add(&mut self, board: &Board, task: TaskIx, state: TaskStateName, now: Duration) -> Vec<String> {
+        if let Some((_, tasks)) = self.group.as_mut().filter(|(other, _)| *other == state) {
+            tasks.push(task);
+            return Vec::new();
+        }
+        let lines = self.take_group(board);
+        (self.group, self.since) = (Some((state, vec![task])), now);
+        lines
+    }
+
+    fn take_group(&mut self, board: &Board) -> Vec<String> {
+        let Some((state, tasks)) = self.group.take() else { return Vec::new() };
+        vec![match tasks[..] {
+            [one] => format!("{} {state}", printable(board.address(one))),
+            ref many => format!("{} tasks {state}", many.len()),
+        }]
+    }
+}
 
 /// The line for an event, if it deserves one.
-pub fn line(board: &Board, event: &RunEvent) -> Option<String> {
+fn line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String> {
+    let address = |task| printable(board.address(task));
     match event {
-        RunEvent::Began(run) => Some(format!("run {run}: {} ({} tasks)", board.name, board.rows.len())),
+        RunEvent::Task { state: TaskStateName::Failed, task, detail } => {
+            Some(format!("{} FAILED: {}", address(*task), printable_lines(detail)))
+        }
+        RunEvent::AttemptFailed { task, epoch, failure } => {
+            let message = printable_lines(&failure.message);
+            Some(format!("{} attempt {epoch} failed ({}): {message}", address(*task), failure.class))
+        }
+        _ if detail == Detail::Quiet => None,
+        RunEvent::Began(run) => {
+            let after = match board.remaining(Duration::ZERO) {
+                Some(seconds) => format!(", about {} from earlier runs", clock(Duration::from_secs_f64(seconds))),
+                None => String::new(),
+            };
+            Some(format!("run {run}: {} ({} tasks{after})", printable(&board.name), board.rows.len()))
+        }
         RunEvent::Task { task, state, detail } => {
             let word = match state {
                 // What it waits for, if that is another run.
@@ -25,14 +136,78 @@ pub fn line(board: &Board, event: &RunEvent) -> Option<String> {
                 TaskStateName::Cancelled => "cancelled",
             };
             let separator = if detail.is_empty() { "" } else { ": " };
-            Some(format!("{} {word}{separator}{detail}", board.address(*task)))
+            Some(format!("{} {word}{separator}{}", address(*task), printable_lines(detail)))
         }
-        RunEvent::AttemptFailed { task, epoch, failure } => {
-            Some(format!("{} attempt {epoch} failed ({}): {}", board.address(*task), failure.class, failure.message))
+        RunEvent::Log { task, level, text } => {
+            let wanted = detail == Detail::Verbose || matches!(level, LogLevel::Warn | LogLevel::Error);
+            wanted.then(|| format!("{}: {}", address(*task), printable_lines(text)))
         }
-        RunEvent::Log { task, level: LogLevel::Warn | LogLevel::Error, text } => {
-            Some(format!("{}: {text}", board.address(*task)))
+        RunEvent::Progress { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_core::RunId;
+    use assay_protocol::Progress;
+
+    use super::super::Row;
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn board() -> Board {
+        let rows = vec![Row::new(0, "data", 1), Row::new(1, "train[tag=\u{202e}x]#1", 1), Row::new(1, "train#2", 1)];
+        Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows, cpus: 2 }
+    }
+
+    fn changed(task: u32, state: TaskStateName) -> RunEvent {
+        RunEvent::Task { task: TaskIx(task), state, detail: String::new() }
+    }
+
+    /// Tells a board of events at their seconds; the lines that were printed.
+    fn told(detail: Detail, events: &[(u64, RunEvent)], until: u64) -> Vec<String> {
+        let (mut board, mut plain, mut lines) = (board(), Plain::new(detail), Vec::new());
+        let mut events = events.iter().peekable();
+        for now in 0..=until {
+            while let Some((_, event)) = events.next_if(|(at, _)| *at == now) {
+                lines.extend(plain.event(&board, event, seconds(now)));
+                board.apply(event, seconds(now));
+            }
+            lines.extend(plain.tick(&board, seconds(now)));
         }
-        RunEvent::Log { .. } | RunEvent::Progress { .. } => None,
+        lines.extend(plain.end(&board));
+        lines
+    }
+
+    #[test]
+    fn tasks_from_the_cache_share_a_line() {
+        let cached = |task| (0, changed(task, TaskStateName::Cached));
+        let events = [(0, RunEvent::Began(RunId(3))), cached(0), cached(1), cached(2)];
+        assert_eq!(told(Detail::Normal, &events, 0), ["run 3: sweep (3 tasks)", "3 tasks cached"]);
+        assert_eq!(told(Detail::Verbose, &events, 0).len(), 4);
+        assert!(told(Detail::Quiet, &events, 0).is_empty());
+        assert_eq!(told(Detail::Normal, &events[..2], 5)[1], "data cached");
+    }
+
+    #[test]
+    fn a_long_training_is_reported_once_a_minute() {
+        let progress = |done| RunEvent::Progress {
+            task: TaskIx(1),
+            progress: Progress { done, total: Some(400), unit: "steps".into(), note: "loss 1.93".into() },
+        };
+        let events = [
+            (0, changed(1, TaskStateName::Running)),
+            (0, progress(0)),
+            (50, progress(100)),
+            (130, changed(2, TaskStateName::Running)),
+        ];
+        let lines = told(Detail::Normal, &events, 185);
+        let line = "train[tag=\\u{202e}x]#1  100/400 steps  2.00/s  2:30 left  loss 1.93";
+        let reported: Vec<&String> = lines.iter().filter(|text| text.contains("steps")).collect();
+        assert_eq!(reported, [line, line, line], "{lines:?}");
+        assert!(lines.iter().any(|text| text.starts_with("0 of 3 tasks done")), "{lines:?}");
     }
 }

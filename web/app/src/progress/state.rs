@@ -5,6 +5,7 @@ use std::time::Duration;
 use assay_core::{RunId, TaskIx};
 use assay_protocol::Progress;
 use assay_server::{RunEvent, TaskStateName};
+use assay_spec::printable;
 
 /// All that the display knows.
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub struct Board {
     pub jobs: Vec<String>,
     /// The tasks, in the order of [`TaskIx`].
     pub rows: Vec<Row>,
+    /// The processors that tasks share.
+    pub cpus: u32,
 }
 
 /// One task.
@@ -30,6 +33,12 @@ pub struct Row {
     pub state: TaskStateName,
     /// What the state cannot say, such as an error.
     pub detail: String,
+    /// The processors that it takes.
+    pub cpus: u32,
+    /// Seconds that it may take, from earlier runs; `None` where none is known.
+    pub expected: Option<f64>,
+    /// Seconds that it took, once it has succeeded.
+    pub took: Option<f64>,
     /// How far its attempt is.
     pub progress: Option<Progress>,
     /// When the present attempt began, since the start of the display.
@@ -42,12 +51,15 @@ pub struct Row {
 
 impl Row {
     /// A task of which nothing is known yet.
-    pub fn new(job: usize, address: impl Into<String>) -> Self {
+    pub fn new(job: usize, address: impl Into<String>, cpus: u32) -> Self {
         Row {
             job,
             address: address.into(),
             state: TaskStateName::Waiting,
             detail: String::new(),
+            cpus,
+            expected: None,
+            took: None,
             progress: None,
             began: None,
             first: None,
@@ -69,6 +81,53 @@ impl Row {
         let left = progress.total?.checked_sub(progress.done)?;
         Some(left as f64 / self.rate()?)
     }
+
+    /// How far the present attempt is, in words: position, rate, remaining time and what the step says.
+    pub fn position(&self, now: Duration) -> String {
+        let Some(progress) = &self.progress else {
+            return self.began.map_or_else(String::new, |began| clock(now.saturating_sub(began)));
+        };
+        let mut parts = match progress.total {
+            Some(total) if total > 0 => vec![format!("{}/{total} {}", progress.done, progress.unit)],
+            _ => vec![format!("{} {}", progress.done, progress.unit)],
+        };
+        parts.extend(self.rate().map(|rate| format!("{}/s", three_digits(rate))));
+        parts.extend(self.remaining().map(|seconds| format!("{} left", clock_of(seconds))));
+        if !progress.note.is_empty() {
+            parts.push(printable(&progress.note).into_owned());
+        }
+        parts.join("  ")
+    }
+
+    fn is_over(&self) -> bool {
+        !matches!(
+            self.state,
+            TaskStateName::Waiting | TaskStateName::Ready | TaskStateName::Running | TaskStateName::BackingOff
+        )
+    }
+}
+
+/// Minutes and seconds, with hours where there are any.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// [`clock`] of seconds, however many.
+pub fn clock_of(seconds: f64) -> String {
+    clock(Duration::from_secs_f64(seconds.clamp(0.0, 1e7)))
+}
+
+/// A rate with three significant digits.
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
 }
 
 impl Board {
@@ -78,6 +137,9 @@ impl Board {
             RunEvent::Began(run) => self.run = Some(*run),
             RunEvent::Task { task, state, detail } => {
                 let Some(row) = self.row_mut(*task) else { return };
+                if *state == TaskStateName::Succeeded {
+                    row.took = row.began.map(|began| now.saturating_sub(began).as_secs_f64());
+                }
                 row.state = *state;
                 row.detail.clone_from(detail);
                 row.progress = None;
@@ -93,6 +155,37 @@ impl Board {
             }
             RunEvent::Log { .. } | RunEvent::AttemptFailed { .. } => {}
         }
+    }
+
+    /// Seconds until the run is over: the work that is left, shared by the processors, and at least the longest task of it. How
+    /// long a task takes is known from its own rate, from others of its job in this run, or from earlier runs. `None` while
+    /// nothing is known of some job.
+    pub fn remaining(&self, now: Duration) -> Option<f64> {
+        let mut finished = vec![(0.0, 0u32); self.jobs.len()];
+        for row in &self.rows {
+            if let (Some(took), Some((sum, count))) = (row.took, finished.get_mut(row.job)) {
+                (*sum, *count) = (*sum + took, *count + 1);
+            }
+        }
+        let (mut work, mut longest) = (0.0, 0.0f64);
+        for row in self.rows.iter().filter(|row| !row.is_over()) {
+            let typical = match finished.get(row.job) {
+                Some((sum, count)) if *count > 0 => Some(sum / f64::from(*count)),
+                _ => row.expected,
+            };
+            let spent = row.began.map_or(0.0, |began| now.saturating_sub(began).as_secs_f64());
+            let left = row.remaining().or_else(|| Some((typical? - spent).max(0.0)))?;
+            work += left * f64::from(row.cpus.clamp(1, self.cpus.max(1)));
+            longest = longest.max(left);
+        }
+        Some(longest.max(work / f64::from(self.cpus.max(1))))
+    }
+
+    /// How far the run is, in one line.
+    pub fn summary(&self, now: Duration) -> String {
+        let done = self.rows.iter().filter(|row| row.is_over()).count();
+        let left = self.remaining(now).map(|seconds| format!(", about {} left", clock_of(seconds)));
+        format!("{done} of {} tasks done after {}{}", self.rows.len(), clock(now), left.unwrap_or_default())
     }
 
     /// A task's address, for messages.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use assay_server::TaskStateName;
+use assay_spec::printable;
 use console::{Style, measure_text_width, truncate_str};
 
-use super::{Board, Row};
+use super::{Board, Row, clock, clock_of};
 
 /// Cells of one bar.
 const BAR: usize = 20;
@@ -15,7 +16,10 @@ pub fn render(board: &Board, elapsed: Duration, width: usize, height: usize) -> 
     let bold = Style::new().for_stderr().bold();
     let dim = Style::new().for_stderr().dim();
     let run = board.run.map(|run| format!("run {run}")).unwrap_or_default();
-    let mut lines = vec![format!("{}  {}  {}", bold.apply_to(&board.name), dim.apply_to(run), clock(elapsed))];
+    let left =
+        board.remaining(elapsed).map(|seconds| format!("  about {} left", clock_of(seconds))).unwrap_or_default();
+    let name = bold.apply_to(printable(&board.name));
+    let mut lines = vec![format!("{name}  {}  {}{}", dim.apply_to(run), clock(elapsed), dim.apply_to(left))];
     let column = board.jobs.iter().map(|name| measure_text_width(name)).max().unwrap_or(0);
     for (job, name) in board.jobs.iter().enumerate() {
         let rows: Vec<&Row> = board.rows.iter().filter(|row| row.job == job).collect();
@@ -71,34 +75,17 @@ fn job_line(name: &str, column: usize, rows: &[&Row]) -> String {
 
 /// A cell under way, or one that failed.
 fn cell_line(row: &Row, elapsed: Duration) -> String {
+    let (address, detail) = (printable(&row.address), printable(&row.detail));
     match row.state {
-        TaskStateName::Failed => {
-            format!("{} {}", row.address, Style::new().for_stderr().red().apply_to(&row.detail))
-        }
-        TaskStateName::BackingOff => format!("{} {}", row.address, row.detail),
+        TaskStateName::Failed => format!("{address} {}", Style::new().for_stderr().red().apply_to(detail)),
+        TaskStateName::BackingOff => format!("{address} {detail}"),
         _ => {
-            let Some(progress) = &row.progress else {
-                let since = row.began.map_or(String::new(), |began| clock(elapsed.saturating_sub(began)));
-                return format!("{}  {since}", row.address);
-            };
-            let mut text = row.address.clone();
-            match progress.total {
-                Some(total) if total > 0 => {
-                    let fraction = progress.done as f64 / total as f64;
-                    text += &format!("  {} {}/{total} {}", bar(fraction), progress.done, progress.unit);
-                }
-                _ => text += &format!("  {} {}", progress.done, progress.unit),
-            }
-            if let Some(rate) = row.rate() {
-                text += &format!("  {}/s", three_digits(rate));
-            }
-            if let Some(seconds) = row.remaining() {
-                text += &format!("  {} left", clock(Duration::from_secs_f64(seconds.clamp(0.0, 1e7))));
-            }
-            if !progress.note.is_empty() {
-                text += &format!("  {}", progress.note);
-            }
-            text
+            let fraction = row.progress.as_ref().and_then(|progress| {
+                let total = progress.total.filter(|&total| total > 0)?;
+                Some(progress.done as f64 / total as f64)
+            });
+            let bar = fraction.map(|fraction| format!("{} ", bar(fraction))).unwrap_or_default();
+            format!("{address}  {bar}{}", row.position(elapsed))
         }
     }
 }
@@ -110,24 +97,6 @@ fn bar(fraction: f64) -> String {
     format!("{}{}", style.clone().cyan().apply_to("━".repeat(filled)), style.dim().apply_to("─".repeat(BAR - filled)))
 }
 
-/// Minutes and seconds, with hours where there are any.
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
-    }
-}
-
-/// A rate with three significant digits.
-fn three_digits(value: f64) -> String {
-    match value {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,12 +106,12 @@ mod tests {
 
     fn board() -> Board {
         let rows = vec![
-            Row::new(0, "data"),
-            Row::new(1, "train[states=16]#1"),
-            Row::new(1, "train[states=32]#1"),
-            Row::new(1, "train[states=64]#1"),
+            Row::new(0, "data", 1),
+            Row::new(1, "train[states=16]#1", 1),
+            Row::new(1, "train[states=32]#1", 1),
+            Row::new(1, "train[states=64]#1", 1),
         ];
-        Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows }
+        Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows, cpus: 2 }
     }
 
     fn changed(task: u32, state: TaskStateName, detail: &str) -> RunEvent {

@@ -16,4 +16,4 @@ mod ten;
 mod tests;
 mod transformer;
 
-pub use step::Export;
+pub use step::{Export, refuse_planned};

@@ -85,7 +85,7 @@ impl Step for Export {
         context.metric("size/parameters", 0, model.parameters().count() as f64);
         if config.formats.contains(&Format::Onnx) {
             refuse_int8(&model)?;
-            refuse_formless(&model)?;
+            refuse_formless(model.config())?;
         }
         if config.formats.contains(&Format::Safetensors) {
             safetensors(&model, context)?;
@@ -109,9 +109,33 @@ fn refuse_int8(model: &Model) -> Result<(), StepError> {
     })
 }
 
+/// Why a model cannot be exported that another task is going to make, as far as the configs tell: that of the export, and kind and
+/// config of the task that makes the model. Whatever is wrong with a config itself is said elsewhere.
+#[must_use]
+pub fn refuse_planned(export: &Value, producer: &str, config: &Value) -> Option<String> {
+    let formats = export.get("formats").map(|formats| Vec::<Format>::deserialize(formats).unwrap_or_default());
+    if !formats.unwrap_or_else(all_formats).contains(&Format::Onnx) {
+        return None;
+    }
+    let refusal = match producer {
+        "quantize" => {
+            let bits = "an int8 model cannot be exported to ONNX; export the model that `train` made";
+            return Some(format!("{bits}, or give `formats: [safetensors]`"));
+        }
+        "train" => refuse_formless(&ModelConfig::deserialize(config.get("model")?).ok()?),
+        _ => return None,
+    };
+    match refusal {
+        Err(StepError::Failed { message, hint }) => {
+            Some([Some(message), hint].into_iter().flatten().collect::<Vec<_>>().join("; "))
+        }
+        _ => None,
+    }
+}
+
 /// What is not written as ONNX operators yet.
-fn refuse_formless(model: &Model) -> Result<(), StepError> {
-    let what = match model.config() {
+fn refuse_formless(model: &ModelConfig) -> Result<(), StepError> {
+    let what = match model {
         ModelConfig::Pulse(_) => "a model of the family `pulse`",
         ModelConfig::Transformer(config) if config.attention == AttentionKind::Sparse => {
             "a transformer with `attention: sparse`"

@@ -112,6 +112,7 @@ impl Copy {
             test,
             metrics: self.bounds(),
             notes: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 

@@ -49,6 +49,8 @@ pub struct Made {
     pub metrics: Vec<(&'static str, f64)>,
     /// Lines for the log.
     pub notes: Vec<String>,
+    /// What a person should know before using it.
+    pub warnings: Vec<String>,
 }
 
 /// Why a config is impossible: the key, what is wrong, and a hint.

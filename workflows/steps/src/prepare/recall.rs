@@ -124,6 +124,7 @@ impl Recall {
             test,
             metrics: self.bounds(),
             notes: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 

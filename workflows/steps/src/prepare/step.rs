@@ -75,11 +75,12 @@ impl Step for Prepare {
             return Err(StepError::Failed { message, hint: Some(hint) });
         }
         let made = config.make(context)?;
-        let (metrics, notes) = (made.metrics.clone(), made.notes.clone());
+        let (metrics, notes, warnings) = (made.metrics.clone(), made.notes.clone(), made.warnings.clone());
         let dataset = collect(made, echo);
         report(&dataset, context);
         metrics.into_iter().for_each(|(name, value)| context.metric(name, 0, value));
         notes.iter().for_each(|note| context.log(note));
+        warnings.iter().for_each(|warning| context.warn(warning));
         let path = context.workdir().join("dataset.safetensors");
         let bytes = dataset.write(&path)?;
         context.metric("size/bytes", 0, bytes as f64);
@@ -154,6 +155,7 @@ fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<Made, StepE
         test: deal(config.test),
         metrics: vec![("data/generated", generated.samples.len() as f64), ("data/rejected", rejected.total() as f64)],
         notes,
+        warnings: Vec::new(),
     })
 }
 

@@ -18,7 +18,7 @@ use crate::dataset::{Goal, Split};
 pub struct Text {
     /// A file, relative to the folder of the workflow file. What is in it counts, and not where it lies: its content
     /// goes into the store, and into the cache key.
-    #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE))]
+    #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MAX_TOKENS))]
     pub file: LocalFile,
     /// Bytes of a sequence.
     #[schemars(range(min = 2, max = 65536))]
@@ -96,7 +96,22 @@ impl Text {
             message: format!("`{name}` has {bytes} bytes, which leaves a split without two of them"),
             hint: Some("take a longer text, or larger fractions".into()),
         })?;
+        let short = [("train", train), ("valid", valid), ("test", test)].map(|(split, part)| (split, part.len()));
+        let short: Vec<String> = short
+            .iter()
+            .filter(|(_, bytes)| *bytes < self.length)
+            .map(|(split, bytes)| format!("{split} has {bytes}"))
+            .collect();
+        let length = self.length;
+        let warnings = match short.is_empty() {
+            true => Vec::new(),
+            false => vec![format!(
+                "`{name}` is shorter than `length: {length}`: {} bytes, in one sequence each; take a longer text or a smaller length",
+                short.join(", ")
+            )],
+        };
         Ok(Made {
+            warnings,
             name: "text",
             description: format!("The bytes of `{name}`, {} at a time.", self.length),
             vocabulary: (0..=u8::MAX).map(printed).collect(),
@@ -170,6 +185,14 @@ mod tests {
         let made = made(config(3), &[7; 100]).unwrap();
         assert_eq!(made.train.lengths().collect::<Vec<_>>(), [3; 23]);
         assert_eq!(made.train.tokens().len(), 69);
+    }
+
+    #[test]
+    fn splits_without_a_whole_sequence_are_warned_of() {
+        assert!(made(config(10), &[7; 100]).unwrap().warnings.is_empty());
+        let warnings = made(config(16), &[7; 100]).unwrap().warnings;
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("`length: 16`: test has 10 bytes"), "{warnings:?}");
     }
 
     #[test]

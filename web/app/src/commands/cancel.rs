@@ -1,0 +1,47 @@
+//! `assay cancel`: stops a run that another process is at, as Ctrl-C there would.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use assay_server::RunStateName;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::{CancelArgs, CommandError};
+use crate::terminal::{command, say};
+
+/// How long the other process is given to write that its run is over: it kills its steps after two seconds.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often the store is asked.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandError> {
+    let store = super::existing_store(home).await?;
+    let run = super::find_run(&store, &args.run).await?;
+    let state = async || Ok::<_, CommandError>(store.run(run).await?.map(|run| run.summary.state));
+    let Some(process) = store.process_of(run).await? else {
+        let ended = match state().await? {
+            Some(RunStateName::Running) => "its process is gone; the next `assay run` closes it".to_owned(),
+            Some(state) => format!("it is {state}"),
+            None => "it is gone".to_owned(),
+        };
+        return Err(format!("run {run} is not under way: {ended}").into());
+    };
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| format!("run {run} names no process: {process}"))?;
+    kill_process(pid, Signal::INT)
+        .map_err(|error| format!("process {process}, which runs run {run}, cannot be signalled: {error}"))?;
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        match state().await? {
+            Some(RunStateName::Running) => tokio::time::sleep(PAUSE).await,
+            Some(state) => {
+                say(format_args!("run {run} is over: {state}"));
+                return Ok(ExitCode::SUCCESS);
+            }
+            None => break,
+        }
+    }
+    let show = command(home, &["show", &run.to_string()]);
+    Err(format!("run {run} was told to stop, and has not ended yet; `{show}` says how it stands").into())
+}

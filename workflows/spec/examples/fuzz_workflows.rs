@@ -1,0 +1,146 @@
+//! Damaged workflow files, for a bounded time: none may make the checker panic, or take much memory or time.
+//!
+//! ```text
+//! cargo run --release -p assay-spec --example fuzz_workflows -- [SECONDS] [SEED]
+//! ```
+//!
+//! It prints its first seed before it begins. A failure prints the seed of its file, and `fuzz_workflows 0 SEED` checks that one alone.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use assay_spec::check;
+
+#[path = "../tests/fake/mod.rs"]
+mod fake;
+
+/// What a file may take: the largest is a few KiB. Time is far beyond what any takes, so that a busy machine is no failure.
+const MOST_BYTES: usize = 256 << 20;
+const MOST_TIME: Duration = Duration::from_secs(20);
+
+/// Counts the bytes that are taken, and the most at any time.
+struct Counting;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let taken = TAKEN.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(taken, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What is damaged.
+const FILES: &[&str] = &[
+    include_str!("../tests/good/sweep.yaml"),
+    include_str!("../tests/good/plain.yaml"),
+    include_str!("../../catalog/quickstart.yaml"),
+    include_str!("../../catalog/throughput.yaml"),
+];
+
+/// What means something to the parser, the expression language or the checker.
+#[rustfmt::skip]
+const PIECES: &[&str] = &[
+    "jobs", "params", "uses", "with", "needs", "strategy", "matrix", "include", "exclude", "each", "replicates", "name",
+    "resources", "retry", "report", "train", "prepare", "data", "seed", ": ", ":\n", "\n", "  ", "    ", "- ", "[", "]",
+    "{", "}", ", ", "\"", "'", "|\n", ">-\n", "&x ", "*x", "<<: ", "!!str ", "# ", "---\n", "\t", "${{ ", " }}",
+    "params.", "matrix.", "needs.", ".outputs.", ".cells", "each.", "replicate", " | ", "sum", "map(attribute=", "map('",
+    "selectattr('", "join(", "sort", "unique", "default(", "string", "list", "range(", "(", ")", " * ", " ** ", " // ", " ~ ", " if ",
+    " else ", " is ", " not ", " in ", "0", "1", "16", "-9223372036854775808", "18446744073709551615", "1e308", "0.5",
+    "017", "null", "yes", "\u{e9}", "\u{feff}", "\r\n", "\\", "#2", "=", "none", "true", "\u{202e}", "\u{0}",
+];
+
+/// Numbers from a seed (SplitMix64; Steele, Lea and Flood, 2014).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % limit.max(1) as u64) as usize
+    }
+}
+
+/// The file of a seed: a good one with some of its parts replaced, repeated, exchanged or cut.
+fn damaged(seed: u64) -> String {
+    let mut numbers = Numbers(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let mut text: Vec<char> = FILES[numbers.below(FILES.len())].chars().collect();
+    for _ in 0..=numbers.below(8) {
+        let from = numbers.below(text.len() + 1);
+        let to = (from + numbers.below(40)).min(text.len());
+        let piece: Vec<char> = match numbers.below(6) {
+            0 => text[from..to].iter().copied().cycle().take(numbers.below(2_000)).collect(),
+            1 => {
+                let other = numbers.below(text.len() + 1);
+                text[other..(other + 60).min(text.len())].to_vec()
+            }
+            2 => Vec::new(),
+            _ => (0..=numbers.below(6)).flat_map(|_| PIECES[numbers.below(PIECES.len())].chars()).collect(),
+        };
+        text.splice(from..to, piece);
+    }
+    text.into_iter().collect()
+}
+
+/// Checks a file and resolves what needs no outputs. Says what is wrong with that.
+fn examine(text: &str, kinds: &[assay_spec::StepKind]) -> Result<(), String> {
+    let (begun, before) = (Instant::now(), TAKEN.load(Ordering::Relaxed));
+    MOST.store(before, Ordering::Relaxed);
+    let checked = catch_unwind(AssertUnwindSafe(|| match check("fuzz.yaml", text, kinds, &[]) {
+        Ok(workflow) => (0..workflow.tasks.len()).for_each(|task| drop(workflow.resolve(task, &|_| None))),
+        Err(problems) => drop(problems.to_string()),
+    }));
+    let most = MOST.load(Ordering::Relaxed).saturating_sub(before);
+    match checked {
+        Err(_) => Err("the check panicked".to_owned()),
+        Ok(()) if most > MOST_BYTES => Err(format!("the check took {most} bytes")),
+        Ok(()) if begun.elapsed() > MOST_TIME => Err(format!("the check took {:?}", begun.elapsed())),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<u64>());
+    let (seconds, seed) = match (arguments.next().unwrap_or(Ok(30)), arguments.next().transpose()) {
+        (Ok(seconds), Ok(seed)) => (seconds, seed),
+        _ => {
+            eprintln!("usage: fuzz_workflows [SECONDS] [SEED], both whole numbers");
+            return ExitCode::from(2);
+        }
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let first = seed.unwrap_or(now.as_secs().wrapping_mul(1_000_000_000) >> 1);
+    println!("seed {first}, {seconds} s");
+    let (kinds, end) = (fake::kinds(), Instant::now() + Duration::from_secs(seconds));
+    let (mut count, mut failures) = (0, 0);
+    for seed in first.. {
+        let text = damaged(seed);
+        if let Err(problem) = examine(&text, &kinds) {
+            println!("seed {seed}: {problem}\n{text}\n");
+            failures += 1;
+        }
+        count += 1;
+        if Instant::now() >= end {
+            break;
+        }
+    }
+    println!("{count} files checked, {failures} failed");
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
