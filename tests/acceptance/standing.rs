@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use assay_store::TaskStateName;
 
@@ -47,9 +47,12 @@ fn protect(folder: &Path, protected: bool) {
     }
 }
 
-/// A command as a user whom the rights of files bind: root may write everywhere.
-fn bound(home: &Home, args: &[&str]) -> Command {
-    let mut command = home.command(args);
+/// A command of this program as a user whom the rights of files bind: root may write everywhere.
+fn bound(home: &Home, program: &Path, args: &[&str]) -> Command {
+    let usual = home.command(args);
+    let mut command = Command::new(program);
+    command.args(usual.get_args()).envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(home.store()).expect("the store"));
     if owner == 0 {
         command.uid(65534).gid(65534);
@@ -68,11 +71,14 @@ fn a_store_that_cannot_be_written_is_shown_and_served() {
             drop(home.run("tiny.yaml", &["-P", "steps=5"]))
         }
         let outside = home.store().parent().expect("a folder").to_owned();
+        // The folder that it was built in may be closed to that user.
+        let program = outside.join("assay");
+        std::fs::copy(home.command(&[]).get_program(), &program).expect("copied");
         protect(&outside, true);
-        let mut server = bound(&home, &["server", "--port", "0"]).spawn().expect("assay starts");
+        let mut server = bound(&home, &program, &["server", "--port", "0"]).spawn().expect("assay starts");
         let outputs: Vec<Output> = [&["runs"][..], &["show", "latest"], &["logs", "latest", "data"], &["verify"]]
             .iter()
-            .map(|args| bound(&home, args).output().expect("assay starts"))
+            .map(|args| bound(&home, &program, args).output().expect("assay starts"))
             .collect();
         let mut line = String::new();
         BufReader::new(server.stderr.take().expect("piped")).read_line(&mut line).expect("a line");

@@ -96,7 +96,13 @@ impl Home {
     pub fn spawn(&self, file: &str, more: &[&str]) -> Child {
         let file = fixture(file);
         let args: Vec<&str> = ["run", &file, "--json"].into_iter().chain(more.iter().copied()).collect();
-        self.command(&args).spawn().expect("assay starts")
+        let run = self.command(&args);
+        // Below `nohup` SIGHUP is ignored, which `assay` respects.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(run.get_program()).args(run.get_args());
+        command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("assay starts")
     }
 }
 

@@ -91,7 +91,7 @@ mod tests {
             open: BTreeSet::new(),
         };
         (0..2000).for_each(|task| unresolved.push(TaskIx(task)));
-        let mut ready = |unresolved: &mut Unresolved| {
+        let ready = |unresolved: &mut Unresolved| {
             let mut taken = Vec::new();
             while let Some(task) = unresolved.pop() {
                 unresolved.changed(task, TaskStateName::Waiting, TaskStateName::Ready);

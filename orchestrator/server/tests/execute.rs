@@ -21,6 +21,8 @@ struct Memory {
     records: Mutex<Vec<Record>>,
     cache: Mutex<BTreeMap<String, CachedResult>>,
     keys: Mutex<BTreeMap<TaskIx, String>>,
+    /// The tasks that do the work of a key.
+    claims: Mutex<BTreeMap<String, TaskIx>>,
     /// Whether every artifact is damaged.
     damaged: bool,
 }
@@ -48,6 +50,9 @@ impl Ledger for Memory {
                     let key = self.keys.lock().unwrap()[task].clone();
                     self.cache.lock().unwrap().insert(key, result);
                 }
+                Record::State { task, state, .. } if state.is_final() => {
+                    self.claims.lock().unwrap().retain(|_, holder| holder != task);
+                }
                 _ => {}
             }
             self.records.lock().unwrap().push(record);
@@ -59,8 +64,13 @@ impl Ledger for Memory {
         Ok(self.cache.lock().unwrap().get(key).cloned().map_or(Lookup::Unknown, Lookup::Known))
     }
 
-    async fn claim(&self, _: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
-        Ok(vec![None; work.len()])
+    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
+        let mut claims = self.claims.lock().unwrap();
+        let claim = |(task, key): &(TaskIx, String)| {
+            let holder = *claims.entry(key.clone()).or_insert(*task);
+            (holder != *task).then_some(TaskId { run, task: holder })
+        };
+        Ok(work.iter().map(claim).collect())
     }
 
     async fn ingest(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use assay_protocol::{Failure, FailureClass};
+use assay_protocol::{Failure, FailureClass, WORKER};
 use assay_steps::{Context, StepError, Values};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -51,6 +51,8 @@ impl Attempt<'_> {
         let own = std::env::args_os().skip(1).take_while(|argument| argument != "--step");
         let mut command = Command::new(&program);
         command.args(own).arg("--step").arg(&step);
+        // It dies with this process, and not, as this one does, with the worker.
+        command.env(WORKER, std::process::id().to_string());
         command.stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&log)?);
         let child = command.spawn().map_err(|error| failed("start", &program, &error))?;
         self.wait(child)?;

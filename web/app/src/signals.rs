@@ -10,18 +10,14 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// From here on the signals end nothing by themselves. One that was ignored from the beginning stays so: `nohup` ignores
-    /// SIGHUP for what it starts.
+    /// From here on the signals end nothing by themselves. SIGHUP stays ignored if it was from the beginning, as `nohup` has it.
+    /// SIGINT does not: shells ignore it for what scripts start in the background, which `assay cancel` must still reach.
     pub fn listen() -> StopSignals {
-        let ignored = ignored_signals();
-        let of = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
-            0 => signal(kind).ok(),
-            _ => None,
-        };
+        let hangup = SignalKind::hangup();
         StopSignals {
-            interrupt: of(SignalKind::interrupt()),
-            terminate: of(SignalKind::terminate()),
-            hangup: of(SignalKind::hangup()),
+            interrupt: signal(SignalKind::interrupt()).ok(),
+            terminate: signal(SignalKind::terminate()).ok(),
+            hangup: if is_ignored(hangup) { None } else { signal(hangup).ok() },
         }
     }
 
@@ -44,9 +40,11 @@ async fn receive(signal: &mut Option<Signal>) {
     std::future::pending().await
 }
 
-/// The signals that this process ignores, the first in the lowest bit. None where the system does not say.
-fn ignored_signals() -> u64 {
+/// Whether this process ignores a signal; `false` where the system does not say.
+fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // The first signal is in the lowest bit.
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (kind.as_raw_value() - 1) & 1 == 1
 }

@@ -19,6 +19,9 @@ pub(super) fn small() -> Vec<Case> {
     for (n, v, smoothing) in [(1, 1, 0.0), (4, 5, 0.0), (3, 33, 0.1), (5, 7, 1.0), (0, 3, 0.2)] {
         cases.push(cross_entropy(n, v, smoothing));
     }
+    for (sizes, smoothing) in [([1, 1, 1], 0.0), ([4, 3, 5], 0.0), ([6, 5, 8], 0.1), ([0, 2, 3], 0.2)] {
+        cases.extend([true, false].map(|bias| linear_cross_entropy(sizes, bias, smoothing)));
+    }
     for sizes in [[1, 1, 1, 1, 1], [2, 2, 3, 3, 4], [1, 2, 2, 5, 3], [1, 1, 0, 2, 3]] {
         for kind in [AttentionKind::Full, AttentionKind::Flash] {
             for causal in [false, true] {
@@ -61,6 +64,7 @@ pub(super) fn medium() -> Vec<Case> {
         layer_norm(&[300, 33]),
         layer_norm(&[2, 600]),
         cross_entropy(5, 700, 0.1),
+        linear_cross_entropy([70, 9, 132], true, 0.1),
         int8(70, 67, 45),
     ];
     for sizes in [[1, 2, 70, 130, 17], [1, 1, 65, 65, 70], [1, 1, 3, 66, 130], [1, 1, 2, 5, 257]] {
@@ -104,6 +108,18 @@ pub(super) fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
     Case::one(format!("cross_entropy ({smoothing})"), [between(-4.0, 4.0, [n, v])], move |x| {
         let targets = Numbers::new(5).ids(v as u32, n);
         x[0].cross_entropy(&Tensor::from_u32(x[0].device(), targets, n)?, smoothing)
+    })
+}
+
+/// The losses of [N, K] by a layer with V outputs, and the hits, which are constants.
+fn linear_cross_entropy([n, k, v]: [usize; 3], bias: bool, smoothing: f64) -> Case {
+    let mut operands = vec![floats([n, k]), floats([v, k])];
+    operands.extend(bias.then(|| floats(v)));
+    Case::new(format!("linear_cross_entropy ({smoothing})"), operands, move |x| {
+        let targets = Numbers::new(5).ids(v as u32, n);
+        let targets = Tensor::from_u32(x[0].device(), targets, n)?;
+        let (losses, hits) = x[0].linear_cross_entropy(&x[1], x.get(2), &targets, smoothing)?;
+        Ok(vec![losses, hits])
     })
 }
 
