@@ -369,9 +369,12 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
     put(dq + (u64)head * call.tq * call.d, to_q, own, call.tq, call.d);
 }
 
-// Blocks that share a multiprocessor: on NVIDIA, the registers of four blocks of narrow heads fit.
+// Blocks that share a multiprocessor: on NVIDIA, the registers of four blocks of narrow heads fit; for Blackwell (compute capability
+// 10.0 and later) the compiler needs a few more than that leaves.
 #if defined(__HIP_PLATFORM_AMD__)
 #define BLOCKS(WIDTH) 1
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define BLOCKS(WIDTH) ((WIDTH) <= 64 ? 3 : 1)
 #else
 #define BLOCKS(WIDTH) ((WIDTH) <= 64 ? 4 : 1)
 #endif
