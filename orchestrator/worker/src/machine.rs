@@ -101,7 +101,7 @@ impl Machine {
         // Anybody may write in `/tmp`: a link there would lead our files elsewhere.
         let found = std::fs::symlink_metadata(folder)?;
         if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is no folder of this user"));
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder that this user owns"));
         }
         Ok(Machine { folder: folder.to_owned(), cpus: cpus.max(1) })
     }

@@ -77,7 +77,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes the folders of a store that nothing is in, where what was to be opened is no store.
+    /// Removes the empty folders that opening created, after it found that the home holds something other than a store.
     pub(crate) fn remove_empty(&self) {
         let _ = std::fs::remove_file(self.gate());
         for folder in ["artifacts", "metrics", "work"] {

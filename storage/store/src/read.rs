@@ -144,7 +144,7 @@ impl Store {
         Ok(seconds.collect())
     }
 
-    /// The process that a run goes on in, if it lives.
+    /// The process that executes a run, if it is alive.
     ///
     /// # Errors
     /// If the store cannot be read.

@@ -44,7 +44,7 @@ enum Command {
     /// Run a workflow file here
     ///
     /// Tasks whose inputs and config have not changed are taken from the cache. Ctrl-C stops within two seconds;
-    /// what is finished stays, and the next `assay run` goes on from there.
+    /// finished tasks are kept, and the next `assay run` reuses them.
     #[command(after_help = "\
 Examples:
   assay run experiment.yaml

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use assay_server::GitState;
 
 /// The commit that is checked out where the file lies, and whether the file or anything that is tracked there differs
-/// from it. `None` if it lies in no repository, or there is no git.
+/// from it. `None` if it is outside every repository, or git is not installed.
 pub fn state_of(file: &Path) -> Option<GitState> {
     let file = std::path::absolute(file).ok()?;
     let folder = file.parent()?;

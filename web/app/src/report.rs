@@ -50,9 +50,9 @@ fn summary(record: &RunRecord) -> String {
         RunStateName::Running => "is running",
         RunStateName::Succeeded => "succeeded",
         RunStateName::Failed => "failed",
-        RunStateName::Cancelled => "was stopped; what is finished is kept, and the next `assay run` goes on from there",
+        RunStateName::Cancelled => "was stopped; finished tasks are kept, and the next `assay run` reuses them",
         RunStateName::Interrupted => {
-            "was interrupted: its process went away; what is finished is kept, and the next `assay run` goes on from there"
+            "was interrupted: its process went away; finished tasks are kept, and the next `assay run` reuses them"
         }
     };
     format!("run {} {state}  ({})", record.id(), parts.join(", "))

@@ -124,7 +124,7 @@ pub struct CellValue {
     pub measured: Measured,
     /// Whether this cell may be called the best of its column.
     pub best: bool,
-    /// The earlier row whose very work this is, so that it is no further observation.
+    /// The earlier row whose very work this is, so that it does not count as another observation.
     pub same_as: Option<usize>,
     /// The tasks behind the values: their places in the run.
     pub tasks: Vec<usize>,
@@ -169,7 +169,7 @@ fn cells(tasks: &[TaskResult<'_>]) -> (Vec<usize>, Vec<usize>) {
     let mut anchors: Vec<usize> = Vec::with_capacity(tasks.len());
     let mut rows_of = Vec::with_capacity(tasks.len());
     for (ix, task) in tasks.iter().enumerate() {
-        // Needs point to smaller places; whatever does not is no line.
+        // Needs point to smaller places; any other need is ignored.
         let parent = task.each.map(|TaskIx(up)| up as usize).filter(|up| *up < ix);
         let anchor = match parent {
             Some(parent) if !adds_axes(task, &tasks[parent]) => anchors[parent],
@@ -225,7 +225,7 @@ fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>
         row.failures.push(mine.iter().filter(failed).count());
         mine.retain(|&ix| tasks[ix].is_finished() && tasks[ix].metrics.contains_key(&column.metric));
         let same_as = mine.iter().filter_map(|&ix| owners.get(tasks[ix].work?).copied()).min();
-        // The same work again within a cell is no further observation.
+        // The same work again within a cell does not count as another observation.
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         mine.retain(|&ix| tasks[ix].work.is_none_or(|work| seen.insert(work)));
         for work in seen {

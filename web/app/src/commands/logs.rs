@@ -54,7 +54,7 @@ async fn is_over(store: &Store, run: RunId, task: &TaskView) -> Result<bool, Com
     let state = store.task(run, task.ix).await?.map(|task| task.state);
     let open = matches!(state, Some(S::Waiting | S::Ready | S::Running | S::BackingOff));
     let going = store.run(run).await?.is_some_and(|run| run.summary.state == RunStateName::Running);
-    // A run whose process is gone goes on for nobody.
+    // No more lines come from a run whose process has died.
     Ok(!open || !going || store.process_of(run).await?.is_none())
 }
 

@@ -93,7 +93,7 @@ fn select(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<Stri
     Ok((workflow, forced))
 }
 
-/// What is shown while the run goes on.
+/// How much is printed while the run is in progress.
 fn detail(args: &RunArgs) -> Option<Detail> {
     match (args.quiet, args.verbose) {
         (true, _) => Some(Detail::Quiet),
