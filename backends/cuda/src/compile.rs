@@ -41,7 +41,9 @@ fn target(architecture: &Architecture) -> Result<(String, bool), DriverError> {
         check("nvrtcGetSupportedArchs", sys::nvrtcGetSupportedArchs(known.as_mut_ptr()))?;
     }
     if known.contains(&own) {
-        return Ok((format!("--gpu-architecture=sm_{own}"), true));
+        // Warpgroup products are features of 9.0 alone, which the suffix names.
+        let suffix = if own == 90 { "a" } else { "" };
+        return Ok((format!("--gpu-architecture=sm_{own}{suffix}"), true));
     }
     match known.into_iter().filter(|&other| other < own).max() {
         Some(other) => Ok((format!("--gpu-architecture=compute_{other}"), false)),

@@ -1,4 +1,5 @@
-//! Attention of bf16 operands and its gradient, on tensor cores: `kernels/attention_bf16.cu`.
+//! Attention of bf16 operands and its gradient, on tensor cores: `kernels/attention_bf16.cu`, and for the forward pass on NVIDIA's
+//! compute capability 9.0 `kernels/attention_warpgroup.cu`.
 //!
 //! For heads of up to 128 columns, on devices that multiply bf16 by tiles. On others the operands are widened, and the kernels of
 //! [`crate::attention`] take them.
@@ -24,6 +25,16 @@ fn multiplies_bf16(facts: &Facts) -> bool {
             ["gfx90a", "gfx942"].contains(&name) && facts.wave == 64
         }
     }
+}
+
+/// Dynamic shared memory of a block of `attention_warpgroup_WIDTH`, in bytes: 64 queries, and two tiles each of 64 keys and values.
+const fn warpgroup_shared(width: usize) -> usize {
+    (1 + 2 + 2) * 64 * width * size_of::<u16>()
+}
+
+/// Whether the kernel for warpgroups takes heads of this width: narrower ones would leave half of its columns empty.
+fn suits_warpgroups(facts: &Facts, width: usize) -> bool {
+    facts.architecture == Architecture::Cuda(9, 0) && width >= 64 && facts.shared >= warpgroup_shared(width)
 }
 
 /// The width that the kernels are compiled for, where there is one.
@@ -72,7 +83,13 @@ impl Gpu {
             }
             arguments.extend(call.sizes()?);
             let launch = self.waves(&call, call.tq, 16 * WAVES)?;
-            self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{width}")), launch, &arguments)?;
+            if suits_warpgroups(self.driver.facts(), width) {
+                let (kernel, shared) = (format!("attention_warpgroup_{width}"), warpgroup_shared(width) as u32);
+                let launch = Launch { shared, ..launch };
+                self.launch(NAME, (Topic::AttentionWarpgroup, &kernel), launch, &arguments)?;
+            } else {
+                self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{width}")), launch, &arguments)?;
+            }
         }
         Ok((out.shaped(&q.shape), lse.shaped(&rows)))
     }
@@ -139,6 +156,9 @@ mod tests {
         assert_eq!([cuda(7, 5), cuda(8, 0), cuda(9, 0), cuda(12, 0)], [false, true, true, true]);
         let hip = |target: &str, wave| multiplies_bf16(&facts(Architecture::Hip(target.into()), wave));
         assert!(hip("gfx90a:sramecc+:xnack-", 64) && hip("gfx942", 64));
+        let suits = |major, minor, width| suits_warpgroups(&facts(Architecture::Cuda(major, minor), 32), width);
+        assert_eq!([suits(9, 0, 64), suits(9, 0, 32), suits(8, 0, 64), suits(10, 0, 64)], [true, false, false, false]);
+        assert!(!suits(9, 0, 128), "a device with 48 KiB of shared memory for a block has no room for wide heads");
         assert!(!hip("gfx1100", 32) && !hip("gfx908", 64) && !hip("gfx942", 32));
     }
 }

@@ -9,11 +9,13 @@ use crate::driver::{Driver, Function};
 use crate::error::failed;
 
 /// What every source may include.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 6] = [
     ("vendor.h", include_str!("../kernels/vendor.h")),
     ("common.h", include_str!("../kernels/common.h")),
     ("attention.h", include_str!("../kernels/attention.h")),
     ("fragments.h", include_str!("../kernels/fragments.h")),
+    ("online_softmax.h", include_str!("../kernels/online_softmax.h")),
+    ("warpgroup.h", include_str!("../kernels/warpgroup.h")),
 ];
 
 /// The sources, which are compiled one by one.
@@ -22,6 +24,7 @@ pub(crate) enum Topic {
     AdamW,
     Attention,
     AttentionBf16,
+    AttentionWarpgroup,
     Elementwise,
     Int8,
     Movement,
@@ -33,10 +36,11 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
-    const ALL: [Topic; 11] = [
+    const ALL: [Topic; 12] = [
         Topic::AdamW,
         Topic::Attention,
         Topic::AttentionBf16,
+        Topic::AttentionWarpgroup,
         Topic::Elementwise,
         Topic::Int8,
         Topic::Movement,
@@ -53,6 +57,9 @@ impl Topic {
             Topic::AdamW => ("adamw.cu", include_str!("../kernels/adamw.cu")),
             Topic::Attention => ("attention.cu", include_str!("../kernels/attention.cu")),
             Topic::AttentionBf16 => ("attention_bf16.cu", include_str!("../kernels/attention_bf16.cu")),
+            Topic::AttentionWarpgroup => {
+                ("attention_warpgroup.cu", include_str!("../kernels/attention_warpgroup.cu"))
+            }
             Topic::Elementwise => ("elementwise.cu", include_str!("../kernels/elementwise.cu")),
             Topic::Int8 => ("int8.cu", include_str!("../kernels/int8.cu")),
             Topic::Movement => ("movement.cu", include_str!("../kernels/movement.cu")),
@@ -80,6 +87,7 @@ impl Topic {
                 names.push("attention_bf16_inner".to_owned());
                 names
             }
+            Topic::AttentionWarpgroup => list(&["attention_warpgroup_64", "attention_warpgroup_128"]),
             Topic::Elementwise => elementwise(),
             Topic::Int8 => list(&["quantize", "multiply_int8"]),
             Topic::Movement => movement(),
