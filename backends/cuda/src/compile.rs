@@ -2,13 +2,13 @@
 
 use std::ffi::{CString, c_char, c_int};
 
-use assay_gpu::{Architecture, DriverError, Facts, Source};
+use assay_gpu::{Architecture, DeviceProperties, DriverError, Source};
 use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 
 /// The image of a source for the device.
-pub(crate) fn compile(source: &Source<'_>, facts: &Facts) -> Result<Vec<u8>, DriverError> {
+pub(crate) fn compile(source: &Source<'_>, properties: &DeviceProperties) -> Result<Vec<u8>, DriverError> {
     let program = Program::new(source)?;
-    let (target, binary) = target(&facts.architecture)?;
+    let (target, binary) = target(&properties.architecture)?;
     let mut options = vec![target, "--std=c++17".to_owned(), "--device-as-default-execution-space".to_owned()];
     options.extend(source.options.iter().map(|&option| option.to_owned()));
     program.compile(&options)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use assay_gpu::{Architecture, Facts};
+use assay_gpu::{Architecture, DeviceProperties};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use cudarc::nvrtc;
 
@@ -17,8 +17,8 @@ const OLDEST: c_int = 12040;
 ///
 /// # Errors
 /// Where a library or the device is missing, or too old.
-pub fn probe(index: usize) -> Result<Facts, String> {
-    find(index).map(|(_, facts)| facts)
+pub fn probe(index: usize) -> Result<DeviceProperties, String> {
+    find(index).map(|(_, properties)| properties)
 }
 
 /// How many devices the driver finds.
@@ -50,7 +50,7 @@ fn start() -> Result<(c_int, c_int), String> {
 }
 
 /// The device of this index.
-pub(crate) fn find(index: usize) -> Result<(CUdevice, Facts), String> {
+pub(crate) fn find(index: usize) -> Result<(CUdevice, DeviceProperties), String> {
     let (version, count) = start()?;
     let Some(ordinal) = c_int::try_from(index).ok().filter(|&ordinal| ordinal < count) else {
         return Err(format!("there is no CUDA device {index}: the driver finds {count}"));
@@ -59,7 +59,7 @@ pub(crate) fn find(index: usize) -> Result<(CUdevice, Facts), String> {
     // SAFETY: as in `start`.
     unsafe {
         ask(sys::cuDeviceGet(&raw mut device, ordinal))?;
-        Ok((device, facts(device, version)?))
+        Ok((device, properties(device, version)?))
     }
 }
 
@@ -74,7 +74,7 @@ fn dotted(version: c_int) -> String {
 
 /// # Safety
 /// `device` is a device of the initialised driver.
-unsafe fn facts(device: CUdevice, version: c_int) -> Result<Facts, String> {
+unsafe fn properties(device: CUdevice, version: c_int) -> Result<DeviceProperties, String> {
     use CUdevice_attribute as A;
     let attribute = |attribute: A| {
         let mut value = 0;
@@ -97,7 +97,7 @@ unsafe fn facts(device: CUdevice, version: c_int) -> Result<Facts, String> {
         Some(module) => format!("CUDA {}, driver {module}", dotted(version)),
         None => format!("CUDA {}", dotted(version)),
     };
-    Ok(Facts {
+    Ok(DeviceProperties {
         name: String::from_utf8_lossy(&name[..length]).into_owned(),
         architecture: Architecture::Cuda(
             attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,

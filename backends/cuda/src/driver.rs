@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use assay_gpu::{
-    Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, PinnedBlock, Product, Source, Staging,
+    Address, Argument, DeviceProperties, Driver, DriverError, Function, Graph, Launch, PinnedBlock, Product, Source,
+    Staging,
 };
 use cudarc::driver::sys::{self, CUdevice, CUresult};
 
@@ -25,7 +26,7 @@ type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
 /// A CUDA device.
 pub struct Cuda {
-    facts: Facts,
+    properties: DeviceProperties,
     device: CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -54,7 +55,7 @@ unsafe impl Sync for Cuda {}
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cuda").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Cuda").field("properties", &self.properties).finish_non_exhaustive()
     }
 }
 
@@ -73,16 +74,16 @@ impl Cuda {
     /// # Errors
     /// A fragment, one line long: as [`crate::probe`] gives it, or why the device cannot be opened.
     pub fn open(index: usize, images: Option<PathBuf>) -> Result<Cuda, String> {
-        let (device, facts) = device::find(index)?;
+        let (device, properties) = device::find(index)?;
         let elapsed = library::elapsed().ok_or("libcuda has no `cuEventElapsedTime`")?;
-        let name = facts.name.clone();
+        let name = properties.name.clone();
         let mut context = ptr::null_mut();
         let failed = |error: DriverError| format!("{name} cannot be opened: {error}");
         call!(cuDevicePrimaryCtxRetain(&raw mut context, device)).map_err(failed)?;
         // From here on, dropping it lets go of the context.
         let stream = ptr::null_mut();
         let (staging, made) = (Mutex::default(), Mutex::default());
-        let mut cuda = Cuda { facts, device, context, stream, images, products: None, elapsed, staging, made };
+        let mut cuda = Cuda { properties, device, context, stream, images, products: None, elapsed, staging, made };
         cuda.prepare().map_err(failed)?;
         Ok(cuda)
     }
@@ -111,12 +112,12 @@ impl Cuda {
     }
 
     fn load(&self, source: &Source<'_>) -> Result<sys::CUmodule> {
-        let key = source.key(&self.facts);
+        let key = source.key(&self.properties);
         let mut made = self.made();
         if let Some(module) = made.modules.get(&key) {
             return Ok(*module);
         }
-        let image = source.image(&key, self.images.as_deref(), || compile(source, &self.facts))?;
+        let image = source.image(&key, self.images.as_deref(), || compile(source, &self.properties))?;
         let mut module = ptr::null_mut();
         call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
         made.modules.insert(key, module);
@@ -204,11 +205,11 @@ impl Drop for Pinned {
 }
 
 impl Driver for Cuda {
-    fn facts(&self) -> &Facts {
-        &self.facts
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
+    fn memory_info(&self) -> Result<(usize, usize)> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
         call!(cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
@@ -224,7 +225,7 @@ impl Driver for Cuda {
                 Ok(Address(address))
             }
             Err(DriverError::OutOfMemory { .. }) => {
-                let (free, total) = self.memory().unwrap_or((0, self.facts.memory));
+                let (free, total) = self.memory_info().unwrap_or((0, self.properties.memory));
                 Err(DriverError::OutOfMemory { asked: bytes, free, total })
             }
             Err(error) => Err(error),
@@ -240,13 +241,13 @@ impl Driver for Cuda {
         call!(cuMemFree_v2(address.0))
     }
 
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
         self.enter()?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        staging.copy_in(to, bytes, |size| Pinned::allocate(size, self.stream))
+        staging.upload(to, bytes, |size| Pinned::allocate(size, self.stream))
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
         self.enter()?;
         if bytes.is_empty() {
             return Ok(());
@@ -255,7 +256,7 @@ impl Driver for Cuda {
         call!(cuStreamSynchronize(self.stream))
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
         self.enter()?;
         if bytes == 0 {
             return Ok(());
@@ -263,7 +264,7 @@ impl Driver for Cuda {
         call!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream))
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
         self.enter()?;
         if bytes == 0 {
             return Ok(());
@@ -271,7 +272,7 @@ impl Driver for Cuda {
         call!(cuMemsetD8Async(address.0, 0, bytes, self.stream))
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
@@ -299,23 +300,23 @@ impl Driver for Cuda {
         names.iter().map(find).collect()
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         self.enter()?;
         self.allow(function, launch.shared)?;
-        let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
-        let mut pointers = Argument::parameters(arguments, &mut slots);
+        let mut slots: Vec<u64> = arguments.iter().map(Argument::to_word).collect();
+        let mut pointers = Argument::parameter_pointers(arguments, &mut slots);
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         let function = function.0 as sys::CUfunction;
         let (pointers, extra) = (pointers.as_mut_ptr(), ptr::null_mut());
         call!(cuLaunchKernel(function, gx, gy, gz, bx, by, bz, launch.shared, self.stream, pointers, extra))
     }
 
-    fn offers(&self, product: &Product) -> Result<bool> {
+    fn supports_product(&self, product: &Product) -> Result<bool> {
         self.enter()?;
         self.products()?.offers(product)
     }
 
-    fn product(&self, product: &Product) -> Result {
+    fn launch_product(&self, product: &Product) -> Result {
         self.enter()?;
         let products = self.products()?;
         // SAFETY: the context is current; the operands are the caller's.
@@ -344,20 +345,20 @@ impl Driver for Cuda {
         Ok(Graph(executable as u64))
     }
 
-    fn replay(&self, graph: Graph) -> Result {
+    fn launch_graph(&self, graph: Graph) -> Result {
         self.enter()?;
         call!(cuGraphLaunch(graph.0 as sys::CUgraphExec, self.stream))
     }
 
     /// The driver itself waits with this until the graph has run.
-    fn forget(&self, graph: Graph) -> Result {
+    fn destroy_graph(&self, graph: Graph) -> Result {
         self.enter()?;
         let executable = graph.0 as sys::CUgraphExec;
         self.made().graphs.retain(|made| *made != executable);
         call!(cuGraphExecDestroy(executable))
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
         self.enter()?;
         let (from, to) = (Event::new()?, Event::new()?);
         call!(cuEventRecord(from.0, self.stream))?;

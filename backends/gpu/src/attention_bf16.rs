@@ -7,7 +7,7 @@
 use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, DType, Result, Shape};
 
 use crate::attention::{Call, NAME, Saved};
-use crate::driver::{Architecture, Facts, Launch};
+use crate::driver::{Architecture, DeviceProperties, Launch};
 use crate::gpu::{Gpu, block_count, count};
 use crate::library::Topic;
 use crate::storage::Buffer;
@@ -16,13 +16,13 @@ use crate::storage::Buffer;
 const WAVES: usize = 4;
 
 /// Whether the device has the instructions of `kernels/fragments.h`.
-fn multiplies_bf16(facts: &Facts) -> bool {
-    match &facts.architecture {
-        Architecture::Cuda(major, _) => *major >= 8 && facts.wave == 32,
+fn multiplies_bf16(properties: &DeviceProperties) -> bool {
+    match &properties.architecture {
+        Architecture::Cuda(major, _) => *major >= 8 && properties.wave == 32,
         // The target may have features behind it: `gfx90a:sramecc+:xnack-`.
         Architecture::Hip(target) => {
             let name = target.split(':').next().unwrap_or_default();
-            ["gfx90a", "gfx942"].contains(&name) && facts.wave == 64
+            ["gfx90a", "gfx942"].contains(&name) && properties.wave == 64
         }
     }
 }
@@ -33,8 +33,8 @@ const fn warpgroup_shared(width: usize) -> usize {
 }
 
 /// Whether the kernel for warpgroups takes heads of this width: narrower ones would leave half of its columns empty.
-fn suits_warpgroups(facts: &Facts, width: usize) -> bool {
-    facts.architecture == Architecture::Cuda(9, 0) && width >= 64 && facts.shared >= warpgroup_shared(width)
+fn suits_warpgroups(properties: &DeviceProperties, width: usize) -> bool {
+    properties.architecture == Architecture::Cuda(9, 0) && width >= 64 && properties.shared >= warpgroup_shared(width)
 }
 
 /// The width that the kernels are compiled for, where there is one.
@@ -50,13 +50,13 @@ fn width(call: &Call) -> Option<usize> {
 impl Gpu {
     /// What [`width`] says, on devices that have the instructions.
     fn bf16_width(&self, call: &Call) -> Option<usize> {
-        width(call).filter(|_| multiplies_bf16(self.driver.facts()))
+        width(call).filter(|_| multiplies_bf16(self.driver.properties()))
     }
 
     /// A block for each tile of `rows` of `length` rows of each head.
     fn waves(&self, call: &Call, length: usize, rows: usize) -> Result<Launch> {
         let blocks = block_count(NAME, call.heads * length.div_ceil(rows))?;
-        Ok(Launch { grid: [blocks, 1, 1], block: [WAVES as u32 * self.driver.facts().wave, 1, 1], shared: 0 })
+        Ok(Launch { grid: [blocks, 1, 1], block: [WAVES as u32 * self.driver.properties().wave, 1, 1], shared: 0 })
     }
 
     fn widened(&self, x: &Array) -> Result<Array> {
@@ -83,7 +83,7 @@ impl Gpu {
             }
             arguments.extend(call.sizes()?);
             let launch = self.waves(&call, call.tq, 16 * WAVES)?;
-            if suits_warpgroups(self.driver.facts(), width) {
+            if suits_warpgroups(self.driver.properties(), width) {
                 let (kernel, shared) = (format!("attention_warpgroup_{width}"), warpgroup_shared(width) as u32);
                 let launch = Launch { shared, ..launch };
                 self.launch(NAME, (Topic::AttentionWarpgroup, &kernel), launch, &arguments)?;
@@ -144,19 +144,19 @@ impl Gpu {
 mod tests {
     use super::*;
 
-    fn facts(architecture: Architecture, wave: u32) -> Facts {
+    fn properties(architecture: Architecture, wave: u32) -> DeviceProperties {
         let text = String::new;
         let (name, driver, compiler) = (text(), text(), text());
-        Facts { name, architecture, driver, compiler, wave, multiprocessors: 1, shared: 49_152, memory: 0 }
+        DeviceProperties { name, architecture, driver, compiler, wave, multiprocessors: 1, shared: 49_152, memory: 0 }
     }
 
     #[test]
     fn only_devices_with_the_instructions_take_bf16() {
-        let cuda = |major, minor| multiplies_bf16(&facts(Architecture::Cuda(major, minor), 32));
+        let cuda = |major, minor| multiplies_bf16(&properties(Architecture::Cuda(major, minor), 32));
         assert_eq!([cuda(7, 5), cuda(8, 0), cuda(9, 0), cuda(12, 0)], [false, true, true, true]);
-        let hip = |target: &str, wave| multiplies_bf16(&facts(Architecture::Hip(target.into()), wave));
+        let hip = |target: &str, wave| multiplies_bf16(&properties(Architecture::Hip(target.into()), wave));
         assert!(hip("gfx90a:sramecc+:xnack-", 64) && hip("gfx942", 64));
-        let suits = |major, minor, width| suits_warpgroups(&facts(Architecture::Cuda(major, minor), 32), width);
+        let suits = |major, minor, width| suits_warpgroups(&properties(Architecture::Cuda(major, minor), 32), width);
         assert_eq!([suits(9, 0, 64), suits(9, 0, 32), suits(8, 0, 64), suits(10, 0, 64)], [true, false, false, false]);
         assert!(!suits(9, 0, 128), "a device with 48 KiB of shared memory for a block has no room for wide heads");
         assert!(!hip("gfx1100", 32) && !hip("gfx908", 64) && !hip("gfx942", 32));

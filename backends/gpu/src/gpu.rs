@@ -91,13 +91,13 @@ impl Gpu {
         arguments: &[Argument],
     ) -> Result<()> {
         let function = self.library.function(&*self.driver, operation, topic, kernel)?;
-        self.call(operation, self.driver.launch(function, launch, arguments))
+        self.call(operation, self.driver.launch_kernel(function, launch, arguments))
     }
 
     /// Threads along `n` elements, of which each takes four or more.
     pub(crate) fn line(&self, n: usize) -> Launch {
         // Beyond this many blocks each thread takes several turns: the device is full.
-        let most = 32 * self.driver.facts().multiprocessors.max(1) as usize;
+        let most = 32 * self.driver.properties().multiprocessors.max(1) as usize;
         let blocks = n.div_ceil(4 * THREADS as usize).clamp(1, most.min(MOST_BLOCKS));
         Launch { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared: 0 }
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::driver::{DriverError, Facts};
+use crate::driver::{DeviceProperties, DriverError};
 
 /// Bytes of the hash before an image on disk, which tells a whole file from a torn one.
 const HASH: usize = 32;
@@ -21,14 +21,17 @@ pub struct Source<'a> {
 impl Source<'_> {
     /// The hash of all that the image for a device depends on.
     #[must_use]
-    pub fn key(&self, facts: &Facts) -> String {
+    pub fn key(&self, properties: &DeviceProperties) -> String {
         let mut hasher = blake3::Hasher::new();
         let mut part = |text: &str| {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         };
         part("1");
-        part(&format!("{} {:?} {} {}", facts.name, facts.architecture, facts.driver, facts.compiler));
+        part(&format!(
+            "{} {:?} {} {}",
+            properties.name, properties.architecture, properties.driver, properties.compiler
+        ));
         self.options.iter().for_each(|option| part(option));
         part("headers");
         self.headers.iter().for_each(|(name, text)| {
@@ -100,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_key_depends_on_every_part() {
-        let facts = Facts {
+        let properties = DeviceProperties {
             name: "a".into(),
             architecture: Architecture::Cuda(9, 0),
             driver: "CUDA 13.0".into(),
@@ -111,14 +114,14 @@ mod tests {
             memory: 1,
         };
         let base = Source { source: "a", headers: &[("h", "b")], options: &["-DX"] };
-        let newer = Facts { compiler: "NVRTC 13.1".into(), ..facts.clone() };
+        let newer = DeviceProperties { compiler: "NVRTC 13.1".into(), ..properties.clone() };
         let keys = [
-            base.key(&facts),
+            base.key(&properties),
             base.key(&newer),
-            Source { source: "b", ..base }.key(&facts),
-            Source { headers: &[("h", "c")], ..base }.key(&facts),
-            Source { headers: &[], ..base }.key(&facts),
-            Source { options: &["-DY"], ..base }.key(&facts),
+            Source { source: "b", ..base }.key(&properties),
+            Source { headers: &[("h", "c")], ..base }.key(&properties),
+            Source { headers: &[], ..base }.key(&properties),
+            Source { options: &["-DY"], ..base }.key(&properties),
         ];
         let different: std::collections::BTreeSet<&String> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());

@@ -19,18 +19,21 @@ const TOKENS_AT_ONCE: usize = 16_384;
 
 impl Kernels for Gpu {
     fn info(&self) -> DeviceInfo {
-        let facts = self.driver.facts();
-        let name = match &facts.architecture {
+        let properties = self.driver.properties();
+        let name = match &properties.architecture {
             Architecture::Cuda(..) => "cuda",
             Architecture::Hip(_) => "rocm",
         };
-        let gib = facts.memory as f64 / (1u64 << 30) as f64;
+        let gib = properties.memory as f64 / (1u64 << 30) as f64;
         DeviceInfo {
             name: name.to_owned(),
-            description: format!("{}, {gib:.1} GiB, driver {}, compiler {}", facts.name, facts.driver, facts.compiler),
-            threads: facts.multiprocessors as usize,
+            description: format!(
+                "{}, {gib:.1} GiB, driver {}, compiler {}",
+                properties.name, properties.driver, properties.compiler
+            ),
+            threads: properties.multiprocessors as usize,
             dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
-            features: vec![facts.architecture.to_string()],
+            features: vec![properties.architecture.to_string()],
         }
     }
 

@@ -47,8 +47,8 @@ use std::sync::Arc;
 use assay_tensor::Device;
 
 pub use driver::{
-    Address, Architecture, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Operand,
-    Product,
+    Address, Architecture, Argument, DeviceProperties, Driver, DriverError, Element, Epilogue, Function, Graph, Launch,
+    Operand, Product,
 };
 pub use images::Source;
 pub use staging::{PinnedBlock, Staging};

@@ -57,9 +57,7 @@ impl Topic {
             Topic::AdamW => ("adamw.cu", include_str!("../kernels/adamw.cu")),
             Topic::Attention => ("attention.cu", include_str!("../kernels/attention.cu")),
             Topic::AttentionBf16 => ("attention_bf16.cu", include_str!("../kernels/attention_bf16.cu")),
-            Topic::AttentionWarpgroup => {
-                ("attention_warpgroup.cu", include_str!("../kernels/attention_warpgroup.cu"))
-            }
+            Topic::AttentionWarpgroup => ("attention_warpgroup.cu", include_str!("../kernels/attention_warpgroup.cu")),
             Topic::Elementwise => ("elementwise.cu", include_str!("../kernels/elementwise.cu")),
             Topic::Int8 => ("int8.cu", include_str!("../kernels/int8.cu")),
             Topic::Movement => ("movement.cu", include_str!("../kernels/movement.cu")),
@@ -190,6 +188,7 @@ impl Library {
 fn compile(driver: &dyn Driver, operation: &'static str, topic: Topic) -> Result<Compiled> {
     let names = topic.kernels();
     let list: Vec<&str> = names.iter().map(String::as_str).collect();
-    let functions = driver.compile(topic.source().1, &HEADERS, &[], &list).map_err(|error| failed(operation, error))?;
+    let functions =
+        driver.compile_kernels(topic.source().1, &HEADERS, &[], &list).map_err(|error| failed(operation, error))?;
     Ok(names.into_iter().zip(functions).collect())
 }

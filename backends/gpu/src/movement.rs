@@ -46,7 +46,7 @@ impl Gpu {
             .map_err(|error| error.shapes([shape]))?
             .bounded(bound);
         if let Some(address) = y.address() {
-            self.call(name, self.driver.copy_in(address, bytes))?;
+            self.call(name, self.driver.copy_to_device(address, bytes))?;
         }
         let y = y.shaped(shape);
         self.recorder.keep(&y);
@@ -58,7 +58,7 @@ impl Gpu {
         let from = self.buffer(name, x)?;
         let mut data = host_zeros(x.dtype, x.numel()).ok_or_else(|| no_type(name, x.dtype))?;
         if let (Some(address), Some(bytes)) = (from.address(), host_bytes_mut(&mut data)) {
-            self.call(name, self.driver.copy_out(address, bytes))?;
+            self.call(name, self.driver.copy_to_host(address, bytes))?;
         }
         Ok(data)
     }
@@ -72,7 +72,7 @@ impl Gpu {
 
     pub(crate) fn clear(&self, operation: &'static str, y: &Buffer) -> Result<()> {
         match y.address() {
-            Some(address) => self.call(operation, self.driver.clear(address, y.bytes())),
+            Some(address) => self.call(operation, self.driver.zero_memory(address, y.bytes())),
             None => Ok(()),
         }
     }
@@ -162,7 +162,7 @@ impl Gpu {
         }
         let (from, to) = (Address(from.0 + source.start as u64), Address(to.0 + target.start as u64));
         if rows == 1 || (source.stride == bytes && target.stride == bytes) {
-            return self.call(name, self.driver.copy(to, from, rows * bytes));
+            return self.call(name, self.driver.copy_on_device(to, from, rows * bytes));
         }
         let word = word(&[bytes, source.start, source.stride, target.start, target.stride]);
         let launch = self.plane(name, rows, bytes / word)?;

@@ -63,7 +63,7 @@ impl Gpu {
         let from = self.typed(NAME, x, DType::F32)?;
         let copy = self.take(NAME, &x.shape)?;
         if let (Some(from), Some(to)) = (from.address(), copy.address()) {
-            self.call(NAME, self.driver.copy(to, from, copy.bytes()))?;
+            self.call(NAME, self.driver.copy_on_device(to, from, copy.bytes()))?;
         }
         *x = copy.shaped(&x.shape);
         Ok(())

@@ -87,7 +87,7 @@ impl Gpu {
             return Ok(());
         }
         match described(sizes, (a, from_a), (b, from_b), (c, to), ending) {
-            Some(product) => self.call(name, self.driver.product(&product)),
+            Some(product) => self.call(name, self.driver.launch_product(&product)),
             None => self.clear(name, c),
         }
     }
@@ -103,9 +103,9 @@ impl Gpu {
         ending: Ending,
     ) -> Result<bool> {
         let Some(product) = described(sizes, (a, 0), (b, 0), (c, 0), ending) else { return Ok(false) };
-        let offered = self.call(name, self.driver.offers(&product))?;
+        let offered = self.call(name, self.driver.supports_product(&product))?;
         if offered {
-            self.call(name, self.driver.product(&product))?;
+            self.call(name, self.driver.launch_product(&product))?;
         }
         Ok(offered)
     }

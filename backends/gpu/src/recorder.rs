@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 use assay_tensor::Array;
 
 use crate::driver::{
-    Address, Argument, Driver, DriverError, Epilogue, Facts, Function, Graph, Launch, Operand, Product,
+    Address, Argument, DeviceProperties, Driver, DriverError, Epilogue, Function, Graph, Launch, Operand, Product,
 };
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
@@ -74,16 +74,16 @@ impl Recorder {
         let _alone = self.capture.write().unwrap_or_else(PoisonError::into_inner);
         self.driver.begin_capture()?;
         let asked = noted.calls.iter().try_for_each(|call| match call {
-            Call::Launch(function, launch, arguments) => self.driver.launch(*function, *launch, arguments),
-            Call::Product(product) => self.driver.product(product),
-            Call::Copy { to, from, bytes } => self.driver.copy(*to, *from, *bytes),
-            Call::Clear { address, bytes } => self.driver.clear(*address, *bytes),
+            Call::Launch(function, launch, arguments) => self.driver.launch_kernel(*function, *launch, arguments),
+            Call::Product(product) => self.driver.launch_product(product),
+            Call::Copy { to, from, bytes } => self.driver.copy_on_device(*to, *from, *bytes),
+            Call::Clear { address, bytes } => self.driver.zero_memory(*address, *bytes),
         });
         // The capture ends in any case; its own error would only repeat the first one.
         let graph = self.driver.end_capture();
         match (asked, graph) {
             (Ok(()), graph) => graph,
-            (Err(error), Ok(graph)) => self.driver.forget(graph).and(Err(error)),
+            (Err(error), Ok(graph)) => self.driver.destroy_graph(graph).and(Err(error)),
             (Err(error), Err(_)) => Err(error),
         }
     }
@@ -156,17 +156,17 @@ fn hash_argument(argument: &Argument, state: &mut DefaultHasher) {
     std::mem::discriminant(argument).hash(state);
     match argument {
         Argument::Pointer(address) | Argument::ThenPointer(address) => address.is_some().hash(state),
-        other => other.slot().hash(state),
+        other => other.to_word().hash(state),
     }
 }
 
 impl Driver for Recorder {
-    fn facts(&self) -> &Facts {
-        self.driver.facts()
+    fn properties(&self) -> &DeviceProperties {
+        self.driver.properties()
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
-        self.with_driver(|driver| driver.memory())
+    fn memory_info(&self) -> Result<(usize, usize)> {
+        self.with_driver(|driver| driver.memory_info())
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
@@ -178,37 +178,37 @@ impl Driver for Recorder {
     }
 
     /// Not a call of a graph: what is copied in stays there, see [`Recorder::keep`].
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
         self.note(|noted| ("copy in", blake3::hash(bytes).as_bytes()).hash(&mut noted.digest));
-        self.with_driver(|driver| driver.copy_in(to, bytes))
+        self.with_driver(|driver| driver.copy_to_device(to, bytes))
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
         self.refuse("it reads from the device before it is done");
-        self.with_driver(|driver| driver.copy_out(from, bytes))
+        self.with_driver(|driver| driver.copy_to_host(from, bytes))
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
         self.call(|| Call::Copy { to, from, bytes }, |state| ("copy", bytes).hash(state));
-        self.with_driver(|driver| driver.copy(to, from, bytes))
+        self.with_driver(|driver| driver.copy_on_device(to, from, bytes))
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
         self.call(|| Call::Clear { address, bytes }, |state| ("clear", bytes).hash(state));
-        self.with_driver(|driver| driver.clear(address, bytes))
+        self.with_driver(|driver| driver.zero_memory(address, bytes))
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        self.with_driver(|driver| driver.compile(source, headers, options, names))
+        self.with_driver(|driver| driver.compile_kernels(source, headers, options, names))
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         self.call(
             || Call::Launch(function, launch, arguments.to_vec()),
             |state| {
@@ -216,14 +216,14 @@ impl Driver for Recorder {
                 arguments.iter().for_each(|argument| hash_argument(argument, state));
             },
         );
-        self.with_driver(|driver| driver.launch(function, launch, arguments))
+        self.with_driver(|driver| driver.launch_kernel(function, launch, arguments))
     }
 
-    fn offers(&self, product: &Product) -> Result<bool> {
-        self.with_driver(|driver| driver.offers(product))
+    fn supports_product(&self, product: &Product) -> Result<bool> {
+        self.with_driver(|driver| driver.supports_product(product))
     }
 
-    fn product(&self, product: &Product) -> Result {
+    fn launch_product(&self, product: &Product) -> Result {
         self.call(
             || Call::Product(*product),
             |state| {
@@ -231,7 +231,7 @@ impl Driver for Recorder {
                 hash_product(product, state);
             },
         );
-        self.with_driver(|driver| driver.product(product))
+        self.with_driver(|driver| driver.launch_product(product))
     }
 
     fn synchronize(&self) -> Result {
@@ -248,18 +248,18 @@ impl Driver for Recorder {
         self.driver.end_capture()
     }
 
-    fn replay(&self, graph: Graph) -> Result {
+    fn launch_graph(&self, graph: Graph) -> Result {
         self.refuse("it replays a graph of its own");
-        self.with_driver(|driver| driver.replay(graph))
+        self.with_driver(|driver| driver.launch_graph(graph))
     }
 
-    fn forget(&self, graph: Graph) -> Result {
-        self.with_driver(|driver| driver.forget(graph))
+    fn destroy_graph(&self, graph: Graph) -> Result {
+        self.with_driver(|driver| driver.destroy_graph(graph))
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
         self.refuse("it is timed");
-        self.driver.time(work)
+        self.driver.measure_time(work)
     }
 }
 

@@ -85,7 +85,7 @@ struct Captured {
 impl Drop for Captured {
     fn drop(&mut self) {
         // Where this fails the device is gone, and the graph with it.
-        let _ = self.recorder.forget(self.graph);
+        let _ = self.recorder.destroy_graph(self.graph);
         self.arena.let_go();
     }
 }
@@ -143,7 +143,7 @@ impl Replays {
         for (input, feed) in inputs.iter().zip(feeds) {
             let bytes = host_bytes(&feed.data).ok_or_else(|| no_type(feed.data.dtype()))?;
             if let Some(address) = storage::buffer(&self.arena, NAME, input)?.address() {
-                self.recorder.copy_in(address, bytes).map_err(|error| failed(NAME, error))?;
+                self.recorder.copy_to_device(address, bytes).map_err(|error| failed(NAME, error))?;
             }
         }
         Ok(())
@@ -162,7 +162,7 @@ impl Replays {
     fn started(&mut self, at: usize, state: &[Option<Address>]) -> Result<Option<Vec<Array>>> {
         let Some(Kind { stage: Stage::Ready(captured), .. }) = self.kinds.get(at) else { return Ok(None) };
         if captured.state == state {
-            self.recorder.replay(captured.graph).map_err(|error| failed(NAME, error))?;
+            self.recorder.launch_graph(captured.graph).map_err(|error| failed(NAME, error))?;
             return Ok(Some(captured.results.clone()));
         }
         self.kinds[at].stage = Stage::New;

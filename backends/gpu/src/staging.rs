@@ -46,7 +46,7 @@ impl<B: PinnedBlock> Staging<B> {
     ///
     /// # Errors
     /// If a block cannot be allocated, or the device fails.
-    pub fn copy_in(&mut self, to: Address, bytes: &[u8], allocate: impl Fn(usize) -> Result<B>) -> Result {
+    pub fn upload(&mut self, to: Address, bytes: &[u8], allocate: impl Fn(usize) -> Result<B>) -> Result {
         for (index, part) in bytes.chunks(BLOCK).enumerate() {
             match self.blocks.get(self.next) {
                 Some(block) => block.wait()?,
@@ -98,8 +98,8 @@ mod tests {
         let allocate = |bytes| Ok(Late { bytes: vec![0; bytes], pending: RefCell::default(), device: device.clone() });
         let first: Vec<u8> = (0..6 * BLOCK + 5).map(|i| (i * 31 % 251) as u8).collect();
         let second: Vec<u8> = first.iter().rev().take(3 * BLOCK).copied().collect();
-        staging.copy_in(Address(7), &first, allocate).unwrap();
-        staging.copy_in(Address(7 + first.len() as u64), &second, allocate).unwrap();
+        staging.upload(Address(7), &first, allocate).unwrap();
+        staging.upload(Address(7 + first.len() as u64), &second, allocate).unwrap();
         assert_eq!(staging.blocks.len(), BLOCKS);
         staging.blocks.iter().for_each(|block| block.wait().unwrap());
         let found = device.borrow();

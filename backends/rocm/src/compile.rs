@@ -3,14 +3,18 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 
-use assay_gpu::{DriverError, Facts, Source};
+use assay_gpu::{DeviceProperties, DriverError, Source};
 
 use crate::library::{Compiler, Handle};
 
 /// The image of a source for the device.
-pub(crate) fn compile(compiler: &Compiler, source: &Source<'_>, facts: &Facts) -> Result<Vec<u8>, DriverError> {
+pub(crate) fn compile(
+    compiler: &Compiler,
+    source: &Source<'_>,
+    properties: &DeviceProperties,
+) -> Result<Vec<u8>, DriverError> {
     let program = Program::new(compiler, source)?;
-    let mut options = vec![format!("--offload-arch={}", facts.architecture), "-std=c++17".into(), "-O3".into()];
+    let mut options = vec![format!("--offload-arch={}", properties.architecture), "-std=c++17".into(), "-O3".into()];
     // As NVIDIA's compiler does: products and sums may become one operation.
     options.push("-ffp-contract=fast".into());
     options.extend(source.options.iter().map(|&option| option.to_owned()));

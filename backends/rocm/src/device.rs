@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use assay_gpu::{Architecture, Facts};
+use assay_gpu::{Architecture, DeviceProperties};
 
 use crate::error::words;
 use crate::library::{Libraries, load};
@@ -43,8 +43,8 @@ impl Properties {
 ///
 /// # Errors
 /// Where a library or the device is missing, or too old.
-pub fn probe(index: usize) -> Result<Facts, String> {
-    find(index).map(|(_, _, facts)| facts)
+pub fn probe(index: usize) -> Result<DeviceProperties, String> {
+    find(index).map(|(_, _, properties)| properties)
 }
 
 /// How many devices the driver finds.
@@ -69,7 +69,7 @@ fn start() -> Result<(&'static Libraries, c_int), String> {
 }
 
 /// The libraries, the device's number and what it is.
-pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), String> {
+pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, DeviceProperties), String> {
     let (libraries, count) = start()?;
     let hip = &libraries.hip;
     let number = c_int::try_from(index).ok().filter(|&number| number < count);
@@ -84,7 +84,7 @@ pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), S
         if (libraries.compiler.hiprtcVersion)(&raw mut major, &raw mut minor) != 0 {
             return Err("libhiprtc is here, but does not say its version".into());
         }
-        let facts = Facts {
+        let properties = DeviceProperties {
             name: properties.text(0),
             architecture: Architecture::Hip(properties.text(TARGET)),
             driver: format!("HIP {}", dotted(version)),
@@ -94,7 +94,7 @@ pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), S
             shared: properties.usize(SHARED),
             memory: properties.usize(MEMORY),
         };
-        Ok((libraries, number, facts))
+        Ok((libraries, number, properties))
     }
 }
 

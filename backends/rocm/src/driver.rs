@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use assay_gpu::{
-    Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, PinnedBlock, Product,
-    Source, Staging,
+    Address, Argument, DeviceProperties, Driver, DriverError, Element, Epilogue, Function, Graph, Launch, PinnedBlock,
+    Product, Source, Staging,
 };
 
 use crate::compile::compile;
@@ -27,7 +27,7 @@ type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 /// An AMD device.
 pub struct Rocm {
     libraries: &'static Libraries,
-    facts: Facts,
+    properties: DeviceProperties,
     number: c_int,
     stream: Handle,
     images: Option<PathBuf>,
@@ -53,7 +53,7 @@ unsafe impl Sync for Rocm {}
 
 impl fmt::Debug for Rocm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rocm").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Rocm").field("properties", &self.properties).finish_non_exhaustive()
     }
 }
 
@@ -72,10 +72,10 @@ impl Rocm {
     /// # Errors
     /// A fragment, one line long: as [`crate::probe`] gives it, or why the device cannot be opened.
     pub fn open(index: usize, images: Option<PathBuf>) -> Result<Rocm, String> {
-        let (libraries, number, facts) = device::find(index)?;
-        let name = facts.name.clone();
+        let (libraries, number, properties) = device::find(index)?;
+        let name = properties.name.clone();
         let (stream, staging, made) = (ptr::null_mut(), Mutex::default(), Mutex::default());
-        let mut rocm = Rocm { libraries, facts, number, stream, images, products: None, staging, made };
+        let mut rocm = Rocm { libraries, properties, number, stream, images, products: None, staging, made };
         rocm.prepare().map_err(|error| format!("{name} cannot be opened: {error}"))?;
         Ok(rocm)
     }
@@ -84,7 +84,7 @@ impl Rocm {
         self.enter()?;
         call!(self.hip(), hipStreamCreateWithFlags(&raw mut self.stream, NON_BLOCKING))?;
         let workspace = self.allocate(WORKSPACE)?;
-        let bias = self.compile(BIAS, &[], &[], &["add_bias"])?;
+        let bias = self.compile_kernels(BIAS, &[], &[], &["add_bias"])?;
         // SAFETY: the device is current, and what is made is dropped before the memory and the stream are.
         let products = unsafe { Products::new(&self.libraries.blas, self.stream, workspace.0 as At) }?;
         self.products = bias.first().map(|&bias| (products, bias));
@@ -105,12 +105,12 @@ impl Rocm {
     }
 
     fn load(&self, source: &Source<'_>) -> Result<Handle> {
-        let key = source.key(&self.facts);
+        let key = source.key(&self.properties);
         let mut made = self.made();
         if let Some(module) = made.modules.get(&key) {
             return Ok(*module);
         }
-        let make = || compile(&self.libraries.compiler, source, &self.facts);
+        let make = || compile(&self.libraries.compiler, source, &self.properties);
         let image = source.image(&key, self.images.as_deref(), make)?;
         let mut module = ptr::null_mut();
         call!(self.hip(), hipModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
@@ -142,7 +142,7 @@ impl Rocm {
             Argument::U64(c.batch_stride as u64),
             Argument::U64(*batch as u64),
         ];
-        self.launch(kernel, launch, &arguments)
+        self.launch_kernel(kernel, launch, &arguments)
     }
 }
 
@@ -206,11 +206,11 @@ impl Drop for Pinned {
 }
 
 impl Driver for Rocm {
-    fn facts(&self) -> &Facts {
-        &self.facts
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
+    fn memory_info(&self) -> Result<(usize, usize)> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
         call!(self.hip(), hipMemGetInfo(&raw mut free, &raw mut total))?;
@@ -226,7 +226,7 @@ impl Driver for Rocm {
                 Ok(Address(address as u64))
             }
             Err(DriverError::OutOfMemory { .. }) => {
-                let (free, total) = self.memory().unwrap_or((0, self.facts.memory));
+                let (free, total) = self.memory_info().unwrap_or((0, self.properties.memory));
                 Err(DriverError::OutOfMemory { asked: bytes, free, total })
             }
             Err(error) => Err(error),
@@ -242,13 +242,13 @@ impl Driver for Rocm {
         call!(self.hip(), hipFree(address.0 as At))
     }
 
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
         self.enter()?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        staging.copy_in(to, bytes, |size| Pinned::allocate(self.hip(), size, self.stream))
+        staging.upload(to, bytes, |size| Pinned::allocate(self.hip(), size, self.stream))
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
         self.enter()?;
         if bytes.is_empty() {
             return Ok(());
@@ -258,7 +258,7 @@ impl Driver for Rocm {
         call!(self.hip(), hipStreamSynchronize(self.stream))
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
         self.enter()?;
         if bytes == 0 {
             return Ok(());
@@ -266,7 +266,7 @@ impl Driver for Rocm {
         call!(self.hip(), hipMemcpyDtoDAsync(to.0 as At, from.0 as At, bytes, self.stream))
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
         self.enter()?;
         if bytes == 0 {
             return Ok(());
@@ -274,7 +274,7 @@ impl Driver for Rocm {
         call!(self.hip(), hipMemsetD8Async(address.0 as At, 0, bytes, self.stream))
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
@@ -300,16 +300,16 @@ impl Driver for Rocm {
         names.iter().map(find).collect()
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         self.enter()?;
-        let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
-        let mut pointers = Argument::parameters(arguments, &mut slots);
+        let mut slots: Vec<u64> = arguments.iter().map(Argument::to_word).collect();
+        let mut pointers = Argument::parameter_pointers(arguments, &mut slots);
         let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared);
         let (function, pointers, extra) = (function.0 as Handle, pointers.as_mut_ptr(), ptr::null_mut());
         call!(self.hip(), hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, self.stream, pointers, extra))
     }
 
-    fn product(&self, product: &Product) -> Result {
+    fn launch_product(&self, product: &Product) -> Result {
         const CALL: &str = "rocblas_gemm_strided_batched_ex";
         self.enter()?;
         let Some((products, bias)) = &self.products else {
@@ -358,19 +358,19 @@ impl Driver for Rocm {
         Ok(Graph(executable as u64))
     }
 
-    fn replay(&self, graph: Graph) -> Result {
+    fn launch_graph(&self, graph: Graph) -> Result {
         self.enter()?;
         call!(self.hip(), hipGraphLaunch(graph.0 as Handle, self.stream))
     }
 
-    fn forget(&self, graph: Graph) -> Result {
+    fn destroy_graph(&self, graph: Graph) -> Result {
         self.synchronize()?;
         let executable = graph.0 as Handle;
         self.made().graphs.retain(|made| *made != executable);
         call!(self.hip(), hipGraphExecDestroy(executable))
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
         self.enter()?;
         let (from, to) = (Event::new(self.hip())?, Event::new(self.hip())?);
         call!(self.hip(), hipEventRecord(from.1, self.stream))?;
