@@ -8,7 +8,7 @@ use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, DT
 
 use crate::attention::{Call, NAME, Saved};
 use crate::driver::{Architecture, DeviceProperties, Launch};
-use crate::gpu::{Gpu, block_count, count};
+use crate::gpu::{Gpu, block_count, count_argument};
 use crate::library::Topic;
 use crate::storage::Buffer;
 
@@ -38,7 +38,7 @@ fn suits_warpgroups(properties: &DeviceProperties, width: usize) -> bool {
 }
 
 /// The width that the kernels are compiled for, where there is one.
-fn width(call: &Call) -> Option<usize> {
+fn kernel_width(call: &Call) -> Option<usize> {
     match call.options.kind {
         AttentionKind::Flash if call.d > 0 && call.options.scale > 0.0 => {
             [32, 64, 128].into_iter().find(|&width| call.d <= width)
@@ -48,19 +48,19 @@ fn width(call: &Call) -> Option<usize> {
 }
 
 impl Gpu {
-    /// What [`width`] says, on devices that have the instructions.
+    /// What [`kernel_width`] says, on devices that have the instructions.
     fn bf16_width(&self, call: &Call) -> Option<usize> {
-        width(call).filter(|_| multiplies_bf16(self.driver.properties()))
+        kernel_width(call).filter(|_| multiplies_bf16(self.driver.properties()))
     }
 
     /// A block for each tile of `rows` of `length` rows of each head.
-    fn waves(&self, call: &Call, length: usize, rows: usize) -> Result<Launch> {
+    fn wave_grid(&self, call: &Call, length: usize, rows: usize) -> Result<Launch> {
         let blocks = block_count(NAME, call.heads * length.div_ceil(rows))?;
         Ok(Launch { grid: [blocks, 1, 1], block: [WAVES as u32 * self.driver.properties().wave, 1, 1], shared: 0 })
     }
 
-    fn widened(&self, x: &Array) -> Result<Array> {
-        self.converted(x, DType::F32)
+    fn widen_to_f32(&self, x: &Array) -> Result<Array> {
+        self.convert_dtype(x, DType::F32)
     }
 
     pub(crate) fn attend_bf16(
@@ -70,28 +70,38 @@ impl Gpu {
         v: &Array,
         options: AttentionOptions,
     ) -> Result<(Array, Array)> {
-        let call = Call::of(q, k, options)?;
+        let call = Call::from_operands(q, k, options)?;
         let Some(width) = self.bf16_width(&call) else {
-            return self.attend(&self.widened(q)?, &self.widened(k)?, &self.widened(v)?, options);
+            return self.compute_attention(
+                &self.widen_to_f32(q)?,
+                &self.widen_to_f32(k)?,
+                &self.widen_to_f32(v)?,
+                options,
+            );
         };
         let rows = Shape::from(&q.dims()[..3]);
-        let (out, lse) = (self.take(NAME, &q.shape)?, self.take(NAME, &rows)?);
+        let (out, lse) = (self.allocate_f32(NAME, &q.shape)?, self.allocate_f32(NAME, &rows)?);
         if rows.numel() > 0 {
             let mut arguments = vec![out.pointer(), lse.pointer()];
             for x in [q, k, v] {
-                arguments.push(self.typed(NAME, x, DType::Bf16)?.pointer());
+                arguments.push(self.typed_buffer(NAME, x, DType::Bf16)?.pointer());
             }
-            arguments.extend(call.sizes()?);
-            let launch = self.waves(&call, call.tq, 16 * WAVES)?;
+            arguments.extend(call.size_arguments()?);
+            let launch = self.wave_grid(&call, call.tq, 16 * WAVES)?;
             if suits_warpgroups(self.driver.properties(), width) {
                 let (kernel, shared) = (format!("attention_warpgroup_{width}"), warpgroup_shared(width) as u32);
                 let launch = Launch { shared, ..launch };
-                self.launch(NAME, (Topic::AttentionWarpgroup, &kernel), launch, &arguments)?;
+                self.launch_kernel(NAME, (Topic::AttentionWarpgroup, &kernel), launch, &arguments)?;
             } else {
-                self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{width}")), launch, &arguments)?;
+                self.launch_kernel(
+                    NAME,
+                    (Topic::AttentionBf16, &format!("attention_bf16_{width}")),
+                    launch,
+                    &arguments,
+                )?;
             }
         }
-        Ok((out.shaped(&q.shape), lse.shaped(&rows)))
+        Ok((out.into_array(&q.shape), lse.into_array(&rows)))
     }
 
     /// The gradient of the result is rounded on its way into the products.
@@ -101,39 +111,45 @@ impl Gpu {
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
         let Saved { q, k, v, .. } = saved;
-        let call = Call::of(q, k, options)?;
+        let call = Call::from_operands(q, k, options)?;
         let Some(width) = self.bf16_width(&call) else {
-            let (q, k, v) = (self.widened(q)?, self.widened(k)?, self.widened(v)?);
+            let (q, k, v) = (self.widen_to_f32(q)?, self.widen_to_f32(k)?, self.widen_to_f32(v)?);
             return self.attend_backward(Saved { q: &q, k: &k, v: &v, ..saved }, options);
         };
-        let [dq, dk, dv] = [q, k, v].map(|x| self.take(NAME, &x.shape));
+        let [dq, dk, dv] = [q, k, v].map(|x| self.allocate_f32(NAME, &x.shape));
         let (dq, dk, dv) = (dq?, dk?, dv?);
         if call.heads * call.tq == 0 {
-            self.clear(NAME, &dk)?;
-            self.clear(NAME, &dv)?;
+            self.zero_buffer(NAME, &dk)?;
+            self.zero_buffer(NAME, &dv)?;
         } else {
             self.backward_bf16(call, width, saved, [&dq, &dk, &dv])?;
         }
-        Ok(AttentionGradient { q: dq.shaped(&q.shape), k: dk.shaped(&k.shape), v: dv.shaped(&v.shape) })
+        Ok(AttentionGradient { q: dq.into_array(&q.shape), k: dk.into_array(&k.shape), v: dv.into_array(&v.shape) })
     }
 
     fn backward_bf16(&self, call: Call, width: usize, saved: Saved<'_>, [dq, dk, dv]: [&Buffer; 3]) -> Result<()> {
         let rows = call.heads * call.tq;
-        let (inner, grad) = (self.scratch(NAME, rows)?, self.empty(NAME, &saved.grad.shape, DType::Bf16)?);
-        let (from, out) = (self.f32s(NAME, saved.grad)?, self.f32s(NAME, saved.out)?);
-        let arguments = [inner.pointer(), grad.pointer(), from, out, count(rows), count(call.d)];
-        let launch = self.rows(NAME, rows, call.d)?;
-        self.launch(NAME, (Topic::AttentionBf16, "attention_bf16_inner"), launch, &arguments)?;
+        let (inner, grad) =
+            (self.allocate_scratch(NAME, rows)?, self.allocate_buffer(NAME, &saved.grad.shape, DType::Bf16)?);
+        let (from, out) = (self.f32_pointer(NAME, saved.grad)?, self.f32_pointer(NAME, saved.out)?);
+        let arguments = [inner.pointer(), grad.pointer(), from, out, count_argument(rows), count_argument(call.d)];
+        let launch = self.row_grid(NAME, rows, call.d)?;
+        self.launch_kernel(NAME, (Topic::AttentionBf16, "attention_bf16_inner"), launch, &arguments)?;
         let mut operands = Vec::with_capacity(11);
         for x in [saved.q, saved.k, saved.v] {
-            operands.push(self.typed(NAME, x, DType::Bf16)?.pointer());
+            operands.push(self.typed_buffer(NAME, x, DType::Bf16)?.pointer());
         }
-        operands.extend([grad.pointer(), self.f32s(NAME, saved.lse)?, inner.pointer()]);
-        operands.extend(call.sizes()?);
+        operands.extend([grad.pointer(), self.f32_pointer(NAME, saved.lse)?, inner.pointer()]);
+        operands.extend(call.size_arguments()?);
         let start = |kind: &str, results: &[&Buffer], length: usize| {
             let arguments: Vec<_> = results.iter().map(|to| to.pointer()).chain(operands.iter().copied()).collect();
-            let launch = self.waves(&call, length, 16 * WAVES)?;
-            self.launch(NAME, (Topic::AttentionBf16, &format!("attention_bf16_{kind}_{width}")), launch, &arguments)
+            let launch = self.wave_grid(&call, length, 16 * WAVES)?;
+            self.launch_kernel(
+                NAME,
+                (Topic::AttentionBf16, &format!("attention_bf16_{kind}_{width}")),
+                launch,
+                &arguments,
+            )
         };
         start("keys", &[dk, dv], call.tk)?;
         start("queries", &[dq], call.tq)

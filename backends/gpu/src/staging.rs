@@ -26,7 +26,7 @@ pub trait PinnedBlock: Sized {
     ///
     /// # Errors
     /// If the device fails.
-    fn wait(&self) -> Result;
+    fn wait_for_copy(&self) -> Result;
 }
 
 /// The ring.
@@ -49,7 +49,7 @@ impl<B: PinnedBlock> Staging<B> {
     pub fn upload(&mut self, to: Address, bytes: &[u8], allocate: impl Fn(usize) -> Result<B>) -> Result {
         for (index, part) in bytes.chunks(BLOCK).enumerate() {
             match self.blocks.get(self.next) {
-                Some(block) => block.wait()?,
+                Some(block) => block.wait_for_copy()?,
                 None => self.blocks.push(allocate(BLOCK)?),
             }
             let block = &mut self.blocks[self.next];
@@ -83,7 +83,7 @@ mod tests {
             assert!(self.pending.replace(Some((to.0 as usize, count))).is_none(), "the block is still being copied");
             Ok(())
         }
-        fn wait(&self) -> Result {
+        fn wait_for_copy(&self) -> Result {
             if let Some((to, count)) = self.pending.take() {
                 self.device.borrow_mut()[to..to + count].copy_from_slice(&self.bytes[..count]);
             }
@@ -101,7 +101,7 @@ mod tests {
         staging.upload(Address(7), &first, allocate).unwrap();
         staging.upload(Address(7 + first.len() as u64), &second, allocate).unwrap();
         assert_eq!(staging.blocks.len(), BLOCKS);
-        staging.blocks.iter().for_each(|block| block.wait().unwrap());
+        staging.blocks.iter().for_each(|block| block.wait_for_copy().unwrap());
         let found = device.borrow();
         assert!(found[7..7 + first.len()] == first && found[7 + first.len()..][..second.len()] == second);
     }
