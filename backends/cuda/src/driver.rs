@@ -38,7 +38,7 @@ pub struct Cuda {
     resources: Mutex<Resources>,
 }
 
-/// What was made, and is destroyed with the device.
+/// What is destroyed with the device.
 #[derive(Default)]
 struct Resources {
     allocations: BTreeSet<u64>,
@@ -125,8 +125,7 @@ impl Cuda {
         Ok(module)
     }
 
-    /// What the device says of itself where a library failed: on one that is of no more use, a product fails without saying
-    /// why.
+    /// The device's own error, if it has one, in place of a library's: on an unusable context, products fail without a reason.
     fn find_cause(&self, error: DriverError) -> DriverError {
         match self.synchronize() {
             Err(cause @ (DriverError::Fault(_) | DriverError::Lost(_))) => cause,
@@ -377,7 +376,7 @@ impl Driver for Cuda {
 }
 
 impl Drop for Cuda {
-    /// Whatever fails now, there is nobody to tell: after a fault, everything does.
+    /// Errors are ignored: after a fault every call fails.
     fn drop(&mut self) {
         let _ = self.make_current();
         let _ = call!(cuStreamSynchronize(self.stream));

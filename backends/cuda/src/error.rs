@@ -48,7 +48,7 @@ pub(crate) fn check_status(call: &'static str, code: CUresult) -> Result<(), Dri
     }
 }
 
-/// The result of a call of cuBLASLt. What went wrong on the device before is told by the driver alone.
+/// The result of a call of cuBLASLt. Earlier errors of the device are reported by the driver alone.
 pub(crate) fn check_product(call: &'static str, code: cublasStatus_t) -> Result<(), DriverError> {
     match code {
         cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),

@@ -78,7 +78,7 @@ const PRODUCTS: [&str; 13] = [
     "cublasLtMatmul",
 ];
 
-/// How the time between two events is asked for: the name of the bindings' version came with CUDA 12.8 only.
+/// The function that gives the time between two events: the name in the bindings exists since CUDA 12.8 only.
 pub(crate) type Elapsed = unsafe extern "C" fn(*mut f32, driver::sys::CUevent, driver::sys::CUevent) -> u32;
 
 /// Sees that everything is there that will be called. The error is a lower-case fragment that says what is not.

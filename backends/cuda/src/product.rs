@@ -1,5 +1,5 @@
 //! Matrix products by cuBLASLt, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
-//! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+//! c = a b is computed as c^T = b^T a^T: the sides are swapped and nothing is copied.
 //!
 //! Bias, GELU and its gradient are the library's epilogues `BIAS`, `GELU_AUX_BIAS` and `DGELU`. Its GELU is the tanh form
 //! (PyTorch takes it for that: pull request 104061), and what it stores or reads beside the result, "aux", is the argument,
@@ -115,7 +115,7 @@ impl Products {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The algorithm for a product of this shape: the first of the library's list, asked for once.
+    /// The algorithm for a product of this shape: the first of the library's list, determined once.
     fn find_algorithm(&self, product: &Product, plan: &Plan) -> Result<Option<cublasLtMatmulAlgo_t>, DriverError> {
         let shape = Shape::of(product);
         let mut chosen = self.algorithms();
@@ -125,7 +125,7 @@ impl Products {
         let preference = create_preference(&shape)?;
         let mut found = std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed();
         let mut count = 0;
-        // SAFETY: every description is whole, and there is room for the one result that is asked for.
+        // SAFETY: every description is whole, and there is room for the one requested result.
         let code = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,

@@ -37,7 +37,7 @@ pub(crate) struct Arena {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Blocks that nobody uses.
+    /// Free blocks.
     free: Blocks,
     /// Blocks that only graphs use, when they run.
     reserved: Blocks,

@@ -37,7 +37,7 @@ pub struct Rocm {
     resources: Mutex<Resources>,
 }
 
-/// What was made, and is destroyed with the device.
+/// What is destroyed with the device.
 #[derive(Default)]
 struct Resources {
     allocations: BTreeSet<u64>,
@@ -118,8 +118,7 @@ impl Rocm {
         Ok(module)
     }
 
-    /// What the device says of itself where a library failed: on one that is of no more use, a product fails without saying
-    /// why.
+    /// The device's own error, if it has one, in place of a library's: on an unusable context, products fail without a reason.
     fn find_cause(&self, error: DriverError) -> DriverError {
         match self.synchronize() {
             Err(cause @ (DriverError::Fault(_) | DriverError::Lost(_))) => cause,
@@ -385,7 +384,7 @@ impl Driver for Rocm {
 }
 
 impl Drop for Rocm {
-    /// Whatever fails now, there is nobody to tell: after a fault, everything does.
+    /// Errors are ignored: after a fault every call fails.
     fn drop(&mut self) {
         let hip = self.hip();
         let _ = self.make_current();

@@ -1,5 +1,5 @@
 //! Matrix products by rocBLAS, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
-//! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+//! c = a b is computed as c^T = b^T a^T: the sides are swapped and nothing is copied.
 //!
 //! The library has no epilogue: a bias is added by a kernel of ours, and GELU is left to the caller.
 

@@ -28,7 +28,7 @@ fn an_allocation_fails_with_its_sizes() {
             Err(error @ DriverError::OutOfMemory { asked, free, total }) => {
                 assert_eq!((asked, total), (3 << 20, 1 << 30));
                 assert_eq!(free, (1 << 30) - (33 << 20));
-                assert!(error.to_string().contains("3.0 MiB were asked for, 991.0 of 1024.0 MiB are free"), "{error}");
+                assert!(error.to_string().contains("3.0 MiB were requested, 991.0 of 1024.0 MiB are free"), "{error}");
             }
             other => panic!("{other:?}"),
         }
