@@ -7,34 +7,23 @@ use assay_tensor::{
     Rotary, Routed, Scan, ScanGradient, Shape, TensorError, TokenAttention, TokenRouting, Unary, bf16, clip_factor,
 };
 
-use crate::epilogue::Start;
-use crate::flush::Flushed;
-use crate::matmul::{self, Extent, Matrix, products};
-use crate::memory::Block;
-use crate::movement::{Rows, copy_rows, moved, strided};
-use crate::operands::{self, call, offsets, recurrence};
-use crate::packed::{Right, Way};
-use crate::parallel::Threads;
-use crate::storage::{Allocator, Elements, elements, f32s, f32s_mut, u32s, zeros};
-use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, selection, simd, softmax};
-
-/// The CPU's kernels: threads, and memory that is used again.
-#[derive(Debug)]
-pub(crate) struct Cpu {
-    pub(crate) threads: Threads,
-    pub(crate) memory: Allocator,
-}
+use crate::device::{Cpu, no_type};
+use crate::matmul::epilogue::Start;
+use crate::matmul::matrix::{self, Extent, Matrix};
+use crate::matmul::packed::Right;
+use crate::matmul::product::products;
+use crate::matmul::weights::Way;
+use crate::memory::storage::{Elements, elements, f32s, f32s_mut, u32s};
+use crate::ops::attention::{self, call};
+use crate::ops::movement::{Rows, copy_rows, moved, strided};
+use crate::ops::scan::{self, recurrence};
+use crate::ops::strides::offsets;
+use crate::ops::{adamw, convert, elementwise, gather, int8, norm, reduce, selection, softmax};
+use crate::simd::instructions;
+use crate::threads::denormals::Flushed;
+use crate::threads::split::Threads;
 
 impl Cpu {
-    /// A block for a result of this shape, with arbitrary contents.
-    pub(crate) fn take(&self, operation: &'static str, shape: &Shape) -> Result<Block> {
-        self.memory.take(operation, shape.check_size(operation)?)
-    }
-
-    pub(crate) fn array(&self, elements: impl Into<Block>, shape: &Shape) -> Array {
-        self.memory.array(elements, shape)
-    }
-
     /// A movement of elements to `shape`, whichever their type: `strides` say where in `x` each is read.
     fn moved(&self, operation: &'static str, x: &Array, shape: &Shape, strides: &[usize]) -> Result<Array> {
         let length = shape.check_size(operation)?;
@@ -50,18 +39,6 @@ impl Cpu {
             Elements::I8(x) => Elements::I8(moved(threads, operation, x, dims, strides)?),
         };
         Ok(self.memory.wrap(moved, shape, x.dtype))
-    }
-
-    /// Storage for elements of this type, with arbitrary contents.
-    pub(crate) fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Elements> {
-        let length = shape.check_size(operation)?;
-        match dtype {
-            DType::F32 => Ok(Elements::F32(self.memory.take(operation, length)?)),
-            DType::Bf16 => Ok(Elements::Bf16(zeros(operation, length)?)),
-            DType::U32 => Ok(Elements::U32(zeros(operation, length)?)),
-            DType::I8 => Ok(Elements::I8(zeros(operation, length)?)),
-            DType::F64 => Err(no_type(operation, dtype)),
-        }
     }
 
     /// A row-wise operation with one operand: `work` gets x, the width of a row, and y.
@@ -80,12 +57,6 @@ impl Cpu {
     }
 }
 
-/// The refusal of a type that the backend does not hold.
-pub(crate) fn no_type(operation: &'static str, dtype: DType) -> TensorError {
-    TensorError::new(operation, format!("the cpu backend holds no {dtype}"))
-        .hint("use f32, or the reference backend for f64")
-}
-
 /// Products of some hundred rows are as fast as larger ones, and what they leave stays in a second cache of 2 MiB.
 const TOKENS_A_THREAD: usize = 512;
 /// The slots of a chunk are fewer rows, the tokens of a piece are more.
@@ -95,10 +66,10 @@ impl Kernels for Cpu {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: "cpu".to_owned(),
-            description: format!("{}; products by {}", simd::processor(), matmul::by()),
+            description: format!("{}; products by {}", instructions::processor(), matrix::by()),
             threads: self.threads.count(),
             dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
-            features: simd::features(),
+            features: instructions::features(),
         }
     }
 
@@ -273,14 +244,14 @@ impl Kernels for Cpu {
         let name = "rows";
         let width = table.shape.last();
         let list = u32s(name, ids)?;
-        rows::check(name, list, table.shape.rows(), &table.shape)?;
+        gather::check(name, list, table.shape.rows(), &table.shape)?;
         let shape = Shape::from([ids.dims(), &[width]].concat());
         let mut held = self.empty(name, &shape, table.dtype)?;
         match (elements(name, table)?, &mut held) {
-            (Elements::F32(table), Elements::F32(y)) => rows::gather_f32(&self.threads, table, list, width, y),
-            (Elements::Bf16(table), Elements::Bf16(y)) => rows::gather(table, list, width, y),
-            (Elements::U32(table), Elements::U32(y)) => rows::gather(table, list, width, y),
-            (Elements::I8(table), Elements::I8(y)) => rows::gather(table, list, width, y),
+            (Elements::F32(table), Elements::F32(y)) => gather::gather_f32(&self.threads, table, list, width, y),
+            (Elements::Bf16(table), Elements::Bf16(y)) => gather::gather(table, list, width, y),
+            (Elements::U32(table), Elements::U32(y)) => gather::gather(table, list, width, y),
+            (Elements::I8(table), Elements::I8(y)) => gather::gather(table, list, width, y),
             _ => return Err(no_type(name, table.dtype)),
         }
         Ok(self.memory.wrap(held, shape, table.dtype))
@@ -290,9 +261,9 @@ impl Kernels for Cpu {
         let _flushed = Flushed::here();
         let name = "scatter_add_rows";
         let (list, shape) = (u32s(name, ids)?, Shape::from([rows, x.shape.last()]));
-        rows::check(name, list, rows, &x.shape)?;
+        gather::check(name, list, rows, &x.shape)?;
         let mut y = self.memory.zeroed(name, shape.check_size(name)?)?;
-        rows::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), &mut y);
+        gather::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), &mut y);
         Ok(self.array(y, &shape))
     }
 
@@ -337,9 +308,9 @@ impl Kernels for Cpu {
         let _flushed = Flushed::here();
         let name = "scatter_add_rows";
         let (list, rows) = (u32s(name, ids)?, sum.dims().first().copied().unwrap_or(0));
-        rows::check(name, list, rows, &x.shape)?;
+        gather::check(name, list, rows, &x.shape)?;
         if let Some(total) = f32s_mut(&mut sum) {
-            rows::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), total);
+            gather::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), total);
             return Ok(sum);
         }
         self.accumulate(sum, &self.scatter_add_rows(x, ids, rows)?)
@@ -421,7 +392,7 @@ impl Kernels for Cpu {
         let _flushed = Flushed::here();
         let name = "cross_entropy";
         let (list, classes) = (u32s(name, targets)?, logits.shape.last());
-        rows::check(name, list, classes, &logits.shape)?;
+        gather::check(name, list, classes, &logits.shape)?;
         let (mut loss, mut lse) = (self.take(name, &targets.shape)?, self.take(name, &targets.shape)?);
         let operands = (f32s(name, logits)?, list);
         softmax::cross_entropy(&self.threads, operands, smoothing, classes, (&mut loss, &mut lse));
@@ -438,7 +409,7 @@ impl Kernels for Cpu {
     ) -> Result<Array> {
         let name = "cross_entropy";
         let (list, lse, g) = (u32s(name, targets)?, f32s(name, lse)?, f32s(name, grad)?);
-        rows::check(name, list, logits.shape.last(), &logits.shape)?;
+        gather::check(name, list, logits.shape.last(), &logits.shape)?;
         self.by_rows(name, logits, |threads, x, d, dx| {
             softmax::cross_entropy_backward(threads, (x, list, lse), g, smoothing, d, dx);
         })
@@ -491,7 +462,7 @@ impl Kernels for Cpu {
         let mut sums = vec![0.0; d];
         let operands = (f32s(name, b)?, f32s(name, scale)?, f32s(name, grad)?);
         elementwise::add_scaled_backward(&self.threads, operands, &mut db, &mut parts);
-        scan::over_sequences(&parts, &mut sums);
+        reduce::over_sequences(&parts, &mut sums);
         Ok((self.array(db, &b.shape), self.array(sums, &scale.shape)))
     }
 
@@ -502,7 +473,7 @@ impl Kernels for Cpu {
 
     fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
         let _flushed = Flushed::here();
-        operands::int8_linear(&self.threads, &self.memory, inputs, layers)
+        int8::int8_linear(&self.threads, &self.memory, inputs, layers)
     }
 
     fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {

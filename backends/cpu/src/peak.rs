@@ -7,8 +7,9 @@ use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::parallel::Threads;
-use crate::simd::{LANES, Level, level};
+use crate::simd::instructions::{Level, level};
+use crate::simd::reduction::LANES;
+use crate::threads::split::Threads;
 
 /// How long a sample of arithmetic takes.
 const SAMPLE: Duration = Duration::from_millis(4);

@@ -1,6 +1,6 @@
 //! Every kernel against the reference backend's loops in f64, and against itself on other numbers of threads.
 //!
-//! In tests all work is shared out between threads, however small it is (see `parallel.rs`).
+//! In tests all work is shared out between threads, however small it is (see `threads/split.rs`).
 
 mod fused;
 mod helped;

@@ -7,7 +7,7 @@ use assay_tensor::{
 };
 
 use super::{Operands, run};
-use crate::crew;
+use crate::threads::work_stealing;
 
 /// Attention, a feed-forward layer and layer norm, forward and back, and a product.
 fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
@@ -49,7 +49,7 @@ fn help_changes_no_bit() {
             // All jobs but one end at once, and that one waits until somebody is there to help.
             device.kernels().concurrently(threads, &|job| {
                 if job == 0 {
-                    while !crew::has_help() {
+                    while !work_stealing::has_help() {
                         std::thread::yield_now();
                     }
                     helped.lock().unwrap().push(bits(&device));

@@ -1,0 +1,352 @@
+//! Large blocks of memory that are used again: [`Memory`].
+//!
+//! A training step asks for the same sizes again and again, and the operating system hands out fresh pages for each
+//! large block: their page faults cost more than the arithmetic. So large blocks of f32 are kept when their last array
+//! is dropped, and handed out again to whoever asks for as many elements, or where there are none, for half as many at
+//! least. They lie in huge pages where the system has them, see [`crate::memory::pages`].
+//!
+//! Where sizes change all the time, as keys and values do that grow with the sequence, what is kept may never be asked for
+//! again. So no more is held, in use and kept together, than twice what was in use at once, and [`SLACK`]: what goes
+//! beyond is given back to the system, the longest unused first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use assay_tensor::Result;
+
+use crate::memory::pages::{Piece, no_memory};
+use crate::memory::small_blocks;
+
+/// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
+const SMALLEST: usize = 8 * 1024;
+/// Blocks of this many elements (256 MiB) are mapped one by one, and unmapped when they are given back.
+const LARGE: usize = 64 * 1024 * 1024;
+/// Elements that may be held beyond twice the most that was in use at once (64 MiB).
+const SLACK: usize = 16 * 1024 * 1024;
+
+/// Whether each block is an allocation of its own, of exactly the elements that were asked for, filled with NaN: then a sanitizer
+/// sees what is read or written beyond it, and results show what is read before it is written. Only builds with debug assertions
+/// look for the variable `ASSAY_EXACT_MEMORY`.
+#[inline]
+pub(crate) fn exact() -> bool {
+    #[cfg(debug_assertions)]
+    {
+        static EXACT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *EXACT.get_or_init(|| std::env::var_os("ASSAY_EXACT_MEMORY").is_some())
+    }
+    #[cfg(not(debug_assertions))]
+    false
+}
+
+/// How many elements a block for `length` of them has room for: a quarter more at most. Blocks of about one size, such as
+/// those of keys and values that grow with the sequence, are then used again for one another. Pages that are not written
+/// take no memory.
+fn room(length: usize) -> usize {
+    if length >= LARGE { length } else { small_blocks::room(length) }
+}
+
+/// Elements that are somebody's own: a large block returns to the memory that it came from.
+pub(crate) enum Block {
+    /// A few, or such as came from elsewhere.
+    Heap(Vec<f32>),
+    /// The first `length` of a piece, which is there until the block is dropped.
+    Kept { piece: Option<Piece>, length: usize, memory: Arc<Memory> },
+}
+
+// SAFETY: a block owns its elements as a vector does: nothing else refers to them.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block is only read.
+unsafe impl Sync for Block {}
+
+impl Deref for Block {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Block::Heap(elements) => elements,
+            // SAFETY: the piece has room for so many elements, is this block's, and any bits are an f32.
+            Block::Kept { piece: Some(piece), length, .. } => unsafe {
+                std::slice::from_raw_parts(piece.start(), *length)
+            },
+            Block::Kept { piece: None, .. } => &[],
+        }
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match self {
+            Block::Heap(elements) => elements,
+            // SAFETY: as above, and the block is borrowed mutably.
+            Block::Kept { piece: Some(piece), length, .. } => unsafe {
+                std::slice::from_raw_parts_mut(piece.start(), *length)
+            },
+            Block::Kept { piece: None, .. } => &mut [],
+        }
+    }
+}
+
+impl From<Vec<f32>> for Block {
+    fn from(elements: Vec<f32>) -> Self {
+        Block::Heap(elements)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        match self {
+            Block::Heap(elements) if !exact() => small_blocks::keep(std::mem::take(elements)),
+            Block::Heap(_) => {}
+            Block::Kept { piece, length, memory } => {
+                if let Some(piece) = piece.take() {
+                    memory.keep(piece, *length);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Dropped blocks by their [`room`].
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<Kept>);
+
+/// All counts are of the [`room`] in blocks of at least [`SMALLEST`] elements.
+#[derive(Default)]
+struct Kept {
+    /// Of each room those that were dropped, and when: the latest last.
+    blocks: BTreeMap<usize, VecDeque<(u64, Piece)>>,
+    /// Of each room those that have no memory now.
+    empty: BTreeMap<usize, Vec<Piece>>,
+    /// When each was dropped, and its room.
+    ages: BTreeMap<u64, usize>,
+    /// How many were dropped so far.
+    clock: u64,
+    /// Elements that are kept.
+    total: usize,
+    /// Elements in use.
+    used: usize,
+    /// The most that were in use at once.
+    peak: usize,
+}
+
+impl Memory {
+    /// A block of `length` elements with arbitrary contents. Errors where there is no memory for it.
+    pub(crate) fn take(self: &Arc<Self>, operation: &'static str, length: usize) -> Result<Block> {
+        if exact() {
+            let mut elements = Vec::new();
+            elements.try_reserve_exact(length).map_err(|_| no_memory::<f32>(operation, length))?;
+            elements.resize(length, f32::NAN);
+            return Ok(Block::Heap(elements));
+        }
+        if length < SMALLEST {
+            return Ok(Block::Heap(small_blocks::take(length)));
+        }
+        let room = room(length);
+        let known = self.lock().pop(room);
+        let piece = match known {
+            Some(piece) => piece,
+            None => self.another(operation, room)?,
+        };
+        let mut kept = self.lock();
+        kept.used += room;
+        kept.peak = kept.peak.max(kept.used);
+        Ok(Block::Kept { piece: Some(piece), length, memory: self.clone() })
+    }
+
+    /// These elements as a block.
+    pub(crate) fn hold(self: &Arc<Self>, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
+        if elements.len() < SMALLEST || exact() {
+            return Ok(Block::Heap(elements));
+        }
+        let mut block = self.take(operation, elements.len())?;
+        block.copy_from_slice(&elements);
+        Ok(block)
+    }
+
+    /// A piece with room for so many elements that is not among the kept ones.
+    fn another(&self, operation: &'static str, room: usize) -> Result<Piece> {
+        let (dropped, empty) = {
+            let mut kept = self.lock();
+            (kept.make_room(room), kept.empty.get_mut(&room).and_then(Vec::pop))
+        };
+        // The system takes them back, and gives new ones, without the lock.
+        let emptied: Vec<Piece> = dropped
+            .into_iter()
+            .filter(|piece| piece.len() < LARGE)
+            .map(|mut piece| {
+                piece.empty();
+                piece
+            })
+            .collect();
+        let (piece, others) = match empty {
+            Some(piece) => (piece, Vec::new()),
+            None if room >= LARGE => (Piece::alone(operation, room)?, Vec::new()),
+            None => {
+                let mut pieces = Piece::several(operation, room)?;
+                let first = pieces.swap_remove(0);
+                // The last one is taken first.
+                pieces.reverse();
+                (first, pieces)
+            }
+        };
+        let mut kept = self.lock();
+        for piece in emptied.into_iter().chain(others) {
+            kept.empty.entry(piece.len()).or_default().push(piece);
+        }
+        Ok(piece)
+    }
+
+    /// Keeps what a block of so many elements had.
+    fn keep(&self, piece: Piece, length: usize) {
+        let mut kept = self.lock();
+        kept.used -= room(length).min(kept.used);
+        let room = piece.len();
+        kept.clock += 1;
+        kept.total += room;
+        let when = kept.clock;
+        kept.ages.insert(when, room);
+        kept.blocks.entry(room).or_default().push_back((when, piece));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// A piece with this room, and with twice that at most: of the smallest such, the one that was dropped last, which
+    /// is the likeliest to be in a cache.
+    fn pop(&mut self, room: usize) -> Option<Piece> {
+        let (&room, blocks) = self.blocks.range_mut(room..=2 * room).next()?;
+        let (when, piece) = blocks.pop_back()?;
+        if blocks.is_empty() {
+            self.blocks.remove(&room);
+        }
+        self.ages.remove(&when);
+        self.total -= room;
+        Some(piece)
+    }
+
+    /// Takes out what has to go before a new block of this room is made.
+    fn make_room(&mut self, room: usize) -> Vec<Piece> {
+        let wanted = self.used + room;
+        let limit = (2 * self.peak.max(wanted)).saturating_add(SLACK);
+        let mut dropped = Vec::new();
+        while wanted + self.total > limit {
+            let Some((_, room)) = self.ages.pop_first() else { break };
+            self.total -= room;
+            if let Some(blocks) = self.blocks.get_mut(&room) {
+                dropped.extend(blocks.pop_front().map(|(_, piece)| piece));
+                if blocks.is_empty() {
+                    self.blocks.remove(&room);
+                }
+            }
+        }
+        dropped
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} elements kept)", self.lock().total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(memory: &Arc<Memory>, length: usize) -> Block {
+        memory.take("test", length).unwrap()
+    }
+
+    #[test]
+    fn large_blocks_are_used_again_and_small_ones_are_not() {
+        let memory = Arc::default();
+        let first = block(&memory, SMALLEST);
+        let place = first.as_ptr();
+        drop(first);
+        let (other, again) = (block(&memory, SMALLEST + 1), block(&memory, SMALLEST));
+        assert!(other.as_ptr() != place && again.as_ptr() == place);
+        drop(block(&memory, 1));
+        assert_eq!(memory.lock().total, 0);
+    }
+
+    #[test]
+    fn sizes_that_never_come_again_are_not_kept_for_ever() {
+        let memory = Arc::default();
+        // A block that grows: each is copied from the last.
+        let mut last = block(&memory, SLACK / 4);
+        for step in 1..40 {
+            let next = block(&memory, SLACK / 4 + step * 1000);
+            drop(std::mem::replace(&mut last, next));
+            let kept = memory.lock();
+            assert!(kept.used + kept.total <= 2 * kept.peak + SLACK, "step {step}");
+            let (mut listed, mut count) = (0, 0);
+            kept.blocks
+                .iter()
+                .for_each(|(length, blocks)| (listed, count) = (listed + length * blocks.len(), count + blocks.len()));
+            assert_eq!((listed, count), (kept.total, kept.ages.len()));
+        }
+    }
+
+    #[test]
+    fn what_was_given_back_is_used_again() {
+        let memory = Arc::default();
+        let places = |blocks: &[Block]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
+        let first: Vec<_> = (0..4).map(|_| block(&memory, SLACK / 4)).collect();
+        let mut at = places(&first);
+        drop(first);
+        // They have to make room for what is larger than twice as large.
+        let larger: Vec<_> = (0..8).map(|_| block(&memory, SLACK)).collect();
+        let smaller: Vec<_> = (0..8).map(|_| block(&memory, SLACK / 16)).collect();
+        memory.lock().peak = 0;
+        drop(block(&memory, LARGE));
+        assert!(memory.lock().total <= SLACK + 2 * (LARGE + 9 * SLACK));
+        drop((larger, smaller));
+        let mut again = places(&(0..4).map(|_| block(&memory, SLACK / 4)).collect::<Vec<_>>());
+        at.sort_unstable();
+        again.sort_unstable();
+        assert_eq!(again, at);
+    }
+
+    #[test]
+    fn sizes_that_come_again_are_kept_whatever_their_order() {
+        let memory = Arc::default();
+        let sizes: Vec<usize> = (1..20).map(|index| SMALLEST * index).collect();
+        let round = || sizes.iter().map(|size| block(&memory, *size)).collect::<Vec<_>>();
+        let places = |blocks: &[Block]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
+        let first = round();
+        let at = places(&first);
+        first.into_iter().rev().for_each(drop);
+        assert_eq!(places(&round()), at);
+    }
+
+    #[test]
+    fn blocks_serve_what_is_somewhat_smaller() {
+        let memory = Arc::default();
+        let length = 5 * SMALLEST;
+        let first = block(&memory, length);
+        let place = first.as_ptr();
+        drop(first);
+        // Half as much, and then as much again.
+        for wanted in [length - 1, length / 2, length] {
+            let block = block(&memory, wanted);
+            assert_eq!((block.as_ptr(), block.len()), (place, wanted));
+        }
+        let (less, more) = (block(&memory, length / 2 - SMALLEST), block(&memory, 2 * length));
+        assert!(less.as_ptr() != place && more.as_ptr() != place);
+        for length in (1..1 << 20).step_by(997) {
+            let room = room(length);
+            assert!(room >= length && room <= length + length / 4 + 1 && super::room(room) == room, "{length}: {room}");
+        }
+    }
+}
