@@ -52,7 +52,7 @@ use assay_tensor::{Device, TensorError};
 ///
 /// A device's threads and memory are its own: make one and clone it.
 pub fn device(threads: usize) -> Result<Device, TensorError> {
-    simd::instructions::allowed()?;
+    simd::instructions::allowed_level()?;
     let threads = threads::split::Threads::new(threads)?;
     Ok(Device::new(device::Cpu { threads, memory: memory::storage::Allocator::default() }))
 }

@@ -259,7 +259,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// The gradient of `op`'s argument, given that of its value. `saved` is the value where
     /// [`Unary::gradient_needs_value`], else the argument.
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
-        gradient::unary(self, op, saved, grad)
+        gradient::unary_gradient(self, op, saved, grad)
     }
     /// Each element kept with probability 1 - p, by [`crate::dropout_keeps`] of the key and its index, and divided by
     /// that; the others zero. 0 < p < 1.
@@ -412,12 +412,12 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// joined, and each other of what comes before it. There is at least one input and one layer; all inputs have the same
     /// rows, and their columns are as many as the first weights have.
     fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
-        int8::composed(self, inputs, layers)
+        int8::int8_linear_composed(self, inputs, layers)
     }
     /// Queries, keys and values that lie side by side, x [B, T, 3 H P], as [B, H, T, P] each; queries and keys turned, see
     /// [`Rotary`].
     fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        heads::composed(self, x, heads, rotary)
+        heads::heads_composed(self, x, heads, rotary)
     }
     /// The gradient of [`Kernels::heads`], [B, T, 3 H P], given those of its values.
     fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
@@ -425,11 +425,11 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     }
     /// Attention of one token: what it sees [B, 1, H P], and the last piece of keys and values, see [`TokenAttention`].
     fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        token::attend(self, token)
+        token::attend_token_composed(self, token)
     }
     /// One token and the slots, see [`TokenRouting`].
     fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        token::route(self, token)
+        token::route_token_composed(self, token)
     }
     /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
@@ -453,7 +453,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// softmax's weights too; by default it is the attention of the same values in f32.
     fn attention_bf16(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
         let m = Math(self);
-        self.attention(&m.wide(q)?, &m.wide(k)?, &m.wide(v)?, options)
+        self.attention(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, options)
     }
     /// The gradient of [`Kernels::attention_bf16`], in f32. `out`, `lse` and `grad` are f32.
     #[allow(clippy::too_many_arguments)]
@@ -468,7 +468,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
         let m = Math(self);
-        self.attention_backward(&m.wide(q)?, &m.wide(k)?, &m.wide(v)?, out, lse, grad, options)
+        self.attention_backward(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, out, lse, grad, options)
     }
     /// All states of a diagonal recurrence: real and imaginary parts, [B, T, K] each.
     fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {

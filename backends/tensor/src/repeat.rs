@@ -41,11 +41,11 @@ impl Feed {
 
     /// The input on a device.
     pub fn upload(self, device: &Device) -> Result<Tensor> {
-        self.check()?;
+        self.check_data()?;
         Tensor::from_host(device, self.data, self.shape)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_data(&self) -> Result<()> {
         let name = "feed";
         if self.shape.check_size(name)? != self.data.len() {
             let problem = format!("{} elements do not fill the shape", self.data.len());
@@ -127,9 +127,9 @@ impl Repeated {
     /// Starts what is known by `key` if it can be repeated, or asks for it. `state` is all that the work uses beside its
     /// inputs and changes in place.
     pub fn begin(&mut self, key: &str, state: &[&Tensor], inputs: Vec<Feed>) -> Result<Turn<'_>> {
-        inputs.iter().try_for_each(Feed::check)?;
+        inputs.iter().try_for_each(Feed::check_data)?;
         let device = self.device.clone();
-        let tensors = |arrays: Vec<Array>| arrays.into_iter().map(|array| Tensor::untracked(&device, array)).collect();
+        let tensors = |arrays: Vec<Array>| arrays.into_iter().map(|array| Tensor::from_array(&device, array)).collect();
         let inputs = match &mut self.repeater {
             None => inputs.into_iter().map(|input| input.upload(&device)).collect::<Result<Vec<_>>>()?,
             Some(repeater) => {

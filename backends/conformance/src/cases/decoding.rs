@@ -56,7 +56,7 @@ pub(super) fn heads([b, t, h, p]: [usize; 4], first: Option<usize>) -> Case {
 
 /// Of keys and values nothing is used: their gradients are zeros.
 fn queries_alone() -> Case {
-    Case::one("heads, queries alone", [floats([2, 3, 24])], |x| {
+    Case::single("heads, queries alone", [floats([2, 3, 24])], |x| {
         let [q, ..] = x[0].heads(2, None)?;
         Ok(q)
     })

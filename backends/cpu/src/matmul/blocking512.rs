@@ -15,11 +15,11 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::matmul::epilogue::Place;
+use crate::matmul::epilogue::Destination;
 use crate::matmul::epilogue::{Finish, Start};
-use crate::matmul::kernel512::{Call, Fetch, fixed_kernel, kernel};
+use crate::matmul::kernel512::{Prefetcher, TileOperands, multiply_tile, multiply_tile_fixed};
 use crate::matmul::matrix::{Extent, Matrix, PANEL, PANEL_ROOM};
-use crate::matmul::pack512::{GROUP, pack_a, pack_b};
+use crate::matmul::pack512::{GROUP, pack_left, pack_right};
 use crate::matmul::packed::{Left, Panels, Right};
 use crate::memory::scratch::Scratch;
 use crate::simd::instructions::{LINE, prefetch};
@@ -51,21 +51,22 @@ thread_local! {
 /// The machine must have AVX-512 F. The operands must lie inside their slices, packed ones having been made by `pack512.rs`
 /// of as many steps of k; the m rows of n elements at the place, and those that its start and finish point to, must be valid
 /// for reads and writes, and no other thread may use what is written; a bias must have n elements.
-pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
+pub(crate) unsafe fn multiply_avx512(extent: Extent, a: Left<'_>, b: Right<'_>, place: Destination<'_>) {
     let Extent { m, n, k } = extent;
-    let Place { out, stride, start, finish, ahead } = place;
+    let Destination { out, stride, start, finish, ahead } = place;
     PACKED_B.with_borrow_mut(|packed_b| {
         let lies = matches!(b, Right::Matrix(_));
-        let packed_b = packed_b.first(if lies { DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP)) } else { 0 });
+        let packed_b =
+            packed_b.prefix_of_length(if lies { DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP)) } else { 0 });
         for column in (0..n).step_by(WIDTH) {
             let width = WIDTH.min(n - column);
             for first in (0..k).step_by(DEPTH) {
                 let depth = DEPTH.min(k - first);
                 let (strips, between) = match b {
-                    Right::Packed(whole) => (whole.part(first, column), whole.between()),
+                    Right::Packed(whole) => (whole.elements_from(first, column), whole.strip_stride()),
                     Right::Matrix(b) => {
                         // SAFETY: the piece lies inside B, and the room was made above.
-                        unsafe { pack_b(b, first, depth, column, width, packed_b) };
+                        unsafe { pack_right(b, first, depth, column, width, packed_b) };
                         (&packed_b[..], depth * STRIP)
                     }
                 };
@@ -73,17 +74,18 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: 
                 let next = if first + depth < k { (first + depth, column) } else { (0, column + width) };
                 let next_piece = match b {
                     Right::Packed(whole) if next.1 < n => {
-                        Some(whole.from(next.0, next.1).area(DEPTH.min(k - next.0), WIDTH.min(n - next.1)))
+                        Some(whole.from(next.0, next.1).prefetch_area(DEPTH.min(k - next.0), WIDTH.min(n - next.1)))
                     }
                     _ => None,
                 };
-                let mut fetch = Fetch::new(next_piece.as_ref().map_or(ahead, std::slice::from_ref));
-                let start = if first > 0 { Start::Add } else { start.at(0, column, width) };
+                let mut fetch = Prefetcher::new(next_piece.as_ref().map_or(ahead, std::slice::from_ref));
+                let start = if first > 0 { Start::Add } else { start.part_at(0, column, width) };
                 let finish = if first + depth < k { Finish::Nothing } else { finish };
-                let piece = Piece { depth, width, strips, between, start, finish: finish.at(0, column), stride };
+                let piece =
+                    PackedBlock { depth, width, strips, between, start, finish: finish.part_at(0, column), stride };
                 let out = out.wrapping_add(column);
                 // SAFETY: the caller vouches for the operands and the result.
-                unsafe { groups(piece, a, m, first, &mut fetch, out) };
+                unsafe { multiply_rows(piece, a, m, first, &mut fetch, out) };
             }
         }
     });
@@ -94,36 +96,43 @@ pub(crate) unsafe fn multiply(extent: Extent, a: Left<'_>, b: Right<'_>, place: 
 /// # Safety
 ///
 /// As [`group`]'s, of all m rows.
-unsafe fn groups(piece: Piece<'_>, a: Left<'_>, m: usize, first: usize, fetch: &mut Fetch<'_>, out: *mut f32) {
+unsafe fn multiply_rows(
+    piece: PackedBlock<'_>,
+    a: Left<'_>,
+    m: usize,
+    first: usize,
+    fetch: &mut Prefetcher<'_>,
+    out: *mut f32,
+) {
     struct Out(*mut f32);
     // SAFETY: groups are different rows.
     unsafe impl Sync for Out {}
     impl Out {
-        fn row(&self, row: usize, stride: usize) -> *mut f32 {
+        fn row_start(&self, row: usize, stride: usize) -> *mut f32 {
             self.0.wrapping_add(row * stride)
         }
     }
     let (count, out) = (m.div_ceil(GROUP * PANEL), Out(out));
-    let one = |index: usize, fetch: &mut Fetch<'_>| {
+    let one = |index: usize, fetch: &mut Prefetcher<'_>| {
         let row = index * GROUP * PANEL;
         let rows = row..m.min(row + GROUP * PANEL);
-        let (start, finish) = (piece.start.at(row * piece.stride, 0, piece.width), piece.finish.at(row, 0));
-        let piece = Piece { start, finish, ..piece };
+        let (start, finish) = (piece.start.part_at(row * piece.stride, 0, piece.width), piece.finish.part_at(row, 0));
+        let piece = PackedBlock { start, finish, ..piece };
         PACKED_A.with_borrow_mut(|packed_a| {
-            let packed_a = packed_a.first(GROUP * DEPTH * PANEL_ROOM);
+            let packed_a = packed_a.prefix_of_length(GROUP * DEPTH * PANEL_ROOM);
             // SAFETY: the rows lie inside A and the result.
-            unsafe { group(piece, a, rows, first, packed_a, fetch, out.row(row, piece.stride)) };
+            unsafe { multiply_group(piece, a, rows, first, packed_a, fetch, out.row_start(row, piece.stride)) };
         });
     };
-    let shares = count > 1 && m * piece.width * piece.depth >= WORTH && work_stealing::has_help();
-    if !(shares && work_stealing::share(count, &|index| one(index, &mut Fetch::new(&[])))) {
+    let shares = count > 1 && m * piece.width * piece.depth >= WORTH && work_stealing::has_idle_threads();
+    if !(shares && work_stealing::run_shared(count, &|index| one(index, &mut Prefetcher::new(&[])))) {
         (0..count).for_each(|index| one(index, fetch));
     }
 }
 
 /// A packed piece of B and what it is for.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
+struct PackedBlock<'a> {
     depth: usize,
     width: usize,
     /// The packed strips, and the distance from one to the next.
@@ -140,23 +149,24 @@ struct Piece<'a> {
 ///
 /// The rows must lie inside A and the result, `packed_a` have room for them.
 #[target_feature(enable = "avx512f")]
-unsafe fn group(
-    piece: Piece<'_>,
+unsafe fn multiply_group(
+    piece: PackedBlock<'_>,
     a: Left<'_>,
     Range { start: row, end }: Range<usize>,
     first: usize,
     packed_a: &mut [f32],
-    fetch: &mut Fetch<'_>,
+    fetch: &mut Prefetcher<'_>,
     out: *mut f32,
 ) {
-    let Piece { depth, width, stride, .. } = piece;
+    let PackedBlock { depth, width, stride, .. } = piece;
     // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page, a
     // few panels at once, as they lie in the same lines; its rows for the faster kernel, where it cannot read them as they lie,
     // or because they would throw each other out of the first cache, panel by panel, so that what is packed stays there.
     let (columns, rows) = match a {
-        Left::Matrix(Matrix { strides: [down, 1], .. }) => {
-            (false, (width >= ENOUGH && fixed([down, 1]).is_none()) || (width > STRIP && down.is_multiple_of(PAGE)))
-        }
+        Left::Matrix(Matrix { strides: [down, 1], .. }) => (
+            false,
+            (width >= ENOUGH && fixed_kernel_for([down, 1]).is_none()) || (width > STRIP && down.is_multiple_of(PAGE)),
+        ),
         Left::Matrix(_) => (width > STRIP, false),
         Left::Packed(_) => (false, false),
     };
@@ -164,42 +174,42 @@ unsafe fn group(
         && columns
     {
         // SAFETY: the caller vouches for the rows, and the room is there.
-        unsafe { pack_a(a.from(row, first), [end - row, depth], packed_a) };
+        unsafe { pack_left(a.part_from(row, first), [end - row, depth], packed_a) };
     }
     for from in (0..end - row).step_by(PANEL) {
         let count = PANEL.min(end - row - from);
-        let piece = Piece { start: piece.start.at(from * stride, 0, width), ..piece };
+        let piece = PackedBlock { start: piece.start.part_at(from * stride, 0, width), ..piece };
         // SAFETY: the caller vouches for the rows, and there is room for the panels.
         unsafe {
             let (a, strides) = match a {
-                Left::Packed(panels) => (panels.part(row + from, first), [1, PANEL_ROOM]),
-                Left::Matrix(_) if columns => (Panels::new(packed_a, depth).part(from, 0), [1, PANEL_ROOM]),
+                Left::Packed(panels) => (panels.elements_from(row + from, first), [1, PANEL_ROOM]),
+                Left::Matrix(_) if columns => (Panels::new(packed_a, depth).elements_from(from, 0), [1, PANEL_ROOM]),
                 Left::Matrix(a) if rows => {
-                    pack_a(a.from(row + from, first), [count, depth], packed_a);
+                    pack_left(a.part_from(row + from, first), [count, depth], packed_a);
                     (&*packed_a, [1, PANEL_ROOM])
                 }
-                Left::Matrix(a) => (a.from(row + from, first).elements, a.strides),
+                Left::Matrix(a) => (a.part_from(row + from, first).elements, a.strides),
             };
             let out = out.add(from * stride);
-            panel(piece, a.as_ptr(), strides, count, fetch, out);
-            piece.finish.at(from, 0).rows(out, [count, width], stride);
+            multiply_panel(piece, a.as_ptr(), strides, count, fetch, out);
+            piece.finish.part_at(from, 0).finish_rows(out, [count, width], stride);
         }
     }
 }
 
 /// A kernel for whole panels.
-type Fixed = unsafe fn(Call, usize, Start<'_>, &mut Fetch<'_>);
+type FixedKernel = unsafe fn(TileOperands, usize, Start<'_>, &mut Prefetcher<'_>);
 
 /// The kernel that reads panels with these distances between rows and between steps of k, if there is one: packed, of a strip,
 /// or rows as they lie, of the width of the pieces of feed-forward layers and of models of usual widths.
-fn fixed(strides: [usize; 2]) -> Option<Fixed> {
+fn fixed_kernel_for(strides: [usize; 2]) -> Option<FixedKernel> {
     Some(match strides {
-        [1, PANEL_ROOM] => fixed_kernel::<1, PANEL_ROOM>,
-        [1, STRIP] => fixed_kernel::<1, STRIP>,
-        [STRIP, 1] => fixed_kernel::<STRIP, 1>,
-        [128, 1] => fixed_kernel::<128, 1>,
-        [256, 1] => fixed_kernel::<256, 1>,
-        [384, 1] => fixed_kernel::<384, 1>,
+        [1, PANEL_ROOM] => multiply_tile_fixed::<1, PANEL_ROOM>,
+        [1, STRIP] => multiply_tile_fixed::<1, STRIP>,
+        [STRIP, 1] => multiply_tile_fixed::<STRIP, 1>,
+        [128, 1] => multiply_tile_fixed::<128, 1>,
+        [256, 1] => multiply_tile_fixed::<256, 1>,
+        [384, 1] => multiply_tile_fixed::<384, 1>,
         _ => return None,
     })
 }
@@ -210,20 +220,20 @@ fn fixed(strides: [usize; 2]) -> Option<Fixed> {
 ///
 /// The rows must lie inside A and the result.
 #[target_feature(enable = "avx512f")]
-unsafe fn panel(
-    piece: Piece<'_>,
+unsafe fn multiply_panel(
+    piece: PackedBlock<'_>,
     a: *const f32,
     strides: [usize; 2],
     rows: usize,
-    fetch: &mut Fetch<'_>,
+    fetch: &mut Prefetcher<'_>,
     out: *mut f32,
 ) {
-    let Piece { depth, width, strips, between, start, stride, .. } = piece;
-    let fixed = fixed(strides);
+    let PackedBlock { depth, width, strips, between, start, stride, .. } = piece;
+    let fixed = fixed_kernel_for(strides);
     for (strip, from) in strips.chunks(between).zip((0..width).step_by(STRIP)) {
         let strip = &strip[..depth * STRIP];
         let columns = STRIP.min(width - from);
-        let start = start.at(0, from, columns);
+        let start = start.part_at(0, from, columns);
         // The lines of the result that the next strip writes are fetched meanwhile: a hint, which may lead anywhere.
         for r in 0..if from + STRIP < width { rows } else { 0 } {
             let next = out.wrapping_add(r * stride + from + STRIP);
@@ -232,25 +242,25 @@ unsafe fn panel(
         }
         // SAFETY: the caller vouches for the extents.
         unsafe {
-            let call = Call { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
+            let call = TileOperands { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
             match rows {
                 14 => match fixed {
                     Some(fixed) => fixed(call, columns, start, fetch),
-                    None => kernel::<14>(call, columns, start),
+                    None => multiply_tile::<14>(call, columns, start),
                 },
-                13 => kernel::<13>(call, columns, start),
-                12 => kernel::<12>(call, columns, start),
-                11 => kernel::<11>(call, columns, start),
-                10 => kernel::<10>(call, columns, start),
-                9 => kernel::<9>(call, columns, start),
-                8 => kernel::<8>(call, columns, start),
-                7 => kernel::<7>(call, columns, start),
-                6 => kernel::<6>(call, columns, start),
-                5 => kernel::<5>(call, columns, start),
-                4 => kernel::<4>(call, columns, start),
-                3 => kernel::<3>(call, columns, start),
-                2 => kernel::<2>(call, columns, start),
-                _ => kernel::<1>(call, columns, start),
+                13 => multiply_tile::<13>(call, columns, start),
+                12 => multiply_tile::<12>(call, columns, start),
+                11 => multiply_tile::<11>(call, columns, start),
+                10 => multiply_tile::<10>(call, columns, start),
+                9 => multiply_tile::<9>(call, columns, start),
+                8 => multiply_tile::<8>(call, columns, start),
+                7 => multiply_tile::<7>(call, columns, start),
+                6 => multiply_tile::<6>(call, columns, start),
+                5 => multiply_tile::<5>(call, columns, start),
+                4 => multiply_tile::<4>(call, columns, start),
+                3 => multiply_tile::<3>(call, columns, start),
+                2 => multiply_tile::<2>(call, columns, start),
+                _ => multiply_tile::<1>(call, columns, start),
             }
         }
     }
@@ -259,10 +269,10 @@ unsafe fn panel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::pack512::pack;
+    use crate::matmul::pack512::pack_strips_avx512;
     use crate::matmul::packed::Strips;
     use crate::simd::instructions::{Level, level};
-    use crate::simd::rows::Rows;
+    use crate::simd::rows::RowPointers;
 
     /// Elements without a pattern that a transposition could hide behind.
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
@@ -270,7 +280,12 @@ mod tests {
     }
 
     /// The product in f64, from the bias or what was there.
-    fn oracle(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, before: impl Fn(usize, usize) -> f32) -> Vec<f64> {
+    fn expected_product(
+        extent: Extent,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+        before: impl Fn(usize, usize) -> f32,
+    ) -> Vec<f64> {
         let at = |x: &Matrix<'_>, i: usize, j: usize| f64::from(x.elements[i * x.strides[0] + j * x.strides[1]]);
         let element = |i: usize, j: usize| (0..extent.k).map(|k| at(&a, i, k) * at(&b, k, j)).sum::<f64>();
         let places = (0..extent.m).flat_map(|i| (0..extent.n).map(move |j| (i, j)));
@@ -294,26 +309,26 @@ mod tests {
                     let b = Matrix::new(&w, if trans_b { k } else { n }).transposed_if(trans_b);
                     let mut strips = vec![f32::NAN; k * n.next_multiple_of(STRIP)];
                     // SAFETY: the machine has AVX-512, and there is room for the strips.
-                    unsafe { pack(b, k, n, &mut strips) };
+                    unsafe { pack_strips_avx512(b, k, n, &mut strips) };
                     let base = numbers(m * n, 5);
                     let onto = |bias| Start::Base { bias, base: base.as_ptr() };
                     for start in [Start::Zero, Start::Add, Start::Bias(&bias), onto(None), onto(Some(&bias))] {
-                        let expected = oracle(extent, a, b, |i, j| match start {
+                        let expected = expected_product(extent, a, b, |i, j| match start {
                             Start::Zero => 0.0,
                             Start::Add => numbers(m * n, 4)[i * n + j],
                             Start::Bias(bias) => bias[j],
                             Start::Base { bias, .. } => base[i * n + j] + bias.map_or(0.0, |bias| bias[j]),
                         });
-                        let mut panels = vec![f32::NAN; Panels::length(m, k)];
+                        let mut panels = vec![f32::NAN; Panels::packed_length(m, k)];
                         // SAFETY: the machine has AVX-512, and there is room for the panels.
-                        unsafe { pack_a(a, [m, k], &mut panels) };
+                        unsafe { pack_left(a, [m, k], &mut panels) };
                         let packed = (Left::Packed(Panels::new(&panels, k)), Right::Packed(Strips::new(&strips, k)));
                         let [lying, packed] = [(Left::Matrix(a), Right::Matrix(b)), packed].map(|(a, b)| {
                             let (mut out, mut value) = (numbers(m * n, 4), vec![0.0; m * n]);
-                            let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: n });
-                            let place = Place { finish, ..Place::new(out.as_mut_ptr(), n, start) };
+                            let finish = Finish::Gelu(RowPointers { at: value.as_mut_ptr(), stride: n });
+                            let place = Destination { finish, ..Destination::new(out.as_mut_ptr(), n, start) };
                             // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
-                            unsafe { multiply(extent, a, b, place) };
+                            unsafe { multiply_avx512(extent, a, b, place) };
                             assert!(out.iter().zip(&value).all(|(z, y)| crate::simd::gelu::gelu(*z) == *y));
                             out
                         });

@@ -7,13 +7,13 @@
 use std::arch::x86_64::{_mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_reduce_add_ps, _mm512_setzero_ps};
 
 use crate::simd::instructions::simd;
-use crate::simd::reduction::{LANES, fold};
+use crate::simd::reduction::{LANES, fold_lanes};
 
 /// Elements that are multiplied at a time.
 const WIDE: usize = 2 * LANES;
 
 /// y_i = scale a . x_i for rows x_i that begin `stride` elements apart. There are as many rows as the result has elements.
-pub(crate) fn dots(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32]) {
+pub(crate) fn dot_rows(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32]) {
     if y.is_empty() {
         return;
     }
@@ -21,13 +21,13 @@ pub(crate) fn dots(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32
     #[cfg(target_arch = "x86_64")]
     if crate::simd::instructions::level() == crate::simd::instructions::Level::Avx512 {
         // SAFETY: the machine has AVX-512, and the rows end in their slice.
-        return unsafe { dots512(a, x, stride, scale, y) };
+        return unsafe { dot_rows_avx512(a, x, stride, scale, y) };
     }
-    portable(a, x, stride, scale, y);
+    dot_rows_portable(a, x, stride, scale, y);
 }
 
 simd! {
-    fn portable(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32]) {
+    fn dot_rows_portable(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32]) {
         for (i, y) in y.iter_mut().enumerate() {
             let x = &x[i * stride..][..a.len()];
             let (blocks_a, blocks_x) = (a.chunks_exact(WIDE), x.chunks_exact(WIDE));
@@ -39,7 +39,7 @@ simd! {
                 }
             }
             let joined = std::array::from_fn::<_, LANES, _>(|lane| lanes[lane] + lanes[lane + LANES]);
-            *y = (fold(joined, |a, b| a + b) + rest) * scale;
+            *y = (fold_lanes(joined, |a, b| a + b) + rest) * scale;
         }
     }
 }
@@ -51,7 +51,7 @@ simd! {
 /// The machine must have AVX-512, and each row must end in `x`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
-unsafe fn dots512(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32]) {
+unsafe fn dot_rows_avx512(a: &[f32], x: &[f32], stride: usize, scale: f32, y: &mut [f32]) {
     let whole = a.len() / WIDE * WIDE;
     for (i, y) in y.iter_mut().enumerate() {
         let row = x.as_ptr().wrapping_add(i * stride);
@@ -84,8 +84,8 @@ mod tests {
             for (rows, stride) in [(0, width), (1, width), (7, width), (5, width + 3), (3, 2 * width)] {
                 let (a, x) = (&numbers[..width], &numbers[width..width + rows * stride.max(width)]);
                 let (mut one, mut other) = (vec![0.0; rows], vec![0.0; rows]);
-                dots(a, x, stride, 0.3, &mut one);
-                portable(a, x, stride, 0.3, &mut other);
+                dot_rows(a, x, stride, 0.3, &mut one);
+                dot_rows_portable(a, x, stride, 0.3, &mut other);
                 assert_eq!(one, other, "{rows} rows of {width}, {stride} apart");
                 for (row, found) in one.iter().enumerate() {
                     let exact: f64 = a.iter().zip(&x[row * stride..]).map(|(a, x)| f64::from(a * x)).sum();

@@ -2,7 +2,7 @@
 
 use crate::matmul::matrix::Area;
 use crate::simd::gelu;
-use crate::simd::rows::{Rows, across};
+use crate::simd::rows::{RowPointers, strip_offset};
 
 /// What a product is added to. Places are counted as in the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,7 +24,7 @@ unsafe impl Sync for Start<'_> {}
 
 impl Start<'_> {
     /// That of a part of the result, `place` elements on, which has `width` columns from `column` on.
-    pub(crate) fn at(self, place: usize, column: usize, width: usize) -> Self {
+    pub(crate) fn part_at(self, place: usize, column: usize, width: usize) -> Self {
         match self {
             Start::Bias(bias) => Start::Bias(&bias[column..column + width]),
             Start::Base { bias, base } => Start::Base {
@@ -41,7 +41,7 @@ impl Start<'_> {
     /// # Safety
     ///
     /// The row must be valid for writes, that of the base for reads, and a bias have n elements.
-    pub(crate) unsafe fn begin(self, out: *mut f32, place: usize, n: usize) {
+    pub(crate) unsafe fn write_row(self, out: *mut f32, place: usize, n: usize) {
         // SAFETY: as the caller says.
         let out = unsafe { std::slice::from_raw_parts_mut(out, n) };
         match self {
@@ -64,11 +64,11 @@ pub(crate) enum Finish {
     /// Nothing.
     Nothing,
     /// The result stays, and GELU of it goes here.
-    Gelu(Rows<*mut f32>),
+    Gelu(RowPointers<*mut f32>),
     /// The result is the gradient of GELU's value; it becomes that of its argument, which is read here, and the value
     /// itself, made again, goes there: in strips of [`STRIP`] columns, which begin so far apart. That is [`STRIP`], where its
     /// rows lie in one piece.
-    GeluBack { argument: Rows<*const f32>, value: Rows<*mut f32>, strips: usize },
+    GeluBack { argument: RowPointers<*const f32>, value: RowPointers<*mut f32>, strips: usize },
 }
 
 // SAFETY: it is only used to write parts that do not overlap, of memory that whoever names it vouches for.
@@ -78,12 +78,12 @@ unsafe impl Sync for Finish {}
 
 impl Finish {
     /// That of the part of the result that begins at this row and column.
-    pub(crate) fn at(self, row: usize, column: usize) -> Finish {
+    pub(crate) fn part_at(self, row: usize, column: usize) -> Finish {
         match self {
             Finish::Nothing => Finish::Nothing,
             Finish::Gelu(to) => Finish::Gelu(to.from(row, column)),
             Finish::GeluBack { argument, value, strips } => {
-                let value = value.from(row, across(column, strips));
+                let value = value.from(row, strip_offset(column, strips));
                 Finish::GeluBack { argument: argument.from(row, column), value, strips }
             }
         }
@@ -94,14 +94,14 @@ impl Finish {
     /// # Safety
     ///
     /// The rows must be valid for reads and writes, there and at what the finish points to.
-    pub(crate) unsafe fn rows(self, out: *mut f32, extent: [usize; 2], stride: usize) {
+    pub(crate) unsafe fn finish_rows(self, out: *mut f32, extent: [usize; 2], stride: usize) {
         // SAFETY: as the caller says.
         unsafe {
             match self {
                 Finish::Nothing => {}
-                Finish::Gelu(to) => gelu::values(Rows { at: out.cast_const(), stride }, to, extent),
+                Finish::Gelu(to) => gelu::gelu_rows(RowPointers { at: out.cast_const(), stride }, to, extent),
                 Finish::GeluBack { argument, value, strips } => {
-                    gelu::gradients(argument, Rows { at: out, stride }, value, strips, extent);
+                    gelu::gelu_gradient_rows(argument, RowPointers { at: out, stride }, value, strips, extent);
                 }
             }
         }
@@ -110,7 +110,7 @@ impl Finish {
 
 /// Where a product goes: rows `stride` apart, what they begin from, and what is done with them; and what comes after it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Destination<'a> {
     pub(crate) out: *mut f32,
     pub(crate) stride: usize,
     pub(crate) start: Start<'a>,
@@ -118,9 +118,9 @@ pub(crate) struct Place<'a> {
     pub(crate) ahead: &'a [Area],
 }
 
-impl<'a> Place<'a> {
+impl<'a> Destination<'a> {
     /// Where a product goes that is complete then.
-    pub(crate) fn new(out: *mut f32, stride: usize, start: Start<'a>) -> Place<'a> {
-        Place { out, stride, start, finish: Finish::Nothing, ahead: &[] }
+    pub(crate) fn new(out: *mut f32, stride: usize, start: Start<'a>) -> Destination<'a> {
+        Destination { out, stride, start, finish: Finish::Nothing, ahead: &[] }
     }
 }

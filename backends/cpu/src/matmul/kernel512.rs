@@ -15,20 +15,20 @@ use crate::simd::rows::STRIP;
 const RUN: usize = 256;
 
 /// Where fetching ahead has come to.
-pub(crate) struct Fetch<'a> {
+pub(crate) struct Prefetcher<'a> {
     areas: &'a [Area],
     row: usize,
     column: usize,
 }
 
-impl<'a> Fetch<'a> {
+impl<'a> Prefetcher<'a> {
     /// From the beginning of these.
     pub(crate) fn new(areas: &'a [Area]) -> Self {
-        Fetch { areas, row: 0, column: 0 }
+        Prefetcher { areas, row: 0, column: 0 }
     }
 
     /// The next run: where it begins, and how many lines it has.
-    fn next(&mut self) -> Option<(*const f32, usize)> {
+    fn next_run(&mut self) -> Option<(*const f32, usize)> {
         let area = self.areas.first()?;
         let at = area.at.wrapping_add(self.row * area.stride + self.column);
         let width = RUN.min(area.width - self.column);
@@ -45,7 +45,7 @@ impl<'a> Fetch<'a> {
 
 /// The operands of one call of the kernel.
 #[derive(Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct TileOperands {
     pub(crate) depth: usize,
     pub(crate) a: *const f32,
     pub(crate) strides: [usize; 2],
@@ -64,8 +64,13 @@ type Accumulators<const R: usize> = ([__m512; R], [__m512; R]);
 /// The R rows of `columns` elements at `out`, and those of a base, are valid for reads.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn begin<const R: usize>(out: *const f32, stride: usize, columns: usize, start: Start<'_>) -> Accumulators<R> {
-    let [low, high] = masks(columns);
+unsafe fn load_accumulators<const R: usize>(
+    out: *const f32,
+    stride: usize,
+    columns: usize,
+    start: Start<'_>,
+) -> Accumulators<R> {
+    let [low, high] = column_masks(columns);
     // SAFETY: masked loads touch the elements of the mask only, which the caller vouches for.
     let first = |row: usize, offset: usize, mask: __mmask16| unsafe {
         match start {
@@ -95,8 +100,13 @@ unsafe fn begin<const R: usize>(out: *const f32, stride: usize, columns: usize, 
 /// The R rows of `columns` elements at `out` are valid for writes.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn end<const R: usize>(out: *mut f32, stride: usize, columns: usize, (left, right): Accumulators<R>) {
-    let [low, high] = masks(columns);
+unsafe fn store_accumulators<const R: usize>(
+    out: *mut f32,
+    stride: usize,
+    columns: usize,
+    (left, right): Accumulators<R>,
+) {
+    let [low, high] = column_masks(columns);
     for r in 0..R {
         // SAFETY: masked stores touch the elements of the mask only, which the caller vouches for.
         unsafe {
@@ -107,7 +117,7 @@ unsafe fn end<const R: usize>(out: *mut f32, stride: usize, columns: usize, (lef
 }
 
 /// The columns that the left and the right vector have of up to 32.
-fn masks(columns: usize) -> [__mmask16; 2] {
+fn column_masks(columns: usize) -> [__mmask16; 2] {
     let low = if columns >= 16 { !0 } else { (1 << columns) - 1 };
     let high = if columns >= 32 { !0 } else { (1u16 << columns.saturating_sub(16)) - 1 };
     [low, high]
@@ -120,11 +130,11 @@ fn masks(columns: usize) -> [__mmask16; 2] {
 /// `a` holds R rows of `depth` elements at the strides given, `b` a packed strip; the R rows of `columns` elements at
 /// `out` are valid for reads and writes.
 #[target_feature(enable = "avx512f")]
-pub(crate) unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: Start<'_>) {
-    let Call { depth, mut a, strides: [down, across], mut b, out, stride } = call;
+pub(crate) unsafe fn multiply_tile<const R: usize>(call: TileOperands, columns: usize, start: Start<'_>) {
+    let TileOperands { depth, mut a, strides: [down, across], mut b, out, stride } = call;
     // SAFETY: the caller vouches for all.
     unsafe {
-        let (mut left, mut right) = begin::<R>(out, stride, columns, start);
+        let (mut left, mut right) = load_accumulators::<R>(out, stride, columns, start);
         // Written out rather than called: a call would keep the accumulators in memory.
         macro_rules! step {
             ($step:literal) => {
@@ -151,7 +161,7 @@ pub(crate) unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: S
             a = a.add(across);
             b = b.add(STRIP);
         }
-        end(out, stride, columns, (left, right));
+        store_accumulators(out, stride, columns, (left, right));
     }
 }
 
@@ -163,13 +173,13 @@ pub(crate) unsafe fn kernel<const R: usize>(call: Call, columns: usize, start: S
 ///
 /// As [`kernel`]'s, `a` having these strides.
 #[target_feature(enable = "avx512f")]
-pub(crate) unsafe fn fixed_kernel<const DOWN: usize, const ACROSS: usize>(
-    call: Call,
+pub(crate) unsafe fn multiply_tile_fixed<const DOWN: usize, const ACROSS: usize>(
+    call: TileOperands,
     columns: usize,
     start: Start<'_>,
-    fetch: &mut Fetch<'_>,
+    fetch: &mut Prefetcher<'_>,
 ) {
-    let Call { depth, mut a, mut b, out, stride, .. } = call;
+    let TileOperands { depth, mut a, mut b, out, stride, .. } = call;
     // Row $x in step $s of four, and its accumulators: its number is loaded twice, or once.
     #[rustfmt::skip]
     macro_rules! twice {
@@ -204,7 +214,7 @@ pub(crate) unsafe fn fixed_kernel<const DOWN: usize, const ACROSS: usize>(
     }
     // SAFETY: the caller vouches for all; the assembly reads `depth` steps of both operands and nothing else.
     unsafe {
-        let (mut l, mut r) = begin::<PANEL>(out, stride, columns, start);
+        let (mut l, mut r) = load_accumulators::<PANEL>(out, stride, columns, start);
         // These steps so many times, at least once. A line is fetched with each.
         macro_rules! repeat {
             ($count:expr, $line:expr, $a:tt, $b:tt, $($step:expr),+) => {
@@ -226,7 +236,7 @@ pub(crate) unsafe fn fixed_kernel<const DOWN: usize, const ACROSS: usize>(
         }
         let mut fours = depth / 4;
         while fours > 0 {
-            let (line, lines) = fetch.next().unwrap_or((b, fours));
+            let (line, lines) = fetch.next_run().unwrap_or((b, fours));
             let count = fours.min(lines);
             repeat!(count, line, a, b, step!(0), step!(1), step!(2), step!(3), "add {a}, 4 * {across}", "add {b}, 512");
             fours -= count;
@@ -234,6 +244,6 @@ pub(crate) unsafe fn fixed_kernel<const DOWN: usize, const ACROSS: usize>(
         if depth % 4 > 0 {
             repeat!(depth % 4, b, _, _, step!(0), "add {a}, {across}", "add {b}, 128");
         }
-        end(out, stride, columns, (l, r));
+        store_accumulators(out, stride, columns, (l, r));
     }
 }

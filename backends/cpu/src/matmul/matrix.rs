@@ -29,13 +29,13 @@ impl<'a> Matrix<'a> {
     }
 
     /// What begins at this row and column.
-    pub(crate) fn from(self, row: usize, column: usize) -> Matrix<'a> {
+    pub(crate) fn part_from(self, row: usize, column: usize) -> Matrix<'a> {
         let before = row * self.strides[0] + column * self.strides[1];
         Matrix { elements: self.elements.get(before..).unwrap_or(&[]), ..self }
     }
 
     /// The number of elements up to the end of a matrix of this extent.
-    pub(crate) fn reach(&self, rows: usize, columns: usize) -> usize {
+    pub(crate) fn elements_spanned(&self, rows: usize, columns: usize) -> usize {
         match rows == 0 || columns == 0 {
             true => 0,
             false => (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1] + 1,
@@ -57,13 +57,13 @@ impl Extent {
     }
 
     /// Roughly how long one thread takes.
-    pub(crate) fn nanoseconds(&self) -> f64 {
+    pub(crate) fn estimated_nanoseconds(&self) -> f64 {
         self.flops() / 150.0
     }
 
     /// The rows and columns of a block. Blocks take some 2 MFLOP at least, so that starting one costs nothing in
     /// comparison; columns come in multiples of 48, which is what gemm's AVX-512 kernel takes at a time.
-    pub(crate) fn block(&self) -> (usize, usize) {
+    pub(crate) fn block_extent(&self) -> (usize, usize) {
         let pieces = (self.flops() / 2e6).min(16.0) as usize;
         if pieces < 2 {
             return (self.m.max(1), self.n.max(1));
@@ -98,6 +98,6 @@ pub(crate) fn own_kernel(m: usize) -> bool {
 }
 
 /// What multiplies many rows here.
-pub(crate) fn by() -> &'static str {
+pub(crate) fn product_library() -> &'static str {
     if own_kernel(FEW) { "our AVX-512 kernel" } else { "gemm" }
 }

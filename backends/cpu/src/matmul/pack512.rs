@@ -17,9 +17,9 @@ pub(crate) const GROUP: usize = 4;
 /// # Safety
 ///
 /// The machine must have AVX-512 F, the matrix lie inside its slice, and `packed` have room for all strips.
-pub(crate) unsafe fn pack(b: Matrix<'_>, k: usize, n: usize, packed: &mut [f32]) {
+pub(crate) unsafe fn pack_strips_avx512(b: Matrix<'_>, k: usize, n: usize, packed: &mut [f32]) {
     // SAFETY: as the caller says.
-    unsafe { pack_b(b, 0, k, 0, n, packed) };
+    unsafe { pack_right(b, 0, k, 0, n, packed) };
 }
 
 /// Copies `depth` rows of `width` columns of B into strips of [`STRIP`], the last one filled up with zeros.
@@ -28,7 +28,7 @@ pub(crate) unsafe fn pack(b: Matrix<'_>, k: usize, n: usize, packed: &mut [f32])
 ///
 /// The piece must lie inside B, and the strips fit into `packed`.
 #[target_feature(enable = "avx512f")]
-pub(crate) unsafe fn pack_b(
+pub(crate) unsafe fn pack_right(
     b: Matrix<'_>,
     first: usize,
     depth: usize,
@@ -40,7 +40,7 @@ pub(crate) unsafe fn pack_b(
     if across == 1 {
         for step in 0..depth {
             let line = &b.elements[(first + step) * down + column..][..width];
-            deal(line, depth, &mut packed[step * STRIP..]);
+            scatter_line(line, depth, &mut packed[step * STRIP..]);
         }
         return;
     }
@@ -50,13 +50,13 @@ pub(crate) unsafe fn pack_b(
             strip.fill(0.0);
         }
         let source = &b.elements[first * down + (column + from) * across..];
-        transpose(source, [down, across], [depth, columns], strip, STRIP);
+        transpose_into_panels(source, [down, across], [depth, columns], strip, STRIP);
     }
 }
 
 /// Deals a row of B out to its strips: a row is read in one line, as memory is fetched ahead.
 #[target_feature(enable = "avx512f")]
-fn deal(line: &[f32], depth: usize, strips: &mut [f32]) {
+fn scatter_line(line: &[f32], depth: usize, strips: &mut [f32]) {
     for (from, part) in line.chunks(STRIP).enumerate() {
         let strip: &mut [f32] = &mut strips[from * depth * STRIP..][..STRIP];
         let masks = [part.len().min(16), part.len().saturating_sub(16)].map(|n| ((1u32 << n) - 1) as __mmask16);
@@ -92,7 +92,7 @@ unsafe fn pack_columns(x: &[f32], stride: usize, depth: usize, rows: usize, pack
 /// packed[i * width + j] = x[i * strides[0] + j * strides[1]] for i, j below `extent`. Where the elements of a column lie
 /// side by side, it goes by squares of 16, and what is left of a square of columns becomes zeros.
 #[target_feature(enable = "avx512f")]
-fn transpose(x: &[f32], strides: [usize; 2], extent: [usize; 2], packed: &mut [f32], width: usize) {
+fn transpose_into_panels(x: &[f32], strides: [usize; 2], extent: [usize; 2], packed: &mut [f32], width: usize) {
     let [down, across] = strides;
     let [rows, columns] = extent;
     for i in (0..rows).step_by(16) {
@@ -102,7 +102,7 @@ fn transpose(x: &[f32], strides: [usize; 2], extent: [usize; 2], packed: &mut [f
             let source = &x[i * down + j * across..];
             let target = &mut packed[i * width + j..];
             if height == 16 && down == 1 {
-                square(source, across, breadth, target, width);
+                transpose_square(source, across, breadth, target, width);
                 continue;
             }
             for ii in 0..height {
@@ -117,7 +117,7 @@ fn transpose(x: &[f32], strides: [usize; 2], extent: [usize; 2], packed: &mut [f
 
 /// A transposed square of 16: row j of `x` becomes column j of `y`. Rows from `rows` on are taken as zeros.
 #[target_feature(enable = "avx512f")]
-fn square(x: &[f32], x_row: usize, rows: usize, y: &mut [f32], y_row: usize) {
+fn transpose_square(x: &[f32], x_row: usize, rows: usize, y: &mut [f32], y_row: usize) {
     assert!(x.len() >= (rows - 1) * x_row + 16 && y.len() >= 15 * y_row + 16, "a square of 16 lies inside both");
     let quarter = |row: usize, column: usize| match row < rows {
         // SAFETY: the square lies inside the slice, which was asserted.
@@ -155,7 +155,7 @@ fn square(x: &[f32], x_row: usize, rows: usize, y: &mut [f32], y_row: usize) {
 ///
 /// The machine must have AVX-512 F, the matrix lie inside its slice, and `packed` have room for all panels.
 #[target_feature(enable = "avx512f")]
-pub(crate) unsafe fn pack_a(a: Matrix<'_>, [rows, columns]: [usize; 2], packed: &mut [f32]) {
+pub(crate) unsafe fn pack_left(a: Matrix<'_>, [rows, columns]: [usize; 2], packed: &mut [f32]) {
     let [down, across] = a.strides;
     for row in (0..rows).step_by(GROUP * PANEL) {
         let packed = &mut packed[row / PANEL * columns * PANEL_ROOM..];
@@ -167,7 +167,7 @@ pub(crate) unsafe fn pack_a(a: Matrix<'_>, [rows, columns]: [usize; 2], packed: 
         }
         for (from, panel) in (0..rows).step_by(PANEL).zip(packed.chunks_mut(columns * PANEL_ROOM)) {
             let rows = PANEL.min(rows - from);
-            transpose(&source[from * down..], [across, down], [columns, rows], panel, PANEL_ROOM);
+            transpose_into_panels(&source[from * down..], [across, down], [columns, rows], panel, PANEL_ROOM);
         }
     }
 }

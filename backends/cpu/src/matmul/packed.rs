@@ -32,29 +32,29 @@ impl<'a> Strips<'a> {
     }
 
     /// The number of elements of a packed matrix of so many rows and columns.
-    pub(crate) fn length(rows: usize, columns: usize) -> usize {
+    pub(crate) fn packed_length(rows: usize, columns: usize) -> usize {
         rows * columns.next_multiple_of(STRIP)
     }
 
     /// The elements from a row and column on, which is a multiple of [`STRIP`].
-    pub(crate) fn part(self, row: usize, column: usize) -> &'a [f32] {
+    pub(crate) fn elements_from(self, row: usize, column: usize) -> &'a [f32] {
         &self.elements[column * self.rows + row * STRIP..]
     }
 
     /// Its first rows of its first columns, as they lie in memory.
-    pub(crate) fn area(self, rows: usize, columns: usize) -> Area {
+    pub(crate) fn prefetch_area(self, rows: usize, columns: usize) -> Area {
         let (rows, strips) = (rows.min(self.rows), columns.div_ceil(STRIP));
-        Area { at: self.elements.as_ptr(), rows: strips, width: rows * STRIP, stride: self.between() }
+        Area { at: self.elements.as_ptr(), rows: strips, width: rows * STRIP, stride: self.strip_stride() }
     }
 
     /// The distance from one strip to the next.
-    pub(crate) fn between(self) -> usize {
+    pub(crate) fn strip_stride(self) -> usize {
         self.rows * STRIP
     }
 
     /// What begins at this row and column.
     pub(crate) fn from(self, row: usize, column: usize) -> Self {
-        Strips { elements: self.part(row, column), ..self }
+        Strips { elements: self.elements_from(row, column), ..self }
     }
 }
 
@@ -62,7 +62,7 @@ impl<'a> Right<'a> {
     /// The columns from this one on, which is a multiple of [`STRIP`] where they are packed.
     pub(crate) fn columns_from(self, column: usize) -> Right<'a> {
         match self {
-            Right::Matrix(b) => Right::Matrix(b.from(0, column)),
+            Right::Matrix(b) => Right::Matrix(b.part_from(0, column)),
             Right::Packed(strips) => Right::Packed(strips.from(0, column)),
         }
     }
@@ -70,17 +70,19 @@ impl<'a> Right<'a> {
     /// The rows from this one on.
     pub(crate) fn rows_from(self, row: usize) -> Right<'a> {
         match self {
-            Right::Matrix(b) => Right::Matrix(b.from(row, 0)),
+            Right::Matrix(b) => Right::Matrix(b.part_from(row, 0)),
             Right::Packed(strips) => Right::Packed(strips.from(row, 0)),
         }
     }
 
     /// Whether it has so many rows and columns at least.
-    pub(crate) fn holds(&self, k: usize, n: usize) -> bool {
+    pub(crate) fn holds_extent(&self, k: usize, n: usize) -> bool {
         match self {
-            Right::Matrix(b) => b.reach(k, n) <= b.elements.len(),
+            Right::Matrix(b) => b.elements_spanned(k, n) <= b.elements.len(),
             Right::Packed(strips) if n == 0 => k <= strips.rows,
-            Right::Packed(strips) => (n.div_ceil(STRIP) - 1) * strips.between() + k * STRIP <= strips.elements.len(),
+            Right::Packed(strips) => {
+                (n.div_ceil(STRIP) - 1) * strips.strip_stride() + k * STRIP <= strips.elements.len()
+            }
         }
     }
 }
@@ -100,17 +102,17 @@ impl<'a> Panels<'a> {
     }
 
     /// The panel that begins with a row, which is a multiple of [`PANEL`], from a column on.
-    pub(crate) fn part(self, row: usize, column: usize) -> &'a [f32] {
+    pub(crate) fn elements_from(self, row: usize, column: usize) -> &'a [f32] {
         &self.elements[(row / PANEL * self.columns + column) * PANEL_ROOM..]
     }
 
     /// The rows from this one on, which is a multiple of [`PANEL`].
     pub(crate) fn rows_from(self, row: usize) -> Self {
-        Panels { elements: self.part(row, 0), ..self }
+        Panels { elements: self.elements_from(row, 0), ..self }
     }
 
     /// The number of elements of a packed matrix.
-    pub(crate) fn length(rows: usize, columns: usize) -> usize {
+    pub(crate) fn packed_length(rows: usize, columns: usize) -> usize {
         rows.div_ceil(PANEL) * columns * PANEL_ROOM
     }
 }
@@ -119,16 +121,18 @@ impl<'a> Left<'a> {
     /// The rows from this one on, which is a multiple of [`PANEL`] where they are packed.
     pub(crate) fn rows_from(self, row: usize) -> Left<'a> {
         match self {
-            Left::Matrix(a) => Left::Matrix(a.from(row, 0)),
+            Left::Matrix(a) => Left::Matrix(a.part_from(row, 0)),
             Left::Packed(panels) => Left::Packed(panels.rows_from(row)),
         }
     }
 
     /// Whether it has so many rows and columns at least.
-    pub(crate) fn holds(&self, m: usize, k: usize) -> bool {
+    pub(crate) fn holds_extent(&self, m: usize, k: usize) -> bool {
         match self {
-            Left::Matrix(a) => a.reach(m, k) <= a.elements.len(),
-            Left::Packed(panels) => k <= panels.columns && Panels::length(m, panels.columns) <= panels.elements.len(),
+            Left::Matrix(a) => a.elements_spanned(m, k) <= a.elements.len(),
+            Left::Packed(panels) => {
+                k <= panels.columns && Panels::packed_length(m, panels.columns) <= panels.elements.len()
+            }
         }
     }
 }

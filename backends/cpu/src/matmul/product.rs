@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gemm::Parallelism;
 
-use crate::matmul::epilogue::{Place, Start};
+use crate::matmul::epilogue::{Destination, Start};
 use crate::matmul::matrix::{Extent, Matrix, PANEL, own_kernel};
 use crate::matmul::packed::{Left, Right};
 use crate::simd::rows::STRIP;
@@ -24,11 +24,11 @@ pub(crate) fn multiply(
     (out, stride): (&mut [f32], usize),
     start: Start<'_>,
 ) {
-    let reach = Matrix::new(out, stride).reach(extent.m, extent.n);
+    let reach = Matrix::new(out, stride).elements_spanned(extent.m, extent.n);
     assert!(reach <= out.len(), "the result has {} elements for {extent:?}", out.len());
     assert!(!matches!(start, Start::Base { .. }), "a base might not be as large");
     // SAFETY: the slice holds the whole result.
-    unsafe { multiply_at(own, extent, a, b, Place::new(out.as_mut_ptr(), stride, start)) };
+    unsafe { multiply_at(own, extent, a, b, Destination::new(out.as_mut_ptr(), stride, start)) };
 }
 
 /// [`multiply`] to a place, by our `own` kernel or not: that is decided for a whole product, of which this may be a part.
@@ -37,9 +37,9 @@ pub(crate) fn multiply(
 ///
 /// The m rows of n elements at `out`, and those that its start and finish point to, must be valid for reads and writes,
 /// and no other thread may use what is written. A packed right side must have k rows.
-pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Left<'_>, b: Right<'_>, place: Place<'_>) {
+pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Left<'_>, b: Right<'_>, place: Destination<'_>) {
     let Extent { m, n, k } = extent;
-    assert!(a.holds(m, k) && b.holds(k, n), "matrices end in their slices");
+    assert!(a.holds_extent(m, k) && b.holds_extent(k, n), "matrices end in their slices");
     if let Start::Bias(bias) | Start::Base { bias: Some(bias), .. } = place.start {
         assert!(bias.len() >= n, "a bias of {} for {n} columns", bias.len());
     }
@@ -47,7 +47,7 @@ pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Left<'_>, b: Righ
     if own && k > 0 {
         // SAFETY: the machine has AVX-512; the operands' elements are in their slices and the bias is long enough, which
         // was asserted; the caller vouches for the rest.
-        return unsafe { crate::matmul::blocking512::multiply(extent, a, b, place) };
+        return unsafe { crate::matmul::blocking512::multiply_avx512(extent, a, b, place) };
     }
     let (Left::Matrix(a), Right::Matrix(b)) = (a, b) else {
         unreachable!("only our own kernel is given packed matrices")
@@ -61,12 +61,12 @@ pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Left<'_>, b: Righ
 /// # Safety
 ///
 /// As [`multiply_at`]; the operands' elements must be in their slices.
-unsafe fn multiply_by_gemm(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, place: Place<'_>) {
+unsafe fn multiply_by_gemm(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, place: Destination<'_>) {
     let Extent { m, n, k } = extent;
-    let Place { out, stride, start, finish, .. } = place;
+    let Destination { out, stride, start, finish, .. } = place;
     for row in 0..m {
         // SAFETY: the row is valid for writes, its base for reads, and the bias is long enough.
-        unsafe { start.begin(out.add(row * stride), row * stride, n) };
+        unsafe { start.write_row(out.add(row * stride), row * stride, n) };
     }
     let [a_row, a_column] = a.strides.map(|s| s as isize);
     let [b_row, b_column] = b.strides.map(|s| s as isize);
@@ -94,13 +94,13 @@ unsafe fn multiply_by_gemm(extent: Extent, a: Matrix<'_>, b: Matrix<'_>, place: 
             false,
             Parallelism::None,
         );
-        finish.rows(out, [m, n], stride);
+        finish.finish_rows(out, [m, n], stride);
     }
 }
 
 /// The result of many products on several threads: `operands(i)` gives those of product i, whose result is the i-th
 /// run of m n elements of `out`.
-pub(crate) fn products<'a>(
+pub(crate) fn multiply_batch<'a>(
     threads: &Threads,
     count: usize,
     extent: Extent,
@@ -110,9 +110,9 @@ pub(crate) fn products<'a>(
 ) {
     let m = extent.m;
     assert!(out.len() >= count * m * extent.n, "the results have {} elements for {count} of {extent:?}", out.len());
-    let place = Place::new(out.as_mut_ptr(), extent.n, start);
+    let place = Destination::new(out.as_mut_ptr(), extent.n, start);
     // SAFETY: the slice holds the results, and there are no other rows to read or write.
-    unsafe { products_at(threads, count, extent, operands, place) };
+    unsafe { multiply_batch_at(threads, count, extent, operands, place) };
 }
 
 /// [`products`] to a place, whose rows follow one another without a gap: the results, and what its start and finish point to.
@@ -120,32 +120,32 @@ pub(crate) fn products<'a>(
 /// # Safety
 ///
 /// These must be valid for reads and writes, each of count m rows of n elements, and nothing else may use what is written.
-pub(crate) unsafe fn products_at<'a>(
+pub(crate) unsafe fn multiply_batch_at<'a>(
     threads: &Threads,
     count: usize,
     extent: Extent,
     operands: impl Fn(usize) -> (Matrix<'a>, Right<'a>) + Sync,
-    place: Place<'_>,
+    place: Destination<'_>,
 ) {
     let Extent { m, n, k } = extent;
     let own = own_kernel(m);
     if m * n * count == 0 {
         return;
     }
-    let whole = Shared(place);
+    let whole = SharedDestination(place);
     // Multiplies the part of product `i` that has these rows and columns.
     let part = |i: usize, rows: Range<usize>, columns: Range<usize>| {
         let extent = Extent { m: rows.len(), n: columns.len(), k };
         let (a, b) = operands(i);
-        let (a, b) = (Left::Matrix(a.from(rows.start, 0)), b.columns_from(columns.start));
+        let (a, b) = (Left::Matrix(a.part_from(rows.start, 0)), b.columns_from(columns.start));
         // SAFETY: the part lies inside the result, for which the caller vouches, and each is multiplied once.
-        unsafe { multiply_at(own, extent, a, b, whole.part(i * m + rows.start, columns)) };
+        unsafe { multiply_at(own, extent, a, b, whole.destination_of_part(i * m + rows.start, columns)) };
     };
     if !own {
-        let (rows, columns) = extent.block();
+        let (rows, columns) = extent.block_extent();
         let (down, across) = (m.div_ceil(rows), n.div_ceil(columns));
-        let cost = Extent { m: rows.min(m), n: columns.min(n), k }.nanoseconds();
-        return threads.split(count * down * across, 1, cost, |range| {
+        let cost = Extent { m: rows.min(m), n: columns.min(n), k }.estimated_nanoseconds();
+        return threads.split_items(count * down * across, 1, cost, |range| {
             for block in range {
                 let (i, block) = (block / (down * across), block % (down * across));
                 let (row, column) = (block / across * rows, block % across * columns);
@@ -153,34 +153,34 @@ pub(crate) unsafe fn products_at<'a>(
             }
         });
     }
-    let cost = extent.nanoseconds();
+    let cost = extent.estimated_nanoseconds();
     if count > 1 {
-        return threads.split(count, 1, cost, |range| range.for_each(|i| part(i, 0..m, 0..n)));
+        return threads.split_items(count, 1, cost, |range| range.for_each(|i| part(i, 0..m, 0..n)));
     }
     // Columns are shared where they come out even: then no thread packs what another packs too.
     let strips = n.div_ceil(STRIP);
     if strips.is_multiple_of(threads.count()) || strips >= 8 * threads.count() {
-        threads.split(n, STRIP, cost / n as f64, |columns| part(0, 0..m, columns));
+        threads.split_items(n, STRIP, cost / n as f64, |columns| part(0, 0..m, columns));
     } else {
-        threads.split(m, PANEL, cost / m as f64, |rows| part(0, rows, 0..n));
+        threads.split_items(m, PANEL, cost / m as f64, |rows| part(0, rows, 0..n));
     }
 }
 
 /// A place that several threads write different parts of.
-struct Shared<'a>(Place<'a>);
+struct SharedDestination<'a>(Destination<'a>);
 
 // SAFETY: it is only used to write parts that do not overlap.
-unsafe impl Sync for Shared<'_> {}
+unsafe impl Sync for SharedDestination<'_> {}
 
-impl<'a> Shared<'a> {
+impl<'a> SharedDestination<'a> {
     /// The part that begins with this row, of these columns.
-    fn part(&self, row: usize, columns: Range<usize>) -> Place<'a> {
-        let Place { out, stride, start, finish, .. } = self.0;
-        Place {
+    fn destination_of_part(&self, row: usize, columns: Range<usize>) -> Destination<'a> {
+        let Destination { out, stride, start, finish, .. } = self.0;
+        Destination {
             out: out.wrapping_add(row * stride + columns.start),
             stride,
-            start: start.at(row * stride, columns.start, columns.len()),
-            finish: finish.at(row, columns.start),
+            start: start.part_at(row * stride, columns.start, columns.len()),
+            finish: finish.part_at(row, columns.start),
             ahead: &[],
         }
     }

@@ -17,7 +17,7 @@ use assay_tensor::{Array, Result};
 
 use crate::memory::blocks::Block;
 use crate::memory::packed::{Line, Lines, PackedBytes, Prepared};
-use crate::memory::storage::{Allocator, i8s, prepared};
+use crate::memory::storage::{Allocator, i8s, prepared_of};
 
 /// Columns of a strip.
 const STRIP: usize = 16;
@@ -35,15 +35,15 @@ const ELEMENTS: usize = size_of::<Line>() / size_of::<f32>();
 
 impl Lines {
     /// So many lines of zeros. Errors where there is no memory for them.
-    fn zeros(memory: &Allocator, count: usize) -> Result<Lines> {
+    fn zeroed_lines(memory: &Allocator, count: usize) -> Result<Lines> {
         // Kept blocks begin at a page, others anywhere.
-        Ok(match memory.zeroed("int8_linear", count * ELEMENTS)? {
+        Ok(match memory.zeroed_block("int8_linear", count * ELEMENTS)? {
             kept @ Block::Kept { .. } => Lines::Many(kept),
             Block::Heap(_) => Lines::Few(vec![Line([0; 64]); count]),
         })
     }
 
-    fn all(&self) -> &[Line] {
+    fn as_slice(&self) -> &[Line] {
         match self {
             Lines::Few(lines) => lines,
             // SAFETY: the block begins at a page, so it is aligned as lines are, and any bits are bytes.
@@ -51,7 +51,7 @@ impl Lines {
         }
     }
 
-    fn all_mut(&mut self) -> &mut [Line] {
+    fn as_mut_slice(&mut self) -> &mut [Line] {
         match self {
             Lines::Few(lines) => lines,
             // SAFETY: as above, and the block is borrowed mutably.
@@ -67,8 +67,8 @@ impl PackedBytes {
     pub(crate) fn new(memory: &Allocator, q: &[u8], shape: [usize; 2]) -> Result<PackedBytes> {
         let [n, k] = shape;
         let (strips, depth) = (n.div_ceil(STRIP), k.div_ceil(DEPTHS));
-        let mut kept = Lines::zeros(memory, strips * depth)?;
-        let lines = kept.all_mut();
+        let mut kept = Lines::zeroed_lines(memory, strips * depth)?;
+        let lines = kept.as_mut_slice();
         let mut starts = vec![0i32; strips * STRIP];
         for (column, (row, start)) in q.chunks_exact(k.max(1)).zip(&mut starts).enumerate() {
             *start = -128 * row.iter().map(|q| i32::from(*q as i8)).sum::<i32>();
@@ -84,11 +84,11 @@ impl PackedBytes {
     }
 
     /// The lines of a group and what its columns begin at.
-    fn group(&self, group: usize) -> (&[Line], &[i32]) {
+    fn group_lines(&self, group: usize) -> (&[Line], &[i32]) {
         let depth = self.shape[1].div_ceil(DEPTHS);
         let from = group * STRIPS;
         let to = (from + STRIPS).min(self.starts.len() / STRIP);
-        (&self.lines.all()[from * depth..to * depth], &self.starts[from * STRIP..to * STRIP])
+        (&self.lines.as_slice()[from * depth..to * depth], &self.starts[from * STRIP..to * STRIP])
     }
 
     /// sum (a - 128) q step scale of `R` rows of levels, with their steps, and of columns that begin with a group; a row
@@ -99,7 +99,7 @@ impl PackedBytes {
     /// The machine must have AVX-512 F, BW and VNNI.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    pub(crate) fn products<const R: usize>(
+    pub(crate) fn multiply_rows<const R: usize>(
         &self,
         rows: [(&[u8], f32); R],
         scale: &[f32],
@@ -107,18 +107,18 @@ impl PackedBytes {
         mut out: [&mut [f32]; R],
     ) {
         for (index, scale) in scale[columns.clone()].chunks(GROUP).enumerate() {
-            let (lines, starts) = self.group(columns.start / GROUP + index);
+            let (lines, starts) = self.group_lines(columns.start / GROUP + index);
             let out = out.each_mut().map(|y| &mut y[index * GROUP..][..scale.len()]);
             // One row alone has too few sums to hide that each waits for the last one.
             match (R, starts.len() / STRIP) {
-                (1, 4) => tile::<R, 4, 2>(rows, lines, starts, scale, out),
-                (1, 3) => tile::<R, 3, 2>(rows, lines, starts, scale, out),
-                (1, 2) => tile::<R, 2, 4>(rows, lines, starts, scale, out),
-                (1, _) => tile::<R, 1, 4>(rows, lines, starts, scale, out),
-                (_, 4) => tile::<R, 4, 1>(rows, lines, starts, scale, out),
-                (_, 3) => tile::<R, 3, 1>(rows, lines, starts, scale, out),
-                (_, 2) => tile::<R, 2, 1>(rows, lines, starts, scale, out),
-                _ => tile::<R, 1, 1>(rows, lines, starts, scale, out),
+                (1, 4) => multiply_tile::<R, 4, 2>(rows, lines, starts, scale, out),
+                (1, 3) => multiply_tile::<R, 3, 2>(rows, lines, starts, scale, out),
+                (1, 2) => multiply_tile::<R, 2, 4>(rows, lines, starts, scale, out),
+                (1, _) => multiply_tile::<R, 1, 4>(rows, lines, starts, scale, out),
+                (_, 4) => multiply_tile::<R, 4, 1>(rows, lines, starts, scale, out),
+                (_, 3) => multiply_tile::<R, 3, 1>(rows, lines, starts, scale, out),
+                (_, 2) => multiply_tile::<R, 2, 1>(rows, lines, starts, scale, out),
+                _ => multiply_tile::<R, 1, 1>(rows, lines, starts, scale, out),
             }
         }
     }
@@ -127,7 +127,7 @@ impl PackedBytes {
 /// [`PackedBytes::products`] of a group of `S` strips, in `P` partial sums, each of every P-th line.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-fn tile<const R: usize, const S: usize, const P: usize>(
+fn multiply_tile<const R: usize, const S: usize, const P: usize>(
     rows: [(&[u8], f32); R],
     lines: &[Line],
     starts: &[i32],
@@ -191,7 +191,7 @@ pub(crate) fn packed_bytes<'a>(
     operation: &'static str,
     x: &'a Array,
 ) -> Result<Option<&'a PackedBytes>> {
-    let (&[n, k], Some(Prepared { bytes, .. })) = (x.dims(), prepared(x, true)) else { return Ok(None) };
+    let (&[n, k], Some(Prepared { bytes, .. })) = (x.dims(), prepared_of(x, true)) else { return Ok(None) };
     let packed = match bytes.get() {
         Some(packed) => packed,
         None => {

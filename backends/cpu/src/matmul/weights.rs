@@ -10,14 +10,14 @@ use crate::device::Cpu;
 use crate::matmul::matrix::{Matrix, own_kernel};
 use crate::matmul::packed::{Left, Panels, Right, Strips};
 use crate::memory::packed::PackedStrips;
-use crate::memory::storage::{f32s, prepared};
+use crate::memory::storage::{f32s, prepared_of};
 
 /// Elements below which a weight is packed on the way, in no time.
 const SMALLEST: usize = 8 * 1024;
 
 /// Which product a weight W [N, K] is the right side of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum WeightUse {
     /// x W^T
     Forward,
     /// g W
@@ -26,24 +26,24 @@ pub(crate) enum Way {
 
 /// Packs a left side of so many rows and columns, where our own kernel multiplies.
 pub(crate) fn pack_panels<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, panels: &'a mut [f32]) -> Left<'a> {
-    assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
-    assert!(panels.len() >= Panels::length(rows, columns), "{} elements for {rows} x {columns}", panels.len());
+    assert!(own_kernel(usize::MAX) && matrix.elements_spanned(rows, columns) <= matrix.elements.len());
+    assert!(panels.len() >= Panels::packed_length(rows, columns), "{} elements for {rows} x {columns}", panels.len());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the panels.
     unsafe {
-        crate::matmul::pack512::pack_a(matrix, [rows, columns], panels);
+        crate::matmul::pack512::pack_left(matrix, [rows, columns], panels);
     }
     Left::Packed(Panels::new(panels, columns))
 }
 
 /// Packs a right side of so many rows and columns, where our own kernel multiplies.
 pub(crate) fn pack_strips<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, strips: &'a mut [f32]) -> Right<'a> {
-    assert!(own_kernel(usize::MAX) && matrix.reach(rows, columns) <= matrix.elements.len());
-    assert!(strips.len() >= Strips::length(rows, columns), "{} elements for {rows} x {columns}", strips.len());
+    assert!(own_kernel(usize::MAX) && matrix.elements_spanned(rows, columns) <= matrix.elements.len());
+    assert!(strips.len() >= Strips::packed_length(rows, columns), "{} elements for {rows} x {columns}", strips.len());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
     unsafe {
-        crate::matmul::pack512::pack(matrix, rows, columns, strips);
+        crate::matmul::pack512::pack_strips_avx512(matrix, rows, columns, strips);
     }
     Right::Packed(Strips::new(strips, rows))
 }
@@ -51,30 +51,30 @@ pub(crate) fn pack_strips<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, s
 impl Cpu {
     /// A weight W [N, K] as the right side of a product of m rows; none where it is read as it lies: for few rows, or small.
     /// A matrix is a weight if it was the right side of x W^T before.
-    pub(crate) fn packed<'a>(&self, weight: &'a Array, m: usize, way: Way) -> Option<Strips<'a>> {
+    pub(crate) fn packed_weight<'a>(&self, weight: &'a Array, m: usize, way: WeightUse) -> Option<Strips<'a>> {
         let &[n, k] = weight.dims() else { return None };
         if !own_kernel(m) || n * k < SMALLEST {
             return None;
         }
-        let pair = &prepared(weight, matches!(way, Way::Forward))?.packed;
+        let pair = &prepared_of(weight, matches!(way, WeightUse::Forward))?.packed;
         let slot = match way {
-            Way::Forward => &pair.forward,
-            Way::Back if matches!(pair.forward.get(), Some(Some(_))) => &pair.back,
-            Way::Back => return None,
+            WeightUse::Forward => &pair.forward,
+            WeightUse::Back if matches!(pair.forward.get(), Some(Some(_))) => &pair.back,
+            WeightUse::Back => return None,
         };
-        let packed = slot.get_or_init(|| self.pack(weight, [n, k], way).ok()).as_ref();
-        let rows = if way == Way::Forward { k } else { n };
+        let packed = slot.get_or_init(|| self.pack_weight(weight, [n, k], way).ok()).as_ref();
+        let rows = if way == WeightUse::Forward { k } else { n };
         packed.filter(|packed| packed.dims == [n, k]).map(|packed| Strips::new(&packed.strips, rows))
     }
 
-    fn pack(&self, weight: &Array, [n, k]: [usize; 2], way: Way) -> Result<PackedStrips> {
-        let weight = self.wide(weight)?;
+    fn pack_weight(&self, weight: &Array, [n, k]: [usize; 2], way: WeightUse) -> Result<PackedStrips> {
+        let weight = self.widen_operand(weight)?;
         let matrix = Matrix::new(f32s("linear", &weight)?, k);
         let (matrix, rows, columns) = match way {
-            Way::Forward => (matrix.transposed(), k, n),
-            Way::Back => (matrix, n, k),
+            WeightUse::Forward => (matrix.transposed(), k, n),
+            WeightUse::Back => (matrix, n, k),
         };
-        let mut strips = self.memory.take("linear", Strips::length(rows, columns))?;
+        let mut strips = self.memory.take_block("linear", Strips::packed_length(rows, columns))?;
         pack_strips(matrix, rows, columns, &mut strips);
         Ok(PackedStrips { strips, dims: [n, k] })
     }

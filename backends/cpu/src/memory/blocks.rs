@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use assay_tensor::Result;
 
-use crate::memory::pages::{Piece, no_memory};
+use crate::memory::pages::{Region, no_memory};
 use crate::memory::small_blocks;
 
 /// Blocks below this many elements are left to the allocator, which does not ask the system for each of them.
@@ -30,7 +30,7 @@ const SLACK: usize = 16 * 1024 * 1024;
 /// sees what is read or written beyond it, and results show what is read before it is written. Only builds with debug assertions
 /// look for the variable `ASSAY_EXACT_MEMORY`.
 #[inline]
-pub(crate) fn exact() -> bool {
+pub(crate) fn is_exact() -> bool {
     #[cfg(debug_assertions)]
     {
         static EXACT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
@@ -43,8 +43,8 @@ pub(crate) fn exact() -> bool {
 /// How many elements a block for `length` of them has room for: a quarter more at most. Blocks of about one size, such as
 /// those of keys and values that grow with the sequence, are then used again for one another. Pages that are not written
 /// take no memory.
-fn room(length: usize) -> usize {
-    if length >= LARGE { length } else { small_blocks::room(length) }
+fn room_for(length: usize) -> usize {
+    if length >= LARGE { length } else { small_blocks::room_for(length) }
 }
 
 /// Elements that are somebody's own: a large block returns to the memory that it came from.
@@ -52,7 +52,7 @@ pub(crate) enum Block {
     /// A few, or such as came from elsewhere.
     Heap(Vec<f32>),
     /// The first `length` of a piece, which is there until the block is dropped.
-    Kept { piece: Option<Piece>, length: usize, memory: Arc<Memory> },
+    Kept { piece: Option<Region>, length: usize, memory: Arc<Memory> },
 }
 
 // SAFETY: a block owns its elements as a vector does: nothing else refers to them.
@@ -97,11 +97,11 @@ impl From<Vec<f32>> for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match self {
-            Block::Heap(elements) if !exact() => small_blocks::keep(std::mem::take(elements)),
+            Block::Heap(elements) if !is_exact() => small_blocks::keep_small(std::mem::take(elements)),
             Block::Heap(_) => {}
             Block::Kept { piece, length, memory } => {
                 if let Some(piece) = piece.take() {
-                    memory.keep(piece, *length);
+                    memory.keep_region(piece, *length);
                 }
             }
         }
@@ -116,15 +116,15 @@ impl fmt::Debug for Block {
 
 /// Dropped blocks by their [`room`].
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Kept>);
+pub(crate) struct Memory(Mutex<KeptRegions>);
 
 /// All counts are of the [`room`] in blocks of at least [`SMALLEST`] elements.
 #[derive(Default)]
-struct Kept {
+struct KeptRegions {
     /// Of each room those that were dropped, and when: the latest last.
-    blocks: BTreeMap<usize, VecDeque<(u64, Piece)>>,
+    blocks: BTreeMap<usize, VecDeque<(u64, Region)>>,
     /// Of each room those that have no memory now.
-    empty: BTreeMap<usize, Vec<Piece>>,
+    empty: BTreeMap<usize, Vec<Region>>,
     /// When each was dropped, and its room.
     ages: BTreeMap<u64, usize>,
     /// How many were dropped so far.
@@ -139,21 +139,21 @@ struct Kept {
 
 impl Memory {
     /// A block of `length` elements with arbitrary contents. Errors where there is no memory for it.
-    pub(crate) fn take(self: &Arc<Self>, operation: &'static str, length: usize) -> Result<Block> {
-        if exact() {
+    pub(crate) fn take_block(self: &Arc<Self>, operation: &'static str, length: usize) -> Result<Block> {
+        if is_exact() {
             let mut elements = Vec::new();
             elements.try_reserve_exact(length).map_err(|_| no_memory::<f32>(operation, length))?;
             elements.resize(length, f32::NAN);
             return Ok(Block::Heap(elements));
         }
         if length < SMALLEST {
-            return Ok(Block::Heap(small_blocks::take(length)));
+            return Ok(Block::Heap(small_blocks::take_small(length)));
         }
-        let room = room(length);
-        let known = self.lock().pop(room);
+        let room = room_for(length);
+        let known = self.lock().pop_region(room);
         let piece = match known {
             Some(piece) => piece,
-            None => self.another(operation, room)?,
+            None => self.new_region(operation, room)?,
         };
         let mut kept = self.lock();
         kept.used += room;
@@ -162,35 +162,35 @@ impl Memory {
     }
 
     /// These elements as a block.
-    pub(crate) fn hold(self: &Arc<Self>, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
-        if elements.len() < SMALLEST || exact() {
+    pub(crate) fn block_of(self: &Arc<Self>, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
+        if elements.len() < SMALLEST || is_exact() {
             return Ok(Block::Heap(elements));
         }
-        let mut block = self.take(operation, elements.len())?;
+        let mut block = self.take_block(operation, elements.len())?;
         block.copy_from_slice(&elements);
         Ok(block)
     }
 
     /// A piece with room for so many elements that is not among the kept ones.
-    fn another(&self, operation: &'static str, room: usize) -> Result<Piece> {
+    fn new_region(&self, operation: &'static str, room: usize) -> Result<Region> {
         let (dropped, empty) = {
             let mut kept = self.lock();
             (kept.make_room(room), kept.empty.get_mut(&room).and_then(Vec::pop))
         };
         // The system takes them back, and gives new ones, without the lock.
-        let emptied: Vec<Piece> = dropped
+        let emptied: Vec<Region> = dropped
             .into_iter()
             .filter(|piece| piece.len() < LARGE)
             .map(|mut piece| {
-                piece.empty();
+                piece.release_pages();
                 piece
             })
             .collect();
         let (piece, others) = match empty {
             Some(piece) => (piece, Vec::new()),
-            None if room >= LARGE => (Piece::alone(operation, room)?, Vec::new()),
+            None if room >= LARGE => (Region::map_one(operation, room)?, Vec::new()),
             None => {
-                let mut pieces = Piece::several(operation, room)?;
+                let mut pieces = Region::map_several(operation, room)?;
                 let first = pieces.swap_remove(0);
                 // The last one is taken first.
                 pieces.reverse();
@@ -205,9 +205,9 @@ impl Memory {
     }
 
     /// Keeps what a block of so many elements had.
-    fn keep(&self, piece: Piece, length: usize) {
+    fn keep_region(&self, piece: Region, length: usize) {
         let mut kept = self.lock();
-        kept.used -= room(length).min(kept.used);
+        kept.used -= room_for(length).min(kept.used);
         let room = piece.len();
         kept.clock += 1;
         kept.total += room;
@@ -216,15 +216,15 @@ impl Memory {
         kept.blocks.entry(room).or_default().push_back((when, piece));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptRegions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl KeptRegions {
     /// A piece with this room, and with twice that at most: of the smallest such, the one that was dropped last, which
     /// is the likeliest to be in a cache.
-    fn pop(&mut self, room: usize) -> Option<Piece> {
+    fn pop_region(&mut self, room: usize) -> Option<Region> {
         let (&room, blocks) = self.blocks.range_mut(room..=2 * room).next()?;
         let (when, piece) = blocks.pop_back()?;
         if blocks.is_empty() {
@@ -236,7 +236,7 @@ impl Kept {
     }
 
     /// Takes out what has to go before a new block of this room is made.
-    fn make_room(&mut self, room: usize) -> Vec<Piece> {
+    fn make_room(&mut self, room: usize) -> Vec<Region> {
         let wanted = self.used + room;
         let limit = (2 * self.peak.max(wanted)).saturating_add(SLACK);
         let mut dropped = Vec::new();
@@ -264,19 +264,19 @@ impl fmt::Debug for Memory {
 mod tests {
     use super::*;
 
-    fn block(memory: &Arc<Memory>, length: usize) -> Block {
-        memory.take("test", length).unwrap()
+    fn test_block(memory: &Arc<Memory>, length: usize) -> Block {
+        memory.take_block("test", length).unwrap()
     }
 
     #[test]
     fn large_blocks_are_used_again_and_small_ones_are_not() {
         let memory = Arc::default();
-        let first = block(&memory, SMALLEST);
+        let first = test_block(&memory, SMALLEST);
         let place = first.as_ptr();
         drop(first);
-        let (other, again) = (block(&memory, SMALLEST + 1), block(&memory, SMALLEST));
+        let (other, again) = (test_block(&memory, SMALLEST + 1), test_block(&memory, SMALLEST));
         assert!(other.as_ptr() != place && again.as_ptr() == place);
-        drop(block(&memory, 1));
+        drop(test_block(&memory, 1));
         assert_eq!(memory.lock().total, 0);
     }
 
@@ -284,9 +284,9 @@ mod tests {
     fn sizes_that_never_come_again_are_not_kept_for_ever() {
         let memory = Arc::default();
         // A block that grows: each is copied from the last.
-        let mut last = block(&memory, SLACK / 4);
+        let mut last = test_block(&memory, SLACK / 4);
         for step in 1..40 {
-            let next = block(&memory, SLACK / 4 + step * 1000);
+            let next = test_block(&memory, SLACK / 4 + step * 1000);
             drop(std::mem::replace(&mut last, next));
             let kept = memory.lock();
             assert!(kept.used + kept.total <= 2 * kept.peak + SLACK, "step {step}");
@@ -302,17 +302,17 @@ mod tests {
     fn what_was_given_back_is_used_again() {
         let memory = Arc::default();
         let places = |blocks: &[Block]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
-        let first: Vec<_> = (0..4).map(|_| block(&memory, SLACK / 4)).collect();
+        let first: Vec<_> = (0..4).map(|_| test_block(&memory, SLACK / 4)).collect();
         let mut at = places(&first);
         drop(first);
         // They have to make room for what is larger than twice as large.
-        let larger: Vec<_> = (0..8).map(|_| block(&memory, SLACK)).collect();
-        let smaller: Vec<_> = (0..8).map(|_| block(&memory, SLACK / 16)).collect();
+        let larger: Vec<_> = (0..8).map(|_| test_block(&memory, SLACK)).collect();
+        let smaller: Vec<_> = (0..8).map(|_| test_block(&memory, SLACK / 16)).collect();
         memory.lock().peak = 0;
-        drop(block(&memory, LARGE));
+        drop(test_block(&memory, LARGE));
         assert!(memory.lock().total <= SLACK + 2 * (LARGE + 9 * SLACK));
         drop((larger, smaller));
-        let mut again = places(&(0..4).map(|_| block(&memory, SLACK / 4)).collect::<Vec<_>>());
+        let mut again = places(&(0..4).map(|_| test_block(&memory, SLACK / 4)).collect::<Vec<_>>());
         at.sort_unstable();
         again.sort_unstable();
         assert_eq!(again, at);
@@ -322,7 +322,7 @@ mod tests {
     fn sizes_that_come_again_are_kept_whatever_their_order() {
         let memory = Arc::default();
         let sizes: Vec<usize> = (1..20).map(|index| SMALLEST * index).collect();
-        let round = || sizes.iter().map(|size| block(&memory, *size)).collect::<Vec<_>>();
+        let round = || sizes.iter().map(|size| test_block(&memory, *size)).collect::<Vec<_>>();
         let places = |blocks: &[Block]| blocks.iter().map(|block| block.as_ptr()).collect::<Vec<_>>();
         let first = round();
         let at = places(&first);
@@ -334,19 +334,19 @@ mod tests {
     fn blocks_serve_what_is_somewhat_smaller() {
         let memory = Arc::default();
         let length = 5 * SMALLEST;
-        let first = block(&memory, length);
+        let first = test_block(&memory, length);
         let place = first.as_ptr();
         drop(first);
         // Half as much, and then as much again.
         for wanted in [length - 1, length / 2, length] {
-            let block = block(&memory, wanted);
+            let block = test_block(&memory, wanted);
             assert_eq!((block.as_ptr(), block.len()), (place, wanted));
         }
-        let (less, more) = (block(&memory, length / 2 - SMALLEST), block(&memory, 2 * length));
+        let (less, more) = (test_block(&memory, length / 2 - SMALLEST), test_block(&memory, 2 * length));
         assert!(less.as_ptr() != place && more.as_ptr() != place);
         for length in (1..1 << 20).step_by(997) {
-            let room = room(length);
-            assert!(room >= length && room <= length + length / 4 + 1 && super::room(room) == room, "{length}: {room}");
+            let room = room_for(length);
+            assert!(room >= length && room <= length + length / 4 + 1 && room_for(room) == room, "{length}: {room}");
         }
     }
 }

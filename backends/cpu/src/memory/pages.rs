@@ -18,27 +18,27 @@ const WORTH: usize = 256 << 10;
 
 /// A stretch of a mapping, which lasts as long as its pieces do.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Region {
     mapping: Arc<MmapRaw>,
     /// Bytes from the mapping's start on.
     offset: usize,
     elements: usize,
 }
 
-impl Piece {
+impl Region {
     /// One piece of so many f32 elements, zeros, alone in its mapping.
-    pub(crate) fn alone(operation: &'static str, elements: usize) -> Result<Piece> {
-        let mapping = Arc::new(map(operation, elements, 1)?);
-        Ok(Piece { mapping, offset: 0, elements })
+    pub(crate) fn map_one(operation: &'static str, elements: usize) -> Result<Region> {
+        let mapping = Arc::new(map_pages(operation, elements, 1)?);
+        Ok(Region { mapping, offset: 0, elements })
     }
 
     /// Pieces of so many f32 elements, zeros, as many as come out even in huge pages. The size of
     /// each is a multiple of 4 KiB, which need not be a multiple of the system's pages.
-    pub(crate) fn several(operation: &'static str, elements: usize) -> Result<Vec<Piece>> {
+    pub(crate) fn map_several(operation: &'static str, elements: usize) -> Result<Vec<Region>> {
         let size = elements * size_of::<f32>();
         let count = HUGE / (1 << size.trailing_zeros()).min(HUGE);
-        let mapping = Arc::new(map(operation, elements, count)?);
-        Ok((0..count).map(|i| Piece { mapping: mapping.clone(), offset: i * size, elements }).collect())
+        let mapping = Arc::new(map_pages(operation, elements, count)?);
+        Ok((0..count).map(|i| Region { mapping: mapping.clone(), offset: i * size, elements }).collect())
     }
 
     /// How many elements there is room for.
@@ -53,7 +53,7 @@ impl Piece {
 
     /// Gives the memory back to the system. What stays is the place, of arbitrary elements. Pages that the piece shares with
     /// its neighbours stay as they are.
-    pub(crate) fn empty(&mut self) {
+    pub(crate) fn release_pages(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some((offset, length)) = whole_pages(self.offset, self.elements * size_of::<f32>(), page_size()) {
             // SAFETY: the pages lie inside this piece, nobody else refers to its elements, and any bits are an f32.
@@ -82,7 +82,7 @@ fn whole_pages(offset: usize, length: usize, page: usize) -> Option<(usize, usiz
 }
 
 /// A mapping for `count` pieces.
-fn map(operation: &'static str, elements: usize, count: usize) -> Result<MmapRaw> {
+fn map_pages(operation: &'static str, elements: usize, count: usize) -> Result<MmapRaw> {
     let size = elements.checked_mul(size_of::<f32>());
     let length = size.and_then(|size| size.checked_mul(count)).and_then(|all| match all >= HUGE {
         // Mappings of whole huge pages are aligned to them.
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn pieces_are_apart_and_come_out_even() {
         for size in [32 << 10, 40 << 10, 448 << 10, 2 << 20, 5 << 20, 7 << 22] {
-            let pieces = Piece::several("test", size / 4).unwrap();
+            let pieces = Region::map_several("test", size / 4).unwrap();
             assert!((pieces.len() * size).is_multiple_of(HUGE) && pieces.len() <= 512, "{size}: {}", pieces.len());
             for (i, piece) in pieces.iter().enumerate() {
                 assert!((piece.start() as usize).is_multiple_of(4096) && piece.len() * 4 == size);
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn what_is_given_back_can_be_used_again() {
-        let mut piece = Piece::alone("test", 1 << 20).unwrap();
+        let mut piece = Region::map_one("test", 1 << 20).unwrap();
         for _ in 0..2 {
             // SAFETY: the elements are this piece's.
             unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
-            piece.empty();
+            piece.release_pages();
         }
     }
 
@@ -160,12 +160,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn neighbours_of_a_piece_that_is_given_back_keep_their_elements() {
-        let mut pieces = Piece::several("test", (40 << 10) / 4).unwrap();
+        let mut pieces = Region::map_several("test", (40 << 10) / 4).unwrap();
         for piece in &pieces {
             // SAFETY: the elements are this piece's.
             unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
         }
-        pieces.iter_mut().skip(1).step_by(2).for_each(Piece::empty);
+        pieces.iter_mut().skip(1).step_by(2).for_each(Region::release_pages);
         for piece in pieces.iter().step_by(2) {
             // SAFETY: as above.
             let elements = unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) };
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn memory_that_does_not_exist_is_an_error() {
         for elements in [isize::MAX as usize / 8, usize::MAX] {
-            assert_eq!(Piece::alone("full", elements).unwrap_err().class(), Class::OutOfMemory);
+            assert_eq!(Region::map_one("full", elements).unwrap_err().class(), Class::OutOfMemory);
         }
     }
 }

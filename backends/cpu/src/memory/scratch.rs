@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use crate::memory::blocks::exact;
+use crate::memory::blocks::is_exact;
 use crate::simd::instructions::LINE;
 
 /// Elements that a thread keeps of each scratch. What is larger, such as the scores of `full` attention, goes with the call.
@@ -19,8 +19,8 @@ impl Scratch {
     pub(crate) const EMPTY: Scratch = Scratch(Vec::new());
 
     /// The first `length` elements.
-    pub(crate) fn first(&mut self, length: usize) -> &mut [f32] {
-        if exact() {
+    pub(crate) fn prefix_of_length(&mut self, length: usize) -> &mut [f32] {
+        if is_exact() {
             self.0 = vec![f32::NAN; length];
             return &mut self.0;
         }
@@ -39,11 +39,11 @@ thread_local! {
 }
 
 /// Calls `work` with scratch of these lengths, up to [`MOST`]. It must not call this again.
-pub(crate) fn scratch<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
+pub(crate) fn with_scratch<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
     const { assert!(N <= MOST, "there are not so many") };
     SCRATCH.with_borrow_mut(|all| {
         let mut rest = all.iter_mut();
-        work(lengths.map(|length| rest.next().map_or(&mut [][..], |scratch| scratch.first(length))));
+        work(lengths.map(|length| rest.next().map_or(&mut [][..], |scratch| scratch.prefix_of_length(length))));
         for large in all.iter_mut().filter(|scratch| scratch.0.len() > KEPT) {
             *large = Scratch::EMPTY;
         }

@@ -63,45 +63,45 @@ pub(crate) struct Allocator(Arc<Memory>);
 
 impl Allocator {
     /// Elements with arbitrary contents: every one of them must be written.
-    pub(crate) fn take(&self, operation: &'static str, length: usize) -> Result<Block> {
-        self.0.take(operation, length)
+    pub(crate) fn take_block(&self, operation: &'static str, length: usize) -> Result<Block> {
+        self.0.take_block(operation, length)
     }
 
     /// Elements that are 0.
-    pub(crate) fn zeroed(&self, operation: &'static str, length: usize) -> Result<Block> {
-        let mut block = self.0.take(operation, length)?;
+    pub(crate) fn zeroed_block(&self, operation: &'static str, length: usize) -> Result<Block> {
+        let mut block = self.0.take_block(operation, length)?;
         block.fill(0.0);
         Ok(block)
     }
 
     /// These elements.
-    pub(crate) fn hold(&self, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
-        self.0.hold(operation, elements)
+    pub(crate) fn block_of(&self, operation: &'static str, elements: Vec<f32>) -> Result<Block> {
+        self.0.block_of(operation, elements)
     }
 
     /// An array of these f32 elements.
-    pub(crate) fn array(&self, elements: impl Into<Block>, shape: impl Into<Shape>) -> Array {
-        self.wrap(Elements::F32(elements.into()), shape, DType::F32)
+    pub(crate) fn f32_array(&self, elements: impl Into<Block>, shape: impl Into<Shape>) -> Array {
+        self.array_of(Elements::F32(elements.into()), shape, DType::F32)
     }
 
     /// An array of these elements.
-    pub(crate) fn wrap(&self, elements: Elements, shape: impl Into<Shape>, dtype: DType) -> Array {
+    pub(crate) fn array_of(&self, elements: Elements, shape: impl Into<Shape>, dtype: DType) -> Array {
         let length = elements.len();
         Array::new(Buffer { elements, length, prepared: OnceLock::new() }, shape, dtype)
     }
 }
 
 /// The elements of an array, as many as its shape says.
-pub(crate) fn elements<'a>(operation: &'static str, x: &'a Array) -> Result<&'a Elements> {
+pub(crate) fn elements_of<'a>(operation: &'static str, x: &'a Array) -> Result<&'a Elements> {
     match x.buffer.downcast_ref::<Buffer>() {
         Some(buffer) if buffer.length == x.numel() => Ok(&buffer.elements),
-        other => Err(strange(operation, x, other)),
+        other => Err(foreign_array_error(operation, x, other)),
     }
 }
 
 /// What is wrong with an array that another backend made, or whose shape does not fit its elements.
 #[cold]
-fn strange(operation: &'static str, x: &Array, found: Option<&Buffer>) -> TensorError {
+fn foreign_array_error(operation: &'static str, x: &Array, found: Option<&Buffer>) -> TensorError {
     match found {
         None => TensorError::new(operation, "the array belongs to another backend").hint("move it with to_device()"),
         Some(buffer) => TensorError::new(operation, format!("the array holds {} elements", buffer.length)),
@@ -111,33 +111,33 @@ fn strange(operation: &'static str, x: &Array, found: Option<&Buffer>) -> Tensor
 
 /// The elements of an f32 array.
 pub(crate) fn f32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [f32]> {
-    match elements(operation, x)? {
+    match elements_of(operation, x)? {
         Elements::F32(v) => Ok(v),
-        _ => Err(wrong_type(operation, x, DType::F32)),
+        _ => Err(type_error(operation, x, DType::F32)),
     }
 }
 
 /// The bits of a bf16 array.
 pub(crate) fn bf16s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u16]> {
-    match elements(operation, x)? {
+    match elements_of(operation, x)? {
         Elements::Bf16(v) => Ok(v.reinterpret_cast()),
-        _ => Err(wrong_type(operation, x, DType::Bf16)),
+        _ => Err(type_error(operation, x, DType::Bf16)),
     }
 }
 
 /// The elements of a u32 array.
 pub(crate) fn u32s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u32]> {
-    match elements(operation, x)? {
+    match elements_of(operation, x)? {
         Elements::U32(v) => Ok(v),
-        _ => Err(wrong_type(operation, x, DType::U32)),
+        _ => Err(type_error(operation, x, DType::U32)),
     }
 }
 
 /// The elements of an i8 array, each in the bits of a u8.
 pub(crate) fn i8s<'a>(operation: &'static str, x: &'a Array) -> Result<&'a [u8]> {
-    match elements(operation, x)? {
+    match elements_of(operation, x)? {
         Elements::I8(v) => Ok(v),
-        _ => Err(wrong_type(operation, x, DType::I8)),
+        _ => Err(type_error(operation, x, DType::I8)),
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn f32s_mut(x: &mut Array) -> Option<&mut [f32]> {
 }
 
 /// What is packed of an array's elements; where nothing was prepared so far, a place for it if `make`.
-pub(crate) fn prepared(x: &Array, make: bool) -> Option<&Prepared> {
+pub(crate) fn prepared_of(x: &Array, make: bool) -> Option<&Prepared> {
     let Buffer { prepared, .. } = x.buffer.downcast_ref()?;
     match make {
         true => Some(prepared.get_or_init(Box::default)),
@@ -163,7 +163,7 @@ pub(crate) fn prepared(x: &Array, make: bool) -> Option<&Prepared> {
 }
 
 #[cold]
-fn wrong_type(operation: &'static str, x: &Array, wanted: DType) -> TensorError {
+fn type_error(operation: &'static str, x: &Array, wanted: DType) -> TensorError {
     TensorError::new(operation, format!("needs elements of type {wanted}, not {}", x.dtype)).shapes([&x.shape])
 }
 
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn shared_elements_cannot_be_changed() {
         let memory = Allocator::default();
-        let mut x = memory.array(vec![1.0, 2.0], 2);
+        let mut x = memory.f32_array(vec![1.0, 2.0], 2);
         let other = x.clone();
         assert!(f32s_mut(&mut x).is_none());
         drop(other);
@@ -187,7 +187,7 @@ mod tests {
     fn foreign_arrays_and_wrong_types_are_refused() {
         let memory = Allocator::default();
         assert!(f32s("add", &Array::new(vec![0f32], 1, DType::F32)).is_err());
-        let ids = memory.wrap(Elements::U32(vec![1]), 1, DType::U32);
+        let ids = memory.array_of(Elements::U32(vec![1]), 1, DType::U32);
         assert!(f32s("add", &ids).is_err() && i8s("add", &ids).is_err() && u32s("add", &ids).is_ok());
         assert!(u32s("add", &Array { shape: Shape::from(2), ..ids }).is_err());
     }

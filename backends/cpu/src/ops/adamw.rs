@@ -5,7 +5,7 @@ use assay_tensor::{AdamW, Array, Result};
 use crate::device::Cpu;
 use crate::memory::storage::{f32s, f32s_mut};
 use crate::simd::instructions::simd;
-use crate::threads::denormals::Flushed;
+use crate::threads::denormals::FlushGuard;
 use crate::threads::split::{Disjoint, Threads};
 
 /// Elements whose squares are added at a time; the totals of these are added in order.
@@ -77,11 +77,11 @@ simd! {
 }
 
 /// The Euclidean norm of all gradients together.
-pub(crate) fn norm(threads: &Threads, gradients: &[&[f32]]) -> f64 {
+pub(crate) fn global_norm(threads: &Threads, gradients: &[&[f32]]) -> f64 {
     let spans: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(SPAN)).collect();
     let mut sums = vec![0.0; spans.len()];
     let shared = Disjoint::new(&mut sums);
-    threads.split(spans.len(), 1, 0.1 * SPAN as f64, |range| {
+    threads.split_items(spans.len(), 1, 0.1 * SPAN as f64, |range| {
         // SAFETY: `split` gives disjoint ranges.
         let sums = unsafe { shared.part(range.clone()) };
         for (sum, span) in sums.iter_mut().zip(&spans[range]) {
@@ -93,29 +93,29 @@ pub(crate) fn norm(threads: &Threads, gradients: &[&[f32]]) -> f64 {
 
 impl Cpu {
     /// Updates a parameter and its moments. What others hold on to is copied first, so that they keep what they had.
-    pub(crate) fn update(&self, args: AdamW, arrays: [&mut Array; 3], grad: &Array) -> Result<()> {
-        let _flushed = Flushed::here();
+    pub(crate) fn update_parameter(&self, args: AdamW, arrays: [&mut Array; 3], grad: &Array) -> Result<()> {
+        let _flushed = FlushGuard::here();
         let name = "adamw";
         let grad = f32s(name, grad)?;
         let [param, m, v] = arrays;
         for array in [&mut *param, &mut *m, &mut *v] {
             if f32s_mut(array).is_none() {
-                let mut copy = self.take(name, &array.shape)?;
+                let mut copy = self.take_block(name, &array.shape)?;
                 copy.copy_from_slice(f32s(name, array)?);
-                *array = self.array(copy, &array.shape);
+                *array = self.f32_array(copy, &array.shape);
             }
         }
         if let (Some(param), Some(m), Some(v)) = (f32s_mut(param), f32s_mut(m), f32s_mut(v)) {
-            update(&self.threads, args, [param, m, v], grad);
+            update_elements(&self.threads, args, [param, m, v], grad);
         }
         Ok(())
     }
 }
 
 /// Updates a parameter and its moments in place.
-fn update(threads: &Threads, args: AdamW, [param, m, v]: [&mut [f32]; 3], grad: &[f32]) {
+fn update_elements(threads: &Threads, args: AdamW, [param, m, v]: [&mut [f32]; 3], grad: &[f32]) {
     let factors = Factors::new(args);
-    threads.rows(grad.len(), 1.5, [(param, 1), (m, 1), (v, 1)], |range, [param, m, v]| {
+    threads.split_rows(grad.len(), 1.5, [(param, 1), (m, 1), (v, 1)], |range, [param, m, v]| {
         update_all(factors, param, &grad[range], m, v);
     });
 }
@@ -129,7 +129,7 @@ mod tests {
         for length in [0, 1, LANES - 1, LANES, 3 * LANES + 5, SPAN, SPAN + 1, 3 * SPAN + 7] {
             let values: Vec<f32> = (0..length).map(|at| (at % 977) as f32 - 300.0).collect();
             let plain: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
-            let norms = [1, 2, 3].map(|count| norm(&Threads::new(count).unwrap(), &[&values, &[], &values]));
+            let norms = [1, 2, 3].map(|count| global_norm(&Threads::new(count).unwrap(), &[&values, &[], &values]));
             assert!((norms[0] - (2.0 * plain).sqrt()).abs() <= 1e-12 * norms[0], "{length}");
             assert!(norms.iter().all(|norm| norm.to_bits() == norms[0].to_bits()), "{length}");
         }

@@ -24,10 +24,10 @@ use crate::matmul::matrix::{Extent, Matrix, PANEL, own_kernel};
 use crate::matmul::packed::{Left, Panels, Right, Strips};
 use crate::matmul::product::multiply;
 use crate::matmul::weights::{pack_panels, pack_strips};
-use crate::memory::scratch::scratch;
+use crate::memory::scratch::with_scratch;
 use crate::simd::instructions::simd;
 use crate::simd::math::exp_near;
-use crate::simd::reduction::{LANES, fold};
+use crate::simd::reduction::{LANES, fold_lanes};
 use crate::simd::rows::STRIP;
 use crate::threads::split::{Disjoint, Threads};
 
@@ -66,13 +66,13 @@ impl Attention {
     }
 
     /// Blocks of keys, as (first, count).
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+    fn key_blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (tk, block) = (self.tk, if self.is_full() { self.tk } else { KEYS });
         (0..tk).step_by(block.max(1)).map(move |first| (first, block.min(tk - first)))
     }
 
     /// Strip `index` against a block of keys; none where no query sees any of them.
-    fn tile(&self, index: usize, (first_key, keys): (usize, usize)) -> Option<Tile> {
+    fn tile_at(&self, index: usize, (first_key, keys): (usize, usize)) -> Option<Tile> {
         let first_query = index * STRIP;
         let queries = STRIP.min(self.tq - first_query);
         let seen = if self.options.causal { first_query + queries + self.tk - self.tq } else { self.tk };
@@ -81,20 +81,20 @@ impl Attention {
     }
 
     /// Those of `count` strips from `first` on that see any key of a block, each with its place among the strips.
-    fn tiles(self, first: usize, count: usize, block: (usize, usize)) -> impl Iterator<Item = (usize, Tile)> {
-        (0..count).filter_map(move |at| self.tile(first + at, block).map(|tile| (at, tile)))
+    fn tiles_of_block(self, first: usize, count: usize, block: (usize, usize)) -> impl Iterator<Item = (usize, Tile)> {
+        (0..count).filter_map(move |at| self.tile_at(first + at, block).map(|tile| (at, tile)))
     }
 
     /// How many queries of a tile do not see its key `j`: the first of them.
     #[inline(always)]
-    fn blind(&self, tile: &Tile, j: usize) -> usize {
+    fn first_seeing_query(&self, tile: &Tile, j: usize) -> usize {
         match self.options.causal {
             true => (tile.first_key + j).saturating_sub(tile.first_query + self.tk - self.tq),
             false => 0,
         }
     }
 
-    fn strips(&self) -> usize {
+    fn strip_count(&self) -> usize {
         self.tq.div_ceil(STRIP)
     }
 
@@ -104,7 +104,7 @@ impl Attention {
     }
 
     /// The elements of a tile's scores, at most.
-    fn scores(&self) -> usize {
+    fn score_room(&self) -> usize {
         STRIP * if self.is_full() { self.tk } else { KEYS.min(self.tk) }
     }
 
@@ -113,12 +113,12 @@ impl Attention {
     }
 
     /// Whether its products are ones for our own kernel.
-    fn own(&self) -> bool {
+    fn uses_own_kernel(&self) -> bool {
         own_kernel(self.tk.min(self.tq))
     }
 
     /// A matrix with a row for each key, as the left side of products for all queries. `panels` has room for it.
-    fn left<'a>(&self, keys: &'a [f32], panels: &'a mut [f32]) -> Left<'a> {
+    fn keys_as_left<'a>(&self, keys: &'a [f32], panels: &'a mut [f32]) -> Left<'a> {
         let matrix = Matrix::new(keys, self.d);
         match panels.is_empty() {
             true => Left::Matrix(matrix),
@@ -127,7 +127,7 @@ impl Attention {
     }
 
     /// A matrix with a row for each key, as the right side of products for all queries. `strips` has room for it.
-    fn right<'a>(&self, keys: &'a [f32], strips: &'a mut [f32]) -> Right<'a> {
+    fn keys_as_right<'a>(&self, keys: &'a [f32], strips: &'a mut [f32]) -> Right<'a> {
         let matrix = Matrix::new(keys, self.d);
         match strips.is_empty() {
             true => Right::Matrix(matrix),
@@ -136,9 +136,9 @@ impl Attention {
     }
 
     /// The room that [`Attention::left`] and [`Attention::right`] need for so many keys: none where few queries read them.
-    fn room(&self, keys: usize) -> [usize; 2] {
+    fn packing_room(&self, keys: usize) -> [usize; 2] {
         match own_kernel(keys) && self.d > 0 && self.tq >= MANY {
-            true => [Panels::length(keys, self.d), Strips::length(keys, self.d)],
+            true => [Panels::packed_length(keys, self.d), Strips::packed_length(keys, self.d)],
             false => [0, 0],
         }
     }
@@ -147,14 +147,14 @@ impl Attention {
     fn by_key(&self, tile: &Tile, keys: Left<'_>, queries: &[f32], out: &mut [f32]) {
         let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d).transposed();
         let extent = Extent { m: tile.keys, n: tile.queries, k: self.d };
-        multiply(self.own(), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
+        multiply(self.uses_own_kernel(), extent, keys, Right::Matrix(queries), (out, STRIP), Start::Zero);
     }
 
     /// The product of weights with V, or with what has its shape: a row for each query.
     fn by_query(&self, tile: &Tile, weights: &[f32], keys: Right<'_>, out: &mut [f32], start: Start<'_>) {
         let weights = Left::Matrix(Matrix::new(weights, STRIP).transposed());
         let extent = Extent { m: tile.queries, n: self.d, k: tile.keys };
-        multiply(self.own(), extent, weights, keys, (out, self.d), start);
+        multiply(self.uses_own_kernel(), extent, weights, keys, (out, self.d), start);
     }
 
     /// Adds the product of weights with the queries, or with what has their shape: a row for each key.
@@ -162,23 +162,23 @@ impl Attention {
         let weights = Left::Matrix(Matrix::new(weights, STRIP));
         let queries = Matrix::new(&queries[tile.first_query * self.d..], self.d);
         let extent = Extent { m: tile.keys, n: self.d, k: tile.queries };
-        multiply(self.own(), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
+        multiply(self.uses_own_kernel(), extent, weights, Right::Matrix(queries), (out, self.d), Start::Add);
     }
 }
 
 /// The running softmax of a strip of queries: the largest score and the sum of exponentials below it.
 #[derive(Debug, Clone)]
-struct Running {
+struct OnlineSoftmax {
     peak: Lanes,
     total: Lanes,
 }
 
-impl Running {
-    const NOTHING: Running = Running { peak: [f32::NEG_INFINITY; STRIP], total: [0.0; STRIP] };
+impl OnlineSoftmax {
+    const NOTHING: OnlineSoftmax = OnlineSoftmax { peak: [f32::NEG_INFINITY; STRIP], total: [0.0; STRIP] };
 }
 
 /// A number for each query of a tile. What the other lanes compute is not used.
-fn lanes(numbers: &[f32], tile: &Tile) -> Lanes {
+fn query_lanes(numbers: &[f32], tile: &Tile) -> Lanes {
     let mut lanes = [0.0; STRIP];
     lanes[..tile.queries].copy_from_slice(&numbers[tile.first_query..][..tile.queries]);
     lanes
@@ -186,12 +186,12 @@ fn lanes(numbers: &[f32], tile: &Tile) -> Lanes {
 
 simd! {
     /// Turns scores into e^(score - peak); returns by what everything below the old peak has to be multiplied.
-    fn absorb(call: Attention, tile: Tile, scores: &mut [f32], running: &mut Running) -> Lanes {
+    fn update_softmax(call: Attention, tile: Tile, scores: &mut [f32], running: &mut OnlineSoftmax) -> Lanes {
         let scale = call.scale();
         let rows = &mut scores.as_chunks_mut::<STRIP>().0[..tile.keys];
         let mut peak = running.peak;
         for (j, row) in rows.iter_mut().enumerate() {
-            let blind = call.blind(&tile, j) as u32;
+            let blind = call.first_seeing_query(&tile, j) as u32;
             for i in 0..STRIP {
                 row[i] = if (i as u32) < blind { f32::NEG_INFINITY } else { row[i] * scale };
                 peak[i] = if row[i] > peak[i] { row[i] } else { peak[i] };
@@ -215,7 +215,7 @@ simd! {
     }
 
     /// Multiplies the row of each query by its factor.
-    fn rescale(factors: &Lanes, d: usize, out: &mut [f32]) {
+    fn rescale_rows(factors: &Lanes, d: usize, out: &mut [f32]) {
         for (row, factor) in out.chunks_exact_mut(d.max(1)).zip(factors) {
             for o in row {
                 *o *= *factor;
@@ -224,12 +224,12 @@ simd! {
     }
 
     /// Turns scores into the weights P = e^(scale score - lse), and dP into dS = scale P (dP - inner).
-    fn weigh(call: Attention, tile: Tile, lse: &Lanes, inner: &Lanes, scores: &mut [f32], dp: &mut [f32]) {
+    fn score_gradients(call: Attention, tile: Tile, lse: &Lanes, inner: &Lanes, scores: &mut [f32], dp: &mut [f32]) {
         let scale = call.scale();
         let weights = &mut scores.as_chunks_mut::<STRIP>().0[..tile.keys];
         let dp = &mut dp.as_chunks_mut::<STRIP>().0[..tile.keys];
         for (j, (p, dp)) in weights.iter_mut().zip(dp).enumerate() {
-            let blind = call.blind(&tile, j) as u32;
+            let blind = call.first_seeing_query(&tile, j) as u32;
             for i in 0..STRIP {
                 let weight = exp_near(p[i].mul_add(scale, -lse[i]));
                 p[i] = if (i as u32) < blind { 0.0 } else { weight };
@@ -251,18 +251,24 @@ simd! {
             for ((sum, x), y) in sums.iter_mut().zip(x_rest).zip(y_rest) {
                 *sum = x.mul_add(*y, *sum);
             }
-            *out = fold(sums, |a, b| a + b);
+            *out = fold_lanes(sums, |a, b| a + b);
         }
     }
 }
 
 /// The value of attention, and the log-sum-exp of each query.
-pub(crate) fn forward(threads: &Threads, call: Attention, [q, k, v]: [&[f32]; 3], out: &mut [f32], lse: &mut [f32]) {
+pub(crate) fn attention_forward(
+    threads: &Threads,
+    call: Attention,
+    [q, k, v]: [&[f32]; 3],
+    out: &mut [f32],
+    lse: &mut [f32],
+) {
     let Attention { heads, tq, tk, d, .. } = call;
-    let strips = call.strips();
+    let strips = call.strip_count();
     let (out, lse) = (Disjoint::new(out), Disjoint::new(lse));
     let cost = 0.02 * (STRIP.min(tq) * tk * (d + 16)) as f64;
-    threads.split(heads * strips, call.at_once(strips), cost, |range| {
+    threads.split_items(heads * strips, call.at_once(strips), cost, |range| {
         for head in range.start / strips..range.end.div_ceil(strips) {
             let whole = head * strips..(head + 1) * strips;
             let part = range.start.max(whole.start) - whole.start..range.end.min(whole.end) - whole.start;
@@ -278,23 +284,23 @@ pub(crate) fn forward(threads: &Threads, call: Attention, [q, k, v]: [&[f32]; 3]
 
 /// Some strips of queries of one head.
 fn forward_strips(call: Attention, part: Range<usize>, [q, k, v]: [&[f32]; 3], out: &mut [f32], lse: &mut [f32]) {
-    let (d, at_once, size) = (call.d, call.at_once(part.len()), call.scores());
-    let [panels, strips] = call.room(call.tk);
-    scratch([at_once * size, panels, strips], |[scores, panels, strips]| {
-        let (k, v) = (call.left(k, panels), call.right(v, strips));
-        let mut running = vec![Running::NOTHING; at_once];
+    let (d, at_once, size) = (call.d, call.at_once(part.len()), call.score_room());
+    let [panels, strips] = call.packing_room(call.tk);
+    with_scratch([at_once * size, panels, strips], |[scores, panels, strips]| {
+        let (k, v) = (call.keys_as_left(k, panels), call.keys_as_right(v, strips));
+        let mut running = vec![OnlineSoftmax::NOTHING; at_once];
         for first in part.clone().step_by(at_once) {
-            running.fill(Running::NOTHING);
-            for block in call.blocks() {
-                let tiles = || call.tiles(first, at_once, block);
+            running.fill(OnlineSoftmax::NOTHING);
+            for block in call.key_blocks() {
+                let tiles = || call.tiles_of_block(first, at_once, block);
                 let rows = |tile: &Tile| tile.first_query - part.start * STRIP;
                 for (at, tile) in tiles() {
                     call.by_key(&tile, k.rows_from(tile.first_key), q, &mut scores[at * size..][..size]);
                 }
                 for (at, tile) in tiles() {
-                    let keep = absorb(call, tile, &mut scores[at * size..][..size], &mut running[at]);
+                    let keep = update_softmax(call, tile, &mut scores[at * size..][..size], &mut running[at]);
                     if tile.first_key > 0 {
-                        rescale(&keep, d, &mut out[rows(&tile) * d..][..tile.queries * d]);
+                        rescale_rows(&keep, d, &mut out[rows(&tile) * d..][..tile.queries * d]);
                     }
                 }
                 for (at, tile) in tiles() {
@@ -305,7 +311,7 @@ fn forward_strips(call: Attention, part: Range<usize>, [q, k, v]: [&[f32]; 3], o
             }
             for (running, strip) in running.iter().zip(first..) {
                 let rows = (strip - part.start) * STRIP..lse.len().min((strip - part.start + 1) * STRIP);
-                rescale(&running.total.map(|total| 1.0 / total), d, &mut out[rows.start * d..rows.end * d]);
+                rescale_rows(&running.total.map(|total| 1.0 / total), d, &mut out[rows.start * d..rows.end * d]);
                 for ((lse, peak), total) in lse[rows].iter_mut().zip(running.peak).zip(running.total) {
                     *lse = peak + total.ln();
                 }
@@ -316,7 +322,7 @@ fn forward_strips(call: Attention, part: Range<usize>, [q, k, v]: [&[f32]; 3], o
 
 /// What the gradient needs: the inputs, the value, the log-sum-exp, and the gradient of the value.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Saved<'a> {
+pub(crate) struct SavedTensors<'a> {
     pub(crate) q: &'a [f32],
     pub(crate) k: &'a [f32],
     pub(crate) v: &'a [f32],
@@ -326,15 +332,20 @@ pub(crate) struct Saved<'a> {
 }
 
 /// dQ, dK and dV. A head is one thread's work: its sums over queries and over keys are not split.
-pub(crate) fn backward(threads: &Threads, call: Attention, saved: Saved<'_>, outputs: [&mut [f32]; 3]) {
+pub(crate) fn attention_backward(
+    threads: &Threads,
+    call: Attention,
+    saved: SavedTensors<'_>,
+    outputs: [&mut [f32]; 3],
+) {
     let Attention { heads, tq, tk, d, .. } = call;
     let cost = 0.05 * (tq * tk * (d + 16)) as f64;
     let [dq, dk, dv] = outputs;
-    threads.rows(heads, cost, [(dq, tq * d), (dk, tk * d), (dv, tk * d)], |range, [dq, dk, dv]| {
+    threads.split_rows(heads, cost, [(dq, tq * d), (dk, tk * d), (dv, tk * d)], |range, [dq, dk, dv]| {
         for (i, head) in range.enumerate() {
             let (queries, keys) = (head * tq..(head + 1) * tq, head * tk..(head + 1) * tk);
             let of = |x: &'_ [f32], rows: &Range<usize>| rows.start * d..(rows.end * d).min(x.len());
-            let saved = Saved {
+            let saved = SavedTensors {
                 q: &saved.q[of(saved.q, &queries)],
                 k: &saved.k[of(saved.k, &keys)],
                 v: &saved.v[of(saved.v, &keys)],
@@ -349,30 +360,37 @@ pub(crate) fn backward(threads: &Threads, call: Attention, saved: Saved<'_>, out
 }
 
 /// Blocks of keys outermost, strips of queries inside.
-fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3]) {
-    let (d, at_once, size) = (call.d, call.at_once(call.strips()), call.scores());
-    let Saved { q, grad, .. } = saved;
+fn backward_head(call: Attention, saved: SavedTensors<'_>, [dq, dk, dv]: [&mut [f32]; 3]) {
+    let (d, at_once, size) = (call.d, call.at_once(call.strip_count()), call.score_room());
+    let SavedTensors { q, grad, .. } = saved;
     dk.fill(0.0);
     dv.fill(0.0);
-    let [panels, strips] = call.room(size / STRIP);
-    scratch(
+    let [panels, strips] = call.packing_room(size / STRIP);
+    with_scratch(
         [call.tq, at_once * size, at_once * size, panels, panels, strips],
         |[inner, weights, dp, k_panels, v_panels, k_strips]| {
             row_products(grad, saved.out, d.max(1), inner);
-            for (first_key, keys) in call.blocks() {
+            for (first_key, keys) in call.key_blocks() {
                 let of_keys = first_key * d..(first_key + keys) * d;
-                let [room, strips] = call.room(keys);
-                let k = call.left(&saved.k[of_keys.clone()], &mut k_panels[..room]);
-                let v = call.left(&saved.v[of_keys.clone()], &mut v_panels[..room]);
-                let k_right = call.right(&saved.k[of_keys.clone()], &mut k_strips[..strips]);
+                let [room, strips] = call.packing_room(keys);
+                let k = call.keys_as_left(&saved.k[of_keys.clone()], &mut k_panels[..room]);
+                let v = call.keys_as_left(&saved.v[of_keys.clone()], &mut v_panels[..room]);
+                let k_right = call.keys_as_right(&saved.k[of_keys.clone()], &mut k_strips[..strips]);
                 let (dk, dv) = (&mut dk[of_keys.clone()], &mut dv[of_keys]);
-                for first in (0..call.strips()).step_by(at_once) {
-                    let tiles = || call.tiles(first, at_once, (first_key, keys));
+                for first in (0..call.strip_count()).step_by(at_once) {
+                    let tiles = || call.tiles_of_block(first, at_once, (first_key, keys));
                     for (at, tile) in tiles() {
                         let (weights, dp) = (&mut weights[at * size..][..size], &mut dp[at * size..][..size]);
                         call.by_key(&tile, k, q, weights);
                         call.by_key(&tile, v, grad, dp);
-                        weigh(call, tile, &lanes(saved.lse, &tile), &lanes(inner, &tile), weights, dp);
+                        score_gradients(
+                            call,
+                            tile,
+                            &query_lanes(saved.lse, &tile),
+                            &query_lanes(inner, &tile),
+                            weights,
+                            dp,
+                        );
                     }
                     for (at, tile) in tiles() {
                         let (weights, dp) = (&weights[at * size..][..size], &dp[at * size..][..size]);
@@ -388,7 +406,7 @@ fn backward_head(call: Attention, saved: Saved<'_>, [dq, dk, dv]: [&mut [f32]; 3
 }
 
 /// The shape of a call of attention, and that of what there is one of a query.
-pub(crate) fn call(q: &Array, k: &Array, options: AttentionOptions) -> Result<(Attention, Shape)> {
+pub(crate) fn attention_call(q: &Array, k: &Array, options: AttentionOptions) -> Result<(Attention, Shape)> {
     let ([b, h, tq, d], [_, _, tk, _]) = (q.dims(), k.dims()) else {
         return Err(TensorError::new("attention", "operands should be [B, H, T, Dh]").shapes([&q.shape, &k.shape]));
     };

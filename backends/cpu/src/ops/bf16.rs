@@ -23,21 +23,21 @@ simd! {
 
     fn narrow_part(x: &[f32], y: &mut [u16]) {
         for (y, x) in y.iter_mut().zip(x) {
-            *y = rounded(x.to_bits());
+            *y = round_bits(x.to_bits());
         }
     }
 
     /// Rounds these to what bf16 holds.
     pub(crate) fn round_part(x: &mut [f32]) {
         for x in x {
-            *x = f32::from_bits(u32::from(rounded(x.to_bits())) << 16);
+            *x = f32::from_bits(u32::from(round_bits(x.to_bits())) << 16);
         }
     }
 
     /// The bits of x rounded, and the number that they are.
     fn keep_part(x: &[f32], kept: &mut [u16], wide: &mut [f32]) {
         for ((x, kept), wide) in x.iter().zip(kept).zip(wide) {
-            *kept = rounded(x.to_bits());
+            *kept = round_bits(x.to_bits());
             *wide = f32::from_bits(u32::from(*kept) << 16);
         }
     }
@@ -46,28 +46,28 @@ simd! {
 /// The bits of z rounded, and GELU of that, rounded too.
 pub(crate) fn gelu_part(z: &[f32], kept: &mut [u16], value: &mut [f32]) {
     keep_part(z, kept, value);
-    gelu::apply_in_place(value);
+    gelu::apply_gelu_in_place(value);
     round_part(value);
 }
 
 /// The upper half of an f32's bits, rounded to nearest with ties to even; a NaN stays one.
 #[inline(always)]
-fn rounded(bits: u32) -> u16 {
+fn round_bits(bits: u32) -> u16 {
     let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
     let quiet = (bits >> 16) | 0x40;
     (if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { nearest }) as u16
 }
 
 /// y = x, exactly.
-pub(crate) fn widen(threads: &Threads, x: &[bf16], y: &mut [f32]) {
+pub(crate) fn widen_bf16(threads: &Threads, x: &[bf16], y: &mut [f32]) {
     let x: &[u16] = x.reinterpret_cast();
-    threads.rows(x.len(), COST, [(y, 1)], |range, [y]| widen_part(&x[range], y));
+    threads.split_rows(x.len(), COST, [(y, 1)], |range, [y]| widen_part(&x[range], y));
 }
 
 /// y = x, rounded to nearest.
-pub(crate) fn narrow(threads: &Threads, x: &[f32], y: &mut [bf16]) {
+pub(crate) fn narrow_to_bf16(threads: &Threads, x: &[f32], y: &mut [bf16]) {
     let out: Disjoint<'_, u16> = Disjoint::new(y.reinterpret_cast_mut());
-    threads.split(x.len(), 1, COST, |range| {
+    threads.split_items(x.len(), 1, COST, |range| {
         // SAFETY: `split` gives disjoint ranges.
         narrow_part(&x[range.clone()], unsafe { out.part(range) });
     });
@@ -84,12 +84,12 @@ mod tests {
         let bits = (0..=u16::MAX).flat_map(|upper| [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff].map(|lower| (upper, lower)));
         let x: Vec<f32> = bits.map(|(upper, lower)| f32::from_bits(u32::from(upper) << 16 | lower)).collect();
         let mut narrowed = vec![bf16::ZERO; x.len()];
-        narrow(&threads, &x, &mut narrowed);
+        narrow_to_bf16(&threads, &x, &mut narrowed);
         for (x, y) in x.iter().zip(&narrowed) {
             assert_eq!(y.to_bits(), bf16::from_f32(*x).to_bits(), "{x:e}");
         }
         let mut wide = vec![0.0; x.len()];
-        widen(&threads, &narrowed, &mut wide);
+        widen_bf16(&threads, &narrowed, &mut wide);
         assert!(wide.iter().zip(&narrowed).all(|(wide, x)| wide.to_bits() == u32::from(x.to_bits()) << 16));
     }
 }

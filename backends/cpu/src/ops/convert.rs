@@ -3,34 +3,34 @@
 use assay_tensor::bf16;
 
 use crate::memory::storage::Elements;
-use crate::ops::bf16::{narrow, widen};
+use crate::ops::bf16::{narrow_to_bf16, widen_bf16};
 use crate::threads::split::Threads;
 
 /// Writes the elements of `x` to `y` in the type of `y`.
 ///
 /// Integers are saturated as if they passed through f64, which `as` between integers would not do.
-pub(crate) fn convert(threads: &Threads, x: &Elements, y: &mut Elements) {
+pub(crate) fn convert_elements(threads: &Threads, x: &Elements, y: &mut Elements) {
     match (x, y) {
         (Elements::F32(x), Elements::F32(y)) => y.copy_from_slice(x),
-        (Elements::F32(x), Elements::Bf16(y)) => narrow(threads, x, y),
-        (Elements::F32(x), Elements::U32(y)) => each(x, y, |x| x as u32),
-        (Elements::F32(x), Elements::I8(y)) => each(x, y, |x| x as i8 as u8),
-        (Elements::Bf16(x), Elements::F32(y)) => widen(threads, x, y),
+        (Elements::F32(x), Elements::Bf16(y)) => narrow_to_bf16(threads, x, y),
+        (Elements::F32(x), Elements::U32(y)) => convert_each(x, y, |x| x as u32),
+        (Elements::F32(x), Elements::I8(y)) => convert_each(x, y, |x| x as i8 as u8),
+        (Elements::Bf16(x), Elements::F32(y)) => widen_bf16(threads, x, y),
         (Elements::Bf16(x), Elements::Bf16(y)) => y.copy_from_slice(x),
-        (Elements::Bf16(x), Elements::U32(y)) => each(x, y, |x| x.to_f32() as u32),
-        (Elements::Bf16(x), Elements::I8(y)) => each(x, y, |x| x.to_f32() as i8 as u8),
-        (Elements::U32(x), Elements::Bf16(y)) => each(x, y, |x| bf16::from_f32(x as f32)),
-        (Elements::U32(x), Elements::F32(y)) => each(x, y, |x| x as f32),
+        (Elements::Bf16(x), Elements::U32(y)) => convert_each(x, y, |x| x.to_f32() as u32),
+        (Elements::Bf16(x), Elements::I8(y)) => convert_each(x, y, |x| x.to_f32() as i8 as u8),
+        (Elements::U32(x), Elements::Bf16(y)) => convert_each(x, y, |x| bf16::from_f32(x as f32)),
+        (Elements::U32(x), Elements::F32(y)) => convert_each(x, y, |x| x as f32),
         (Elements::U32(x), Elements::U32(y)) => y.copy_from_slice(x),
-        (Elements::U32(x), Elements::I8(y)) => each(x, y, |x| x.min(127) as u8),
-        (Elements::I8(x), Elements::Bf16(y)) => each(x, y, |x| bf16::from_f32(f32::from(x as i8))),
-        (Elements::I8(x), Elements::F32(y)) => each(x, y, |x| f32::from(x as i8)),
-        (Elements::I8(x), Elements::U32(y)) => each(x, y, |x| (x as i8).max(0) as u32),
+        (Elements::U32(x), Elements::I8(y)) => convert_each(x, y, |x| x.min(127) as u8),
+        (Elements::I8(x), Elements::Bf16(y)) => convert_each(x, y, |x| bf16::from_f32(f32::from(x as i8))),
+        (Elements::I8(x), Elements::F32(y)) => convert_each(x, y, |x| f32::from(x as i8)),
+        (Elements::I8(x), Elements::U32(y)) => convert_each(x, y, |x| (x as i8).max(0) as u32),
         (Elements::I8(x), Elements::I8(y)) => y.copy_from_slice(x),
     }
 }
 
-fn each<A: Copy, B>(x: &[A], y: &mut [B], as_type: impl Fn(A) -> B) {
+fn convert_each<A: Copy, B>(x: &[A], y: &mut [B], as_type: impl Fn(A) -> B) {
     for (y, x) in y.iter_mut().zip(x) {
         *y = as_type(*x);
     }
@@ -60,7 +60,7 @@ mod tests {
                 if let (Some(x), Some(mut y), Some(expected)) =
                     (held(source), held(HostData::from_f64(&[0.0; 10], to)), held(expected))
                 {
-                    convert(&threads, &x, &mut y);
+                    convert_elements(&threads, &x, &mut y);
                     assert_eq!(format!("{y:?}"), format!("{expected:?}"), "{from} to {to}");
                 }
             }

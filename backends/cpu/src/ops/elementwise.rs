@@ -11,20 +11,20 @@ use crate::ops::strides::Walk;
 use crate::simd::gelu;
 use crate::simd::instructions::simd;
 use crate::simd::math;
-use crate::threads::denormals::Flushed;
+use crate::threads::denormals::FlushGuard;
 use crate::threads::split::Threads;
 
 /// A function of one element.
 trait Map: Copy + Sync {
     /// The rough time of one element in nanoseconds.
     const COST: f64;
-    fn at(self, x: f32) -> f32;
+    fn apply(self, x: f32) -> f32;
 }
 
 /// A function of two elements.
 trait Pair: Copy + Sync {
     const COST: f64;
-    fn at(self, a: f32, b: f32) -> f32;
+    fn apply(self, a: f32, b: f32) -> f32;
 }
 
 /// Names a function, so that it can be passed as a type and inlined at every level of instructions.
@@ -35,7 +35,7 @@ macro_rules! maps {
         impl Map for $name {
             const COST: f64 = $cost;
             #[inline(always)]
-            fn at(self, $x: f32) -> f32 {
+            fn apply(self, $x: f32) -> f32 {
                 $value
             }
         }
@@ -50,7 +50,7 @@ macro_rules! pairs {
         impl Pair for $name {
             const COST: f64 = $cost;
             #[inline(always)]
-            fn at(self, $a: f32, $b: f32) -> f32 {
+            fn apply(self, $a: f32, $b: f32) -> f32 {
                 $value
             }
         }
@@ -80,7 +80,7 @@ struct Scale(f32);
 impl Map for Scale {
     const COST: f64 = 0.3;
     #[inline(always)]
-    fn at(self, x: f32) -> f32 {
+    fn apply(self, x: f32) -> f32 {
         x * self.0
     }
 }
@@ -91,7 +91,7 @@ struct Offset(f32);
 impl Map for Offset {
     const COST: f64 = 0.3;
     #[inline(always)]
-    fn at(self, x: f32) -> f32 {
+    fn apply(self, x: f32) -> f32 {
         x + self.0
     }
 }
@@ -126,94 +126,94 @@ pairs! {
 simd! {
     fn map_all<M: Map>(op: M, x: &[f32], y: &mut [f32]) {
         for (y, x) in y.iter_mut().zip(x) {
-            *y = op.at(*x);
+            *y = op.apply(*x);
         }
     }
 
     fn pair_all<P: Pair>(op: P, a: &[f32], b: &[f32], y: &mut [f32]) {
         for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
-            *y = op.at(*a, *b);
+            *y = op.apply(*a, *b);
         }
     }
 
     fn pair_rows<P: Pair>(op: P, a: &[f32], b: &[f32], y: &mut [f32], walk: &Walk<2>, rows: Range<usize>) {
         let (length, step) = walk.inner;
-        for ([i, j], y) in walk.offsets(rows).zip(y.chunks_exact_mut(length)) {
+        for ([i, j], y) in walk.row_offsets(rows).zip(y.chunks_exact_mut(length)) {
             // Along a row each operand is contiguous or one element.
             match step {
                 [1, 1] => {
                     for ((y, a), b) in y.iter_mut().zip(&a[i..i + length]).zip(&b[j..j + length]) {
-                        *y = op.at(*a, *b);
+                        *y = op.apply(*a, *b);
                     }
                 }
                 [1, _] => {
                     let b = b[j];
                     for (y, a) in y.iter_mut().zip(&a[i..i + length]) {
-                        *y = op.at(*a, b);
+                        *y = op.apply(*a, b);
                     }
                 }
                 [_, 1] => {
                     let a = a[i];
                     for (y, b) in y.iter_mut().zip(&b[j..j + length]) {
-                        *y = op.at(a, *b);
+                        *y = op.apply(a, *b);
                     }
                 }
-                _ => y.fill(op.at(a[i], b[j])),
+                _ => y.fill(op.apply(a[i], b[j])),
             }
         }
     }
 }
 
-fn map<M: Map>(threads: &Threads, op: M, x: &[f32], y: &mut [f32]) {
-    threads.rows(x.len(), M::COST, [(y, 1)], |range, [y]| map_all(op, &x[range], y));
+fn apply_map<M: Map>(threads: &Threads, op: M, x: &[f32], y: &mut [f32]) {
+    threads.split_rows(x.len(), M::COST, [(y, 1)], |range, [y]| map_all(op, &x[range], y));
 }
 
-fn pair<P: Pair>(threads: &Threads, op: P, a: &[f32], b: &[f32], y: &mut [f32]) {
-    threads.rows(y.len(), P::COST, [(y, 1)], |range, [y]| pair_all(op, &a[range.clone()], &b[range], y));
+fn apply_pair<P: Pair>(threads: &Threads, op: P, a: &[f32], b: &[f32], y: &mut [f32]) {
+    threads.split_rows(y.len(), P::COST, [(y, 1)], |range, [y]| pair_all(op, &a[range.clone()], &b[range], y));
 }
 
 /// y = op(x)
 pub(crate) fn unary(threads: &Threads, op: Unary, x: &[f32], y: &mut [f32]) {
     match op {
-        Unary::Neg => map(threads, Neg, x, y),
-        Unary::Abs => map(threads, Abs, x, y),
-        Unary::Exp => map(threads, Exp, x, y),
-        Unary::Ln => map(threads, Ln, x, y),
-        Unary::Sqrt => map(threads, Sqrt, x, y),
-        Unary::Square => map(threads, Square, x, y),
-        Unary::Reciprocal => map(threads, Reciprocal, x, y),
-        Unary::Tanh => map(threads, Tanh, x, y),
-        Unary::Sigmoid => map(threads, Sigmoid, x, y),
-        Unary::Gelu => threads.rows(y.len(), 1.0, [(y, 1)], |range, [y]| gelu::apply(&x[range], y)),
-        Unary::Silu => map(threads, Silu, x, y),
-        Unary::Relu => map(threads, Relu, x, y),
-        Unary::Cos => map(threads, Cos, x, y),
-        Unary::Sin => map(threads, Sin, x, y),
-        Unary::Round => map(threads, Round, x, y),
-        Unary::Scale(by) => map(threads, Scale(by as f32), x, y),
-        Unary::Offset(by) => map(threads, Offset(by as f32), x, y),
+        Unary::Neg => apply_map(threads, Neg, x, y),
+        Unary::Abs => apply_map(threads, Abs, x, y),
+        Unary::Exp => apply_map(threads, Exp, x, y),
+        Unary::Ln => apply_map(threads, Ln, x, y),
+        Unary::Sqrt => apply_map(threads, Sqrt, x, y),
+        Unary::Square => apply_map(threads, Square, x, y),
+        Unary::Reciprocal => apply_map(threads, Reciprocal, x, y),
+        Unary::Tanh => apply_map(threads, Tanh, x, y),
+        Unary::Sigmoid => apply_map(threads, Sigmoid, x, y),
+        Unary::Gelu => threads.split_rows(y.len(), 1.0, [(y, 1)], |range, [y]| gelu::apply_gelu(&x[range], y)),
+        Unary::Silu => apply_map(threads, Silu, x, y),
+        Unary::Relu => apply_map(threads, Relu, x, y),
+        Unary::Cos => apply_map(threads, Cos, x, y),
+        Unary::Sin => apply_map(threads, Sin, x, y),
+        Unary::Round => apply_map(threads, Round, x, y),
+        Unary::Scale(by) => apply_map(threads, Scale(by as f32), x, y),
+        Unary::Offset(by) => apply_map(threads, Offset(by as f32), x, y),
     }
 }
 
 /// The gradient of `op`'s argument from what was saved (see `Kernels::unary_backward`) and that of its value.
 pub(crate) fn unary_backward(threads: &Threads, op: Unary, saved: &[f32], grad: &[f32], dx: &mut [f32]) {
     match op {
-        Unary::Neg => map(threads, Neg, grad, dx),
-        Unary::Abs => pair(threads, AbsSlope, saved, grad, dx),
-        Unary::Exp => pair(threads, Mul, saved, grad, dx),
-        Unary::Ln => pair(threads, LnSlope, saved, grad, dx),
-        Unary::Sqrt => pair(threads, SqrtSlope, saved, grad, dx),
-        Unary::Square => pair(threads, SquareSlope, saved, grad, dx),
-        Unary::Reciprocal => pair(threads, ReciprocalSlope, saved, grad, dx),
-        Unary::Tanh => pair(threads, TanhSlope, saved, grad, dx),
-        Unary::Sigmoid => pair(threads, SigmoidSlope, saved, grad, dx),
-        Unary::Gelu => pair(threads, GeluSlope, saved, grad, dx),
-        Unary::Silu => pair(threads, SiluSlope, saved, grad, dx),
-        Unary::Relu => pair(threads, ReluSlope, saved, grad, dx),
-        Unary::Cos => pair(threads, CosSlope, saved, grad, dx),
-        Unary::Sin => pair(threads, SinSlope, saved, grad, dx),
+        Unary::Neg => apply_map(threads, Neg, grad, dx),
+        Unary::Abs => apply_pair(threads, AbsSlope, saved, grad, dx),
+        Unary::Exp => apply_pair(threads, Mul, saved, grad, dx),
+        Unary::Ln => apply_pair(threads, LnSlope, saved, grad, dx),
+        Unary::Sqrt => apply_pair(threads, SqrtSlope, saved, grad, dx),
+        Unary::Square => apply_pair(threads, SquareSlope, saved, grad, dx),
+        Unary::Reciprocal => apply_pair(threads, ReciprocalSlope, saved, grad, dx),
+        Unary::Tanh => apply_pair(threads, TanhSlope, saved, grad, dx),
+        Unary::Sigmoid => apply_pair(threads, SigmoidSlope, saved, grad, dx),
+        Unary::Gelu => apply_pair(threads, GeluSlope, saved, grad, dx),
+        Unary::Silu => apply_pair(threads, SiluSlope, saved, grad, dx),
+        Unary::Relu => apply_pair(threads, ReluSlope, saved, grad, dx),
+        Unary::Cos => apply_pair(threads, CosSlope, saved, grad, dx),
+        Unary::Sin => apply_pair(threads, SinSlope, saved, grad, dx),
         Unary::Round => dx.fill(0.0),
-        Unary::Scale(by) => map(threads, Scale(by as f32), grad, dx),
+        Unary::Scale(by) => apply_map(threads, Scale(by as f32), grad, dx),
         Unary::Offset(_) => dx.copy_from_slice(grad),
     }
 }
@@ -226,21 +226,21 @@ fn broadcast_pair<P: Pair>(threads: &Threads, op: P, dims: &[usize], a: Operand<
         return;
     }
     if a.0.len() == y.len() && b.0.len() == y.len() {
-        return pair(threads, op, a.0, b.0, y);
+        return apply_pair(threads, op, a.0, b.0, y);
     }
     let walk = Walk::new(dims, [a.1, b.1]);
-    if walk.rows() == 1 {
+    if walk.row_count() == 1 {
         // One long row, as where an operand is a scalar: threads share it.
         let (_, [in_a, in_b]) = walk.inner;
         let part = |step: usize, range: &Range<usize>| if step == 0 { 0..1 } else { range.clone() };
-        return threads.rows(y.len(), P::COST, [(y, 1)], |range, [y]| {
+        return threads.split_rows(y.len(), P::COST, [(y, 1)], |range, [y]| {
             let line = Walk::new(&[y.len()], [&[in_a], &[in_b]]);
             pair_rows(op, &a.0[part(in_a, &range)], &b.0[part(in_b, &range)], y, &line, 0..1);
         });
     }
     let length = walk.inner.0;
     let cost = P::COST * length as f64 + 2.0;
-    threads.rows(walk.rows(), cost, [(y, length)], |range, [y]| pair_rows(op, a.0, b.0, y, &walk, range));
+    threads.split_rows(walk.row_count(), cost, [(y, length)], |range, [y]| pair_rows(op, a.0, b.0, y, &walk, range));
 }
 
 /// y = op(a, b) in the shape `dims`, to which both operands broadcast.
@@ -271,13 +271,13 @@ const PART: usize = 4 * 1024;
 impl Cpu {
     /// `sum` and all of `xs`, added in order, in one pass over memory.
     pub(crate) fn add_all(&self, mut sum: Array, xs: &[&Array]) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "accumulate";
         if xs.iter().all(|x| x.shape == sum.shape)
             && let Some(total) = f32s_mut(&mut sum)
         {
             let xs = xs.iter().map(|x| f32s(name, x)).collect::<Result<Vec<_>>>()?;
-            self.threads.rows(total.len(), 0.2 * xs.len() as f64, [(total, 1)], |range, [total]| {
+            self.threads.split_rows(total.len(), 0.2 * xs.len() as f64, [(total, 1)], |range, [total]| {
                 for (part, start) in total.chunks_mut(PART).zip(range.step_by(PART)) {
                     xs.iter().for_each(|x| add_all(&x[start..start + part.len()], part));
                 }
@@ -290,7 +290,7 @@ impl Cpu {
 
 /// sum += x
 pub(crate) fn add_to(threads: &Threads, x: &[f32], sum: &mut [f32]) {
-    threads.rows(x.len(), 0.2, [(sum, 1)], |range, [sum]| add_all(&x[range], sum));
+    threads.split_rows(x.len(), 0.2, [(sum, 1)], |range, [sum]| add_all(&x[range], sum));
 }
 
 simd! {
@@ -321,7 +321,7 @@ pub(crate) fn add_scaled(threads: &Threads, a: &[f32], b: &[f32], scale: &[f32],
     if y.is_empty() {
         return;
     }
-    threads.rows(y.len() / d, 0.4 * d as f64, [(y, d)], |rows, [y]| {
+    threads.split_rows(y.len() / d, 0.4 * d as f64, [(y, d)], |rows, [y]| {
         let part = rows.start * d..rows.end * d;
         add_scaled_rows(&a[part.clone()], &b[part], scale, y);
     });
@@ -339,7 +339,7 @@ pub(crate) fn add_scaled_backward(
         return;
     }
     let (rows, cost) = (db.len() / d, 0.5 * (d * BLOCK) as f64);
-    threads.rows(rows.div_ceil(BLOCK), cost, [(db, BLOCK * d), (blocks, d)], |range, [db, blocks]| {
+    threads.split_rows(rows.div_ceil(BLOCK), cost, [(db, BLOCK * d), (blocks, d)], |range, [db, blocks]| {
         for ((block, db), sums) in range.zip(db.chunks_mut(BLOCK * d)).zip(blocks.chunks_exact_mut(d)) {
             let part = block * BLOCK * d..((block + 1) * BLOCK).min(rows) * d;
             add_scaled_rows_backward(&b[part.clone()], scale, &grad[part], db, sums);

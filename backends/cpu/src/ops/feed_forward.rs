@@ -23,19 +23,19 @@ use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSu
 use half::slice::HalfFloatSliceExt;
 
 use crate::device::Cpu;
-use crate::matmul::epilogue::Place;
+use crate::matmul::epilogue::Destination;
 use crate::matmul::epilogue::{Finish, Start};
 use crate::matmul::matrix::{Area, Extent, Matrix, PANEL};
 use crate::matmul::packed::{Left, Panels, Right, Strips};
 use crate::matmul::product::multiply_at;
-use crate::matmul::weights::{Way, pack_panels, pack_strips};
-use crate::memory::scratch::scratch;
+use crate::matmul::weights::{WeightUse, pack_panels, pack_strips};
+use crate::memory::scratch::with_scratch;
 use crate::memory::storage::{Elements, bf16s, f32s, f32s_mut};
 use crate::ops::bf16::{gelu_part, round_part, widen_part};
 use crate::ops::reduce::add_columns;
-use crate::simd::rows::Rows;
+use crate::simd::rows::RowPointers;
 use crate::simd::rows::STRIP;
-use crate::threads::denormals::Flushed;
+use crate::threads::denormals::FlushGuard;
 use crate::threads::split::Disjoint;
 
 /// Rows at a time. Of a sum over rows, the blocks of 64 that it is made of end where these do.
@@ -55,45 +55,49 @@ struct Widths {
 
 impl Widths {
     /// The pieces of hidden columns: where each begins, and how wide it is.
-    fn pieces(self) -> impl Iterator<Item = (usize, usize)> {
+    fn hidden_chunks(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.hidden).step_by(HIDDEN).map(move |from| (from, HIDDEN.min(self.hidden - from)))
     }
 
     /// The row and the hidden column of the piece after that of these rows which begins at a column.
-    fn after(self, rows: Range<usize>, from: usize) -> (usize, usize) {
+    fn next_chunk(self, rows: Range<usize>, from: usize) -> (usize, usize) {
         if from + HIDDEN < self.hidden { (rows.start, from + HIDDEN) } else { (rows.end, 0) }
     }
 
     /// Roughly what the two products of a row take, in nanoseconds.
-    fn cost(self) -> f64 {
+    fn row_cost(self) -> f64 {
         2.0 * (self.hidden * (self.input + self.output)) as f64 / 150.0
     }
 }
 
 impl Cpu {
     /// The layer: z and y. Where its weights are not packed, operation by operation.
-    pub(crate) fn feed_forward_by_pieces(
+    pub(crate) fn feed_forward_in_chunks(
         &self,
         base: Option<&Array>,
         x: &Array,
         (up, down): ((&Array, &Array), (&Array, &Array)),
         kept: Option<DType>,
     ) -> Result<(Array, Array)> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let rows = x.shape.rows();
-        let weights = self.packed(up.0, rows, Way::Forward).zip(self.packed(down.0, rows, Way::Forward));
+        let weights = self.packed_weight(up.0, rows, WeightUse::Forward).zip(self.packed_weight(
+            down.0,
+            rows,
+            WeightUse::Forward,
+        ));
         let Some((first, second)) = weights else { return composed::feed_forward(self, base, x, up, down, kept) };
         let last = x.shape.rank() - 1;
         let widths = Widths { input: x.shape.last(), hidden: up.0.dims()[0], output: down.0.dims()[0] };
         let (of_z, of_y) = (x.shape.with(last, widths.hidden), x.shape.with(last, widths.output));
         let dtype = kept.unwrap_or(DType::F32);
-        let (mut z, mut y) = (self.empty(NAME, &of_z, dtype)?, self.take(NAME, &of_y)?);
+        let (mut z, mut y) = (self.empty_elements(NAME, &of_z, dtype)?, self.take_block(NAME, &of_y)?);
         let to_z = match &mut z {
-            Elements::F32(z) => Kept::F32(Disjoint::new(z)),
-            Elements::Bf16(z) => Kept::Bf16(Disjoint::new(z.reinterpret_cast_mut())),
+            Elements::F32(z) => KeptArgument::F32(Disjoint::new(z)),
+            Elements::Bf16(z) => KeptArgument::Bf16(Disjoint::new(z.reinterpret_cast_mut())),
             _ => return composed::feed_forward(self, base, x, up, down, kept),
         };
-        let x = self.wide(x)?;
+        let x = self.widen_operand(x)?;
         let layer = Layer {
             widths,
             x: f32s(NAME, &x)?,
@@ -102,39 +106,39 @@ impl Cpu {
             base: base.map(|base| f32s(NAME, base)).transpose()?,
         };
         let to_y = Disjoint::new(&mut y);
-        self.threads.split(rows, PANEL, widths.cost(), |rows| {
+        self.threads.split_items(rows, PANEL, widths.row_cost(), |rows| {
             for first in rows.clone().step_by(ROWS) {
                 // SAFETY: `split` gives each row once.
-                unsafe { layer.forward(first, ROWS.min(rows.end - first), &to_z, &to_y) };
+                unsafe { layer.forward_rows(first, ROWS.min(rows.end - first), &to_z, &to_y) };
             }
         });
-        Ok((self.memory.wrap(z, &of_z, dtype), self.array(y, &of_y)))
+        Ok((self.memory.array_of(z, &of_z, dtype), self.f32_array(y, &of_y)))
     }
 
     /// The gradients, the sums added to theirs. Operation by operation where threads share the work, as the products of
     /// weights' gradients are cut otherwise then, and where the weights are not packed.
-    pub(crate) fn feed_forward_back_by_pieces(
+    pub(crate) fn feed_forward_backward_in_chunks(
         &self,
         call: FeedForward<'_>,
         mut sums: FeedForwardSums,
     ) -> Result<FeedForwardGradient> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let FeedForward { x, up, argument, down, grad } = call;
         let rows = x.shape.rows();
         let exclusive = |sum: &mut Option<Array>| sum.as_mut().is_none_or(|sum| f32s_mut(sum).is_some());
-        let ready = self.threads.alone() && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
-        let back = |weight| if ready { self.packed(weight, rows, Way::Back) } else { None };
+        let ready = self.threads.is_single() && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
+        let back = |weight| if ready { self.packed_weight(weight, rows, WeightUse::Back) } else { None };
         let Some((first, second)) = back(up).zip(back(down)) else {
             return composed::feed_forward_backward(self, call, sums);
         };
         let widths = Widths { input: x.shape.last(), hidden: up.dims()[0], output: down.dims()[0] };
-        let (x_wide, adds) = (self.wide(x)?, [sums.x.is_some(), sums.up.is_some(), sums.down.is_some()]);
+        let (x_wide, adds) = (self.widen_operand(x)?, [sums.x.is_some(), sums.up.is_some(), sums.down.is_some()]);
         let or_new = |sum: Option<Array>, like: &Array| match sum {
             Some(sum) => Ok(sum),
-            None => Ok(self.array(self.take(NAME, &like.shape)?, &like.shape)),
+            None => Ok(self.f32_array(self.take_block(NAME, &like.shape)?, &like.shape)),
         };
         let (mut dx, mut d_up, mut d_down) = (or_new(sums.x, x)?, or_new(sums.up, up)?, or_new(sums.down, down)?);
-        let mut up_bias = self.memory.zeroed(NAME, widths.hidden)?;
+        let mut up_bias = self.memory.zeroed_block(NAME, widths.hidden)?;
         let layer = Backward {
             widths,
             x: f32s(NAME, &x_wide)?,
@@ -149,25 +153,29 @@ impl Cpu {
         };
         if let (Some(dx), Some(d_up), Some(d_down)) = (f32s_mut(&mut dx), f32s_mut(&mut d_up), f32s_mut(&mut d_down)) {
             for first in (0..rows).step_by(ROWS) {
-                layer.rows(first, ROWS.min(rows - first), Gradients { dx, d_up, d_down, up_bias: &mut up_bias });
+                layer.backward_rows(
+                    first,
+                    ROWS.min(rows - first),
+                    Gradients { dx, d_up, d_down, up_bias: &mut up_bias },
+                );
             }
         }
-        let up_bias = self.memory.array(up_bias, widths.hidden);
+        let up_bias = self.memory.f32_array(up_bias, widths.hidden);
         Ok(FeedForwardGradient { x: dx, up: d_up, up_bias, down: d_down })
     }
 }
 
 /// Where z is kept.
-enum Kept<'a> {
+enum KeptArgument<'a> {
     F32(Disjoint<'a, f32>),
     Bf16(Disjoint<'a, u16>),
 }
 
-impl Kept<'_> {
+impl KeptArgument<'_> {
     fn len(&self) -> usize {
         match self {
-            Kept::F32(z) => z.len(),
-            Kept::Bf16(z) => z.len(),
+            KeptArgument::F32(z) => z.len(),
+            KeptArgument::Bf16(z) => z.len(),
         }
     }
 }
@@ -187,7 +195,7 @@ impl Layer<'_> {
     /// # Safety
     ///
     /// No other thread may use these rows of z and y.
-    unsafe fn forward(&self, first: usize, count: usize, z: &Kept<'_>, y: &Disjoint<'_, f32>) {
+    unsafe fn forward_rows(&self, first: usize, count: usize, z: &KeptArgument<'_>, y: &Disjoint<'_, f32>) {
         let Widths { input, hidden, output } = self.widths;
         let x = Matrix::new(&self.x[first * input..(first + count) * input], input);
         let bias = self.down.1;
@@ -195,27 +203,28 @@ impl Layer<'_> {
         let begin = base.map_or(Start::Bias(bias), |base| Start::Base { bias: Some(bias), base });
         let end = first + count;
         assert!(z.len() >= end * hidden && y.len() >= end * output, "{end} rows of {:?}", self.widths);
-        let of_z = if matches!(z, Kept::Bf16(_)) { count * HIDDEN } else { 0 };
-        scratch([count * HIDDEN, Panels::length(count, input), of_z], |[value, panels, z_piece]| {
+        let of_z = if matches!(z, KeptArgument::Bf16(_)) { count * HIDDEN } else { 0 };
+        with_scratch([count * HIDDEN, Panels::packed_length(count, input), of_z], |[value, panels, z_piece]| {
             let x = pack_panels(x, count, input, panels);
-            for (from, width) in self.widths.pieces() {
-                let (row, column) = self.widths.after(first..end, from);
-                let down = [self.down.0.from(from, 0).area(width, output)];
+            for (from, width) in self.widths.hidden_chunks() {
+                let (row, column) = self.widths.next_chunk(first..end, from);
+                let down = [self.down.0.from(from, 0).prefetch_area(width, output)];
                 let start = Start::Bias(&self.up.1[from..from + width]);
                 let extent = Extent { m: count, n: width, k: input };
                 let right = Right::Packed(self.up.0.from(0, from));
                 let next_z = match z {
-                    Kept::F32(z) => {
-                        let finish = Finish::Gelu(Rows { at: value.as_mut_ptr(), stride: HIDDEN });
-                        let place = Place::new(z.place(first * hidden + from), hidden, start);
+                    KeptArgument::F32(z) => {
+                        let finish = Finish::Gelu(RowPointers { at: value.as_mut_ptr(), stride: HIDDEN });
+                        let place = Destination::new(z.pointer_at(first * hidden + from), hidden, start);
                         // SAFETY: the rows lie in z, which was asserted; nobody else uses them, which the caller vouches
                         // for, and the scratch is this thread's. Our own kernel packed the weights.
-                        unsafe { multiply_at(true, extent, x, right, Place { finish, ahead: &down, ..place }) };
-                        let at = z.hint(row * hidden + column);
+                        unsafe { multiply_at(true, extent, x, right, Destination { finish, ahead: &down, ..place }) };
+                        let at = z.prefetch_pointer(row * hidden + column);
                         Area { at, rows: count, width: HIDDEN, stride: hidden }
                     }
-                    Kept::Bf16(z) => {
-                        let place = Place { ahead: &down, ..Place::new(z_piece.as_mut_ptr(), HIDDEN, start) };
+                    KeptArgument::Bf16(z) => {
+                        let place =
+                            Destination { ahead: &down, ..Destination::new(z_piece.as_mut_ptr(), HIDDEN, start) };
                         // SAFETY: as above, of the scratch.
                         unsafe { multiply_at(true, extent, x, right, place) };
                         for row in 0..count {
@@ -225,13 +234,14 @@ impl Layer<'_> {
                             let run = row * HIDDEN..row * HIDDEN + width;
                             gelu_part(&z_piece[run.clone()], kept, &mut value[run]);
                         }
-                        let at = z.hint(row * hidden + column).cast();
+                        let at = z.prefetch_pointer(row * hidden + column).cast();
                         Area { at, rows: count, width: HIDDEN / 2, stride: hidden / 2 }
                     }
                 };
-                let next = [self.up.0.from(0, column).area(input, HIDDEN), next_z];
+                let next = [self.up.0.from(0, column).prefetch_area(input, HIDDEN), next_z];
                 let start = if from == 0 { begin } else { Start::Add };
-                let of_y = Place { ahead: &next, ..Place::new(y.place(first * output), output, start) };
+                let of_y =
+                    Destination { ahead: &next, ..Destination::new(y.pointer_at(first * output), output, start) };
                 let right = Right::Packed(self.down.0.from(from, 0));
                 let value = Left::Matrix(Matrix::new(value, HIDDEN));
                 // SAFETY: as above, of the rows of y.
@@ -250,20 +260,28 @@ enum Argument<'a> {
 
 impl Argument<'_> {
     /// `width` columns of `count` rows, the first of which is element `first`, in rows of `hidden`: as they lie, or widened.
-    fn piece(self, first: usize, [count, width]: [usize; 2], hidden: usize, wide: &mut [f32]) -> Rows<*const f32> {
+    fn chunk_rows(
+        self,
+        first: usize,
+        [count, width]: [usize; 2],
+        hidden: usize,
+        wide: &mut [f32],
+    ) -> RowPointers<*const f32> {
         match self {
-            Argument::F32(z) => Rows { at: z[first..first + (count - 1) * hidden + width].as_ptr(), stride: hidden },
+            Argument::F32(z) => {
+                RowPointers { at: z[first..first + (count - 1) * hidden + width].as_ptr(), stride: hidden }
+            }
             Argument::Bf16(z) => {
                 for row in 0..count {
                     widen_part(&z[first + row * hidden..][..width], &mut wide[row * HIDDEN..][..width]);
                 }
-                Rows { at: wide.as_ptr(), stride: HIDDEN }
+                RowPointers { at: wide.as_ptr(), stride: HIDDEN }
             }
         }
     }
 
     /// What to fetch of `count` rows of a piece, the first of which is element `first`.
-    fn area(self, first: usize, count: usize, hidden: usize) -> Area {
+    fn prefetch_area(self, first: usize, count: usize, hidden: usize) -> Area {
         let (at, each) = match self {
             Argument::F32(z) => (z.as_ptr().wrapping_add(first), 1),
             Argument::Bf16(z) => (z.as_ptr().wrapping_add(first).cast(), 2),
@@ -293,7 +311,7 @@ struct Gradients<'a> {
 
 impl Backward<'_> {
     /// The part of `count` rows from `first` on, added to that of the rows before.
-    fn rows(&self, first: usize, count: usize, gradients: Gradients<'_>) {
+    fn backward_rows(&self, first: usize, count: usize, gradients: Gradients<'_>) {
         let Widths { input, hidden, output } = self.widths;
         let Gradients { dx, d_up, d_down, up_bias } = gradients;
         let x = Matrix::new(&self.x[first * input..(first + count) * input], input);
@@ -301,32 +319,36 @@ impl Backward<'_> {
         let dx = &mut dx[first * input..(first + count) * input];
         assert!(d_up.len() >= hidden * input && d_down.len() >= output * hidden, "gradients of the weights' extents");
         let start = |adds: bool| if adds { Start::Add } else { Start::Zero };
-        let x_length = Strips::length(count, input);
-        let [rows_length, columns_length] = [Panels::length(count, output), Panels::length(output, count)];
+        let x_length = Strips::packed_length(count, input);
+        let [rows_length, columns_length] =
+            [Panels::packed_length(count, output), Panels::packed_length(output, count)];
         let z_length = if matches!(self.z, Argument::Bf16(_)) { count * HIDDEN } else { 0 };
         let lengths = [count * HIDDEN, count * HIDDEN, x_length, rows_length, columns_length, z_length];
-        scratch(lengths, |[value, dz, x_packed, grad_rows, grad_columns, z_piece]| {
+        with_scratch(lengths, |[value, dz, x_packed, grad_rows, grad_columns, z_piece]| {
             let x = pack_strips(x, count, input, x_packed);
             let grad_transposed = pack_panels(grad.transposed(), output, count, grad_columns);
             let grad = pack_panels(grad, count, output, grad_rows);
-            for (from, width) in self.widths.pieces() {
-                let argument = self.z.piece(first * hidden + from, [count, width], hidden, z_piece);
-                let value_strips = Rows { at: value.as_mut_ptr(), stride: STRIP };
+            for (from, width) in self.widths.hidden_chunks() {
+                let argument = self.z.chunk_rows(first * hidden + from, [count, width], hidden, z_piece);
+                let value_strips = RowPointers { at: value.as_mut_ptr(), stride: STRIP };
                 let finish = Finish::GeluBack { argument, value: value_strips, strips: count * STRIP };
                 // Each product fetches what the next one reads or adds to first.
-                let (row, column) = self.widths.after(first..first + count, from);
-                let next_z = self.z.area(row * hidden + column, count, hidden);
-                let next = [self.down.from(0, column).area(output, HIDDEN), next_z];
-                let up = [self.up.from(from, 0).area(width, input)];
+                let (row, column) = self.widths.next_chunk(first..first + count, from);
+                let next_z = self.z.prefetch_area(row * hidden + column, count, hidden);
+                let next = [self.down.from(0, column).prefetch_area(output, HIDDEN), next_z];
+                let up = [self.up.from(from, 0).prefetch_area(width, input)];
                 let to_down = [Area { at: d_down[from..].as_ptr(), rows: output, width, stride: hidden }];
                 let to_up = [Area { at: d_up[from * input..].as_ptr(), rows: width, width: input, stride: input }];
-                let of_dz = Place { finish, ahead: &to_down, ..Place::new(dz.as_mut_ptr(), HIDDEN, Start::Zero) };
+                let of_dz =
+                    Destination { finish, ahead: &to_down, ..Destination::new(dz.as_mut_ptr(), HIDDEN, Start::Zero) };
                 let begin = start(first > 0 || self.adds[2]);
-                let of_down = Place { ahead: &to_up, ..Place::new(d_down[from..].as_mut_ptr(), hidden, begin) };
+                let of_down =
+                    Destination { ahead: &to_up, ..Destination::new(d_down[from..].as_mut_ptr(), hidden, begin) };
                 let begin = start(first > 0 || self.adds[1]);
-                let of_up = Place { ahead: &up, ..Place::new(d_up[from * input..].as_mut_ptr(), input, begin) };
+                let of_up =
+                    Destination { ahead: &up, ..Destination::new(d_up[from * input..].as_mut_ptr(), input, begin) };
                 let begin = start(from > 0 || self.adds[0]);
-                let of_x = Place { ahead: &next, ..Place::new(dx.as_mut_ptr(), input, begin) };
+                let of_x = Destination { ahead: &next, ..Destination::new(dx.as_mut_ptr(), input, begin) };
                 // SAFETY: all rows lie in the slices: those of x, z and the gradients were cut to them, the weights' gradients
                 // have their extents, and the scratch was made as large. Our own kernel packed the weights.
                 unsafe {
@@ -382,7 +404,7 @@ mod tests {
                     let found = cpu.feed_forward(base, &x, (&up, &u), (&down, &d), kept).unwrap();
                     let expected = composed::feed_forward(&cpu, base, &x, (&up, &u), (&down, &d), kept).unwrap();
                     assert_eq!(found.0.dtype, kept.unwrap_or(DType::F32));
-                    let wide = |z: &Array| bits(&cpu.wide(z).unwrap());
+                    let wide = |z: &Array| bits(&cpu.widen_operand(z).unwrap());
                     assert!(wide(&found.0) == wide(&expected.0) && bits(&found.1) == bits(&expected.1));
                     z = Some(found.0);
                 }

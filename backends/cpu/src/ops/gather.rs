@@ -6,7 +6,7 @@ use crate::simd::instructions::simd;
 use crate::threads::split::Threads;
 
 /// Every id names one of `rows` rows; else an error of `operation` that says which does not.
-pub(crate) fn check(operation: &'static str, ids: &[u32], rows: usize, shape: &Shape) -> Result<()> {
+pub(crate) fn check_ids(operation: &'static str, ids: &[u32], rows: usize, shape: &Shape) -> Result<()> {
     // A branch-free pass first: the common case is that all are right.
     let largest = ids.iter().copied().max();
     if largest.is_none_or(|id| (id as usize) < rows) {
@@ -18,7 +18,7 @@ pub(crate) fn check(operation: &'static str, ids: &[u32], rows: usize, shape: &S
 }
 
 /// Row i of `y` is row `ids[i]` of `table`; rows have `width` elements of any type.
-pub(crate) fn gather<T: Copy>(table: &[T], ids: &[u32], width: usize, y: &mut [T]) {
+pub(crate) fn gather_rows<T: Copy>(table: &[T], ids: &[u32], width: usize, y: &mut [T]) {
     if width == 0 {
         return;
     }
@@ -30,7 +30,7 @@ pub(crate) fn gather<T: Copy>(table: &[T], ids: &[u32], width: usize, y: &mut [T
 /// [`gather`] on several threads.
 pub(crate) fn gather_f32(threads: &Threads, table: &[f32], ids: &[u32], width: usize, y: &mut [f32]) {
     let cost = 2.0 + 0.3 * width as f64;
-    threads.rows(ids.len(), cost, [(y, width)], |range, [y]| gather(table, &ids[range], width, y));
+    threads.split_rows(ids.len(), cost, [(y, width)], |range, [y]| gather_rows(table, &ids[range], width, y));
 }
 
 simd! {
@@ -48,7 +48,7 @@ pub(crate) fn scatter_add(threads: &Threads, x: &[f32], ids: &[u32], width: usiz
     }
     let rows = table.len() / width;
     let cost = ids.len() as f64 * (1.0 + 0.3 * width as f64) / rows as f64;
-    threads.rows(rows, cost, [(table, width)], |range, [table]| {
+    threads.split_rows(rows, cost, [(table, width)], |range, [table]| {
         for (x, &id) in x.chunks_exact(width).zip(ids) {
             let id = id as usize;
             if range.contains(&id) {

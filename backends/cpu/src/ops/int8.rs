@@ -24,7 +24,7 @@ pub(crate) const WIDEST: usize = 65_536;
 simd! {
     /// Quantizes a row to x (127 / peak), stored with 128 added; returns the step peak / 127. A row of zeros has a step of
     /// 0, one that is not finite a step of NaN.
-    fn quantize(x: &[f32], levels: &mut [u8]) -> f32 {
+    fn quantize_row(x: &[f32], levels: &mut [u8]) -> f32 {
         // Magnitudes are ordered as their bits are, and those of infinity and NaN come last.
         let bits = x.iter().fold(0, |peak: u32, x| peak.max(x.to_bits() & 0x7fff_ffff));
         let peak = f32::from_bits(bits);
@@ -41,7 +41,7 @@ simd! {
     }
 
     /// sum (a - 128) q
-    fn dot(a: &[u8], q: &[u8]) -> i32 {
+    fn dot_bytes(a: &[u8], q: &[u8]) -> i32 {
         let mut total = 0i32;
         for (a, q) in a.iter().zip(q) {
             total += (i32::from(*a) - 128) * i32::from(*q as i8);
@@ -50,12 +50,12 @@ simd! {
     }
 
     /// What becomes of the products of one row: f(y + bias) + factor of + residual.
-    fn finish(after: After<'_>, y: &mut [f32]) {
+    fn apply_epilogue(after: Epilogue<'_>, y: &mut [f32]) {
         if let Some(bias) = after.bias {
             y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
         }
         if after.gelu {
-            gelu::apply_in_place(y);
+            gelu::apply_gelu_in_place(y);
         }
         if let Some((factor, of)) = after.skip {
             y.iter_mut().zip(factor).zip(of).for_each(|((y, factor), of)| *y += of * factor);
@@ -77,13 +77,13 @@ pub(crate) struct Input<'a> {
 
 impl<'a> Inputs<'a> {
     /// All of rows of k.
-    fn all(x: &'a [f32], k: usize) -> Inputs<'a> {
+    fn whole_rows(x: &'a [f32], k: usize) -> Inputs<'a> {
         Inputs { first: Input { x, stride: k, from: 0, width: k }, others: Vec::new() }
     }
 }
 
 impl<'a> Input<'a> {
-    fn row(&self, row: usize) -> &'a [f32] {
+    fn row_of_input(&self, row: usize) -> &'a [f32] {
         &self.x[row * self.stride + self.from..][..self.width]
     }
 }
@@ -104,7 +104,7 @@ pub(crate) struct Inputs<'a> {
 pub(crate) struct Layer<'a> {
     pub(crate) norm: Option<Norm<'a>>,
     pub(crate) weights: Weights<'a>,
-    pub(crate) after: After<'a>,
+    pub(crate) after: Epilogue<'a>,
     /// Of what is skipped along.
     pub(crate) skip_norm: Option<Norm<'a>>,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Weights<'a> {
 /// What becomes of sums of levels: y = f(sum step scale + bias) + factor of + residual, see [`finish`]. Vectors have N
 /// elements, what is added in the result's shape as many as it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct After<'a> {
+pub(crate) struct Epilogue<'a> {
     pub(crate) scale: &'a [f32],
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) gelu: bool,
@@ -130,12 +130,12 @@ pub(crate) struct After<'a> {
     pub(crate) residual: Option<&'a [f32]>,
 }
 
-impl<'a> After<'a> {
+impl<'a> Epilogue<'a> {
     /// That of some columns of one row, which begin at `place` in the result.
-    fn part(&self, columns: std::ops::Range<usize>, place: usize) -> After<'a> {
+    fn columns_part(&self, columns: std::ops::Range<usize>, place: usize) -> Epilogue<'a> {
         let vector = |x: &'a [f32]| &x[columns.clone()];
         let matrix = |x: &'a [f32]| &x[place..place + columns.len()];
-        After {
+        Epilogue {
             scale: vector(self.scale),
             bias: self.bias.map(vector),
             gelu: self.gelu,
@@ -147,15 +147,15 @@ impl<'a> After<'a> {
 
 /// What a thread works in, which only grows while it is kept.
 #[derive(Debug, Default)]
-struct Work {
-    layer: LayerWork,
+struct ChainScratch {
+    layer: LayerScratch,
     /// What stands between two layers, and what the next one makes of it.
     between: [Vec<f32>; 2],
 }
 
 /// What one layer works in.
 #[derive(Debug, Default)]
-struct LayerWork {
+struct LayerScratch {
     levels: Vec<u8>,
     steps: Vec<f32>,
     /// A row, put together and normalised.
@@ -170,14 +170,14 @@ const KEPT: usize = 1 << 18;
 thread_local! {
     /// The memory of the last small call from this thread. It is taken out, not borrowed: who waits for others may help with
     /// another call.
-    static LAST: Cell<Option<Box<Work>>> = const { Cell::new(None) };
+    static LAST: Cell<Option<Box<ChainScratch>>> = const { Cell::new(None) };
 }
 
 /// Calls `with` with this thread's memory, or with new one where that is in use.
-fn working<R>(with: impl FnOnce(&mut Work) -> R) -> R {
+fn with_thread_scratch<R>(with: impl FnOnce(&mut ChainScratch) -> R) -> R {
     let mut work = LAST.take().unwrap_or_default();
     let result = with(&mut work);
-    let Work { layer: LayerWork { levels, steps, row, skipped }, between: [one, other] } = &*work;
+    let ChainScratch { layer: LayerScratch { levels, steps, row, skipped }, between: [one, other] } = &*work;
     let longest = [steps, row, skipped, one, other].map(Vec::len).into_iter().fold(0, usize::max);
     if levels.len().max(longest * size_of::<f32>()) <= KEPT {
         LAST.set(Some(work));
@@ -186,7 +186,7 @@ fn working<R>(with: impl FnOnce(&mut Work) -> R) -> R {
 }
 
 /// The first elements of what may have to grow for them.
-fn first<T: Clone + Default>(kept: &mut Vec<T>, length: usize) -> &mut [T] {
+fn resized_prefix<T: Clone + Default>(kept: &mut Vec<T>, length: usize) -> &mut [T] {
     if kept.len() < length {
         kept.resize(length, T::default());
     }
@@ -194,7 +194,7 @@ fn first<T: Clone + Default>(kept: &mut Vec<T>, length: usize) -> &mut [T] {
 }
 
 /// Layers one after the other: y [rows, N] of the last, and N.
-pub(crate) fn chain<'a>(
+pub(crate) fn linear_chain<'a>(
     threads: &Threads,
     memory: &Allocator,
     inputs: Inputs<'a>,
@@ -206,47 +206,61 @@ pub(crate) fn chain<'a>(
         return Err(TensorError::new(name, "there is no layer"));
     };
     let width = last.after.scale.len();
-    let mut y = memory.take(name, rows * width)?;
-    working(|Work { layer: work, between: [between, next] }| {
+    let mut y = memory.take_block(name, rows * width)?;
+    with_thread_scratch(|ChainScratch { layer: work, between: [between, next] }| {
         // Each layer reads what the one before has left in `between`.
         let (mut between, mut next) = (between, next);
         let mut length = 0;
         for (index, layer) in before.iter().enumerate() {
-            let all = Inputs::all(&between[..length], layer.weights.k);
+            let all = Inputs::whole_rows(&between[..length], layer.weights.k);
             length = rows * layer.after.scale.len();
-            linear(threads, work, if index == 0 { &inputs } else { &all }, rows, layer, first(next, length));
+            linear_layer(
+                threads,
+                work,
+                if index == 0 { &inputs } else { &all },
+                rows,
+                layer,
+                resized_prefix(next, length),
+            );
             std::mem::swap(&mut between, &mut next);
         }
-        let all = Inputs::all(&between[..length], last.weights.k);
-        linear(threads, work, if before.is_empty() { &inputs } else { &all }, rows, last, &mut y);
+        let all = Inputs::whole_rows(&between[..length], last.weights.k);
+        linear_layer(threads, work, if before.is_empty() { &inputs } else { &all }, rows, last, &mut y);
     });
     Ok((y, width))
 }
 
 /// y [rows, N] of a layer. K is [`WIDEST`] at most.
-fn linear(threads: &Threads, work: &mut LayerWork, inputs: &Inputs<'_>, rows: usize, layer: &Layer<'_>, y: &mut [f32]) {
+fn linear_layer(
+    threads: &Threads,
+    work: &mut LayerScratch,
+    inputs: &Inputs<'_>,
+    rows: usize,
+    layer: &Layer<'_>,
+    y: &mut [f32],
+) {
     let Layer { norm, weights, mut after, skip_norm } = *layer;
-    let LayerWork { levels, steps, row, skipped } = work;
+    let LayerScratch { levels, steps, row, skipped } = work;
     let (n, k) = (after.scale.len(), weights.k);
     if n * rows == 0 {
         return;
     }
     if let (Some((gain, bias, eps)), Some((factor, of))) = (skip_norm, after.skip) {
-        let normal = first(skipped, rows * n);
-        threads.rows(rows, n as f64, [(normal, n)], |range, [normal]| {
+        let normal = resized_prefix(skipped, rows * n);
+        threads.split_rows(rows, n as f64, [(normal, n)], |range, [normal]| {
             for (row, y) in range.zip(normal.chunks_exact_mut(n)) {
                 norm::forward_rows(&of[row * n..][..n], gain, bias, eps, y, &mut [0.0], &mut [0.0]);
             }
         });
         after.skip = Some((factor, &skipped[..rows * n]));
     }
-    let quantized = quantized(threads, (levels, steps, row), inputs, norm, rows, k);
+    let quantized = quantize_inputs(threads, (levels, steps, row), inputs, norm, rows, k);
     let (groups, blocks) = (n.div_ceil(GROUP), rows.div_ceil(ROWS));
     // One row waits for its weights to come from a cache or from memory; more share them.
     let cost = (GROUP * k) as f64 * if rows == 1 { 0.012 } else { 0.004 * ROWS as f64 } + 20.0;
     let out = Disjoint::new(y);
     // Groups of columns are outermost, so that a group's weights stay in the cache for all rows.
-    threads.split(groups * blocks, 1, cost, |range| {
+    threads.split_items(groups * blocks, 1, cost, |range| {
         // Those of one row lie side by side, so that they are finished at once.
         let together = if rows == 1 { range.len() } else { 1 };
         for piece in range.step_by(together) {
@@ -255,9 +269,9 @@ fn linear(threads: &Threads, work: &mut LayerWork, inputs: &Inputs<'_>, rows: us
             // SAFETY: `split` gives each piece once, and pieces do not overlap; nor do rows.
             let part = |row: usize| unsafe { out.part(row * n + columns.start..row * n + columns.end) };
             let some = first..rows.min(first + ROWS);
-            multiply(quantized, some.clone(), weights, after.scale, columns.clone(), part);
+            multiply_columns(quantized, some.clone(), weights, after.scale, columns.clone(), part);
             for row in some {
-                finish(after.part(columns.clone(), row * n + columns.start), part(row));
+                apply_epilogue(after.columns_part(columns.clone(), row * n + columns.start), part(row));
             }
         }
     });
@@ -272,7 +286,7 @@ struct Quantized<'a> {
 }
 
 /// Quantizes the rows of an input, after its norm.
-fn quantized<'a>(
+fn quantize_inputs<'a>(
     threads: &Threads,
     (levels, steps, row): (&'a mut Vec<u8>, &'a mut Vec<f32>, &mut Vec<f32>),
     inputs: &Inputs<'_>,
@@ -281,15 +295,15 @@ fn quantized<'a>(
     k: usize,
 ) -> Quantized<'a> {
     let stride = k.next_multiple_of(DEPTHS);
-    let (levels, steps) = (first(levels, rows * stride), first(steps, rows));
+    let (levels, steps) = (resized_prefix(levels, rows * stride), resized_prefix(steps, rows));
     if rows == 1 {
-        steps[0] = quantized_row(inputs, norm, 0, first(row, 2 * k), &mut levels[..k]);
+        steps[0] = quantized_row(inputs, norm, 0, resized_prefix(row, 2 * k), &mut levels[..k]);
         return Quantized { levels, stride, steps };
     }
     let (all_levels, all_steps) = (Disjoint::new(levels), Disjoint::new(steps));
-    threads.split(rows, 1, k as f64, |range| {
-        working(|work| {
-            let memory = first(&mut work.layer.row, 2 * k);
+    threads.split_items(rows, 1, k as f64, |range| {
+        with_thread_scratch(|work| {
+            let memory = resized_prefix(&mut work.layer.row, 2 * k);
             for row in range {
                 // SAFETY: `split` gives each row once.
                 let (levels, step) =
@@ -310,11 +324,11 @@ fn quantized_row(
     levels: &mut [u8],
 ) -> f32 {
     let (joined, normal) = memory.split_at_mut(levels.len());
-    let mut x = inputs.first.row(row);
+    let mut x = inputs.first.row_of_input(row);
     if !inputs.others.is_empty() {
         let mut at = 0;
         for part in std::iter::once(&inputs.first).chain(&inputs.others) {
-            joined[at..at + part.width].copy_from_slice(part.row(row));
+            joined[at..at + part.width].copy_from_slice(part.row_of_input(row));
             at += part.width;
         }
         x = joined;
@@ -325,12 +339,12 @@ fn quantized_row(
         norm::forward_rows(x, gain, bias, eps, normal, &mut [0.0], &mut [0.0]);
         x = normal;
     }
-    quantize(x, levels)
+    quantize_row(x, levels)
 }
 
 /// sum (a - 128) q step scale for some rows, [`ROWS`] at most, and some columns, which begin with a group: `out` is where
 /// those of a row go.
-fn multiply<'a>(
+fn multiply_columns<'a>(
     quantized: Quantized<'_>,
     rows: std::ops::Range<usize>,
     weights: Weights<'_>,
@@ -344,11 +358,11 @@ fn multiply<'a>(
         if rows.len() == ROWS {
             let all: [_; ROWS] = std::array::from_fn(|i| levels(rows.start + i));
             // SAFETY: weights are packed only where the machine has VNNI.
-            return unsafe { packed.products(all, scale, columns, std::array::from_fn(|i| out(rows.start + i))) };
+            return unsafe { packed.multiply_rows(all, scale, columns, std::array::from_fn(|i| out(rows.start + i))) };
         }
         for row in rows {
             // SAFETY: as above.
-            unsafe { packed.products([levels(row)], scale, columns.clone(), [out(row)]) };
+            unsafe { packed.multiply_rows([levels(row)], scale, columns.clone(), [out(row)]) };
         }
         return;
     }
@@ -356,7 +370,7 @@ fn multiply<'a>(
     for row in rows {
         let (levels, step) = levels(row);
         for (column, y) in columns.clone().zip(out(row)) {
-            *y = dot(&levels[..k], &weights.q[column * k..][..k]) as f32 * step * scale[column];
+            *y = dot_bytes(&levels[..k], &weights.q[column * k..][..k]) as f32 * step * scale[column];
         }
     }
 }
@@ -369,19 +383,19 @@ pub(crate) fn int8_linear(
     layers: &[Int8Linear<'_, Array>],
 ) -> Result<Array> {
     let name = "int8_linear";
-    let (inputs, shape) = columns(name, inputs)?;
-    let (rows, layer) = (shape.rows(), |layer| int8(memory, name, layer));
+    let (inputs, shape) = input_columns(name, inputs)?;
+    let (rows, layer) = (shape.rows(), |layer| layer_operands(memory, name, layer));
     // Without memory of their own where there are few.
     let (y, width) = match layers {
-        [one] => chain(threads, memory, inputs, rows, [layer(one)?])?,
-        [one, two] => chain(threads, memory, inputs, rows, [layer(one)?, layer(two)?])?,
-        more => chain(threads, memory, inputs, rows, more.iter().map(layer).collect::<Result<Vec<_>>>()?)?,
+        [one] => linear_chain(threads, memory, inputs, rows, [layer(one)?])?,
+        [one, two] => linear_chain(threads, memory, inputs, rows, [layer(one)?, layer(two)?])?,
+        more => linear_chain(threads, memory, inputs, rows, more.iter().map(layer).collect::<Result<Vec<_>>>()?)?,
     };
-    Ok(memory.array(y, shape.with(shape.rank().saturating_sub(1), width)))
+    Ok(memory.f32_array(y, shape.with(shape.rank().saturating_sub(1), width)))
 }
 
 /// The columns of inputs of [`crate::ops::int8::chain`], and the shape of the first.
-fn columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Result<(Inputs<'a>, &'a Shape)> {
+fn input_columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Result<(Inputs<'a>, &'a Shape)> {
     let (first, others) = inputs.split_first().ok_or_else(|| TensorError::new(name, "there is no input"))?;
     let input = |columns: &Columns<'a, Array>| {
         let stride = columns.of.shape.last();
@@ -392,7 +406,7 @@ fn columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Result<(Inp
 }
 
 /// The operands of a layer of [`crate::ops::int8::chain`]. Errors where rows are too wide for their sums.
-fn int8<'a>(memory: &Allocator, name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'a>> {
+fn layer_operands<'a>(memory: &Allocator, name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'a>> {
     let k = layer.q.shape.last();
     if k > WIDEST {
         return Err(TensorError::new(name, format!("rows of {k} weights would overflow their sums"))
@@ -410,7 +424,7 @@ fn int8<'a>(memory: &Allocator, name: &'static str, layer: &Int8Linear<'a, Array
             k,
             packed: if vnni { packed_bytes(memory, name, layer.q)? } else { None },
         },
-        after: After {
+        after: Epilogue {
             scale: f32s(name, layer.scale)?,
             bias: optional(layer.bias)?,
             gelu: layer.gelu,
@@ -426,7 +440,7 @@ mod tests {
     use super::*;
 
     /// Levels of `rows` rows of k, and weights for n columns, from one end of their ranges to the other.
-    fn operands(rows: usize, n: usize, k: usize) -> (Vec<u8>, Vec<u8>) {
+    fn random_bytes(rows: usize, n: usize, k: usize) -> (Vec<u8>, Vec<u8>) {
         let stride = k.next_multiple_of(DEPTHS);
         // What stands behind the last level of a row must not matter.
         let levels = (0..rows * stride).map(|i| (i * 37 % 255 + 1) as u8).collect();
@@ -436,7 +450,7 @@ mod tests {
     #[test]
     fn every_path_gives_the_same_integers() {
         for (n, k) in [(1, 1), (3, 3), (16, 63), (17, 64), (33, 65), (50, 128), (64, 200), (130, 1000), (5, 6)] {
-            let (levels, q) = operands(ROWS, n, k);
+            let (levels, q) = random_bytes(ROWS, n, k);
             let quantized = Quantized { levels: &levels, stride: k.next_multiple_of(DEPTHS), steps: &[1.0; ROWS] };
             let packed = PackedBytes::new(&Allocator::default(), &q, [n, k]).unwrap();
             let exact = |row: usize, column: usize| -> i64 {
@@ -455,7 +469,7 @@ mod tests {
                         let out = Disjoint::new(&mut y);
                         // SAFETY: rows do not overlap.
                         let part = |row: usize| unsafe { out.part(row * width..(row + 1) * width) };
-                        multiply(quantized, rows.clone(), weights, &scale, columns.clone(), part);
+                        multiply_columns(quantized, rows.clone(), weights, &scale, columns.clone(), part);
                         for row in rows.clone() {
                             // Up to 2^24 every integer is a number of f32.
                             let expected: Vec<f32> = columns.clone().map(|column| exact(row, column) as f32).collect();
@@ -479,7 +493,7 @@ mod tests {
             let out = Disjoint::new(&mut y);
             // SAFETY: there is one row.
             let part = |_| unsafe { out.part(0..1) };
-            multiply(quantized, 0..1, Weights { q: &q, k: WIDEST, packed }, &[1.0], 0..1, part);
+            multiply_columns(quantized, 0..1, Weights { q: &q, k: WIDEST, packed }, &[1.0], 0..1, part);
             assert_eq!(y[0], expected as f32);
         }
     }
@@ -488,11 +502,11 @@ mod tests {
     fn rows_without_a_scale_are_zero_or_nan() {
         let threads = Threads::new(1).unwrap();
         let x = [0.0, 1e-35, f32::NAN, 1.0, f32::INFINITY, 1.0, 3.0, -3.0];
-        let after = After { scale: &[0.5], bias: None, gelu: false, skip: None, residual: None };
+        let after = Epilogue { scale: &[0.5], bias: None, gelu: false, skip: None, residual: None };
         let mut y = [9.0; 4];
         let weights = Weights { q: &[1, 2], k: 2, packed: None };
         let layer = Layer { norm: None, weights, after, skip_norm: None };
-        linear(&threads, &mut LayerWork::default(), &Inputs::all(&x, 2), 4, &layer, &mut y);
+        linear_layer(&threads, &mut LayerScratch::default(), &Inputs::whole_rows(&x, 2), 4, &layer, &mut y);
         assert!(y[0] == 0.0 && y[1].is_nan() && y[2].is_nan(), "{y:?}");
         assert_eq!(y[3], -127.0 * (3.0 * (1.0 / 127.0) as f32) * 0.5);
     }

@@ -6,7 +6,7 @@
 use assay_tensor::Reduce;
 
 use crate::simd::instructions::simd;
-use crate::simd::reduction::{reduce, sum};
+use crate::simd::reduction::{reduce_rows, sum_rows};
 use crate::threads::split::Threads;
 
 /// The elements of a row that are added in f32 before f64 takes over.
@@ -20,13 +20,13 @@ simd! {
     fn sum_row(x: &[f32]) -> f32 {
         let mut total = 0.0f64;
         for block in x.chunks(BLOCK) {
-            total += f64::from(sum([block], |[x]| x));
+            total += f64::from(sum_rows([block], |[x]| x));
         }
         total as f32
     }
 
     fn max_row(x: &[f32]) -> f32 {
-        reduce([x], f32::NEG_INFINITY, |[x]| x, |a, b| if b > a { b } else { a })
+        reduce_rows([x], f32::NEG_INFINITY, |[x]| x, |a, b| if b > a { b } else { a })
     }
 
     /// Adds `rows` rows, `stride` apart, of as many elements as `y`, to it: [`COLUMNS`] at most.
@@ -65,7 +65,7 @@ simd! {
 }
 
 /// Reduces the middle axis of x [outer, middle, inner] to y [outer, inner]. A mean is a sum here, see [`divide`].
-pub(crate) fn middle(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3], y: &mut [f32]) {
+pub(crate) fn reduce_middle_axis(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3], y: &mut [f32]) {
     let [outer, middle, inner] = dims;
     if middle == 0 {
         // There is nothing to read: the identity of the operation.
@@ -75,7 +75,7 @@ pub(crate) fn middle(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3],
         return;
     }
     if inner == 1 {
-        return threads.rows(outer, 0.2 * middle as f64, [(y, 1)], |range, [y]| {
+        return threads.split_rows(outer, 0.2 * middle as f64, [(y, 1)], |range, [y]| {
             for (y, row) in y.iter_mut().zip(range) {
                 let x = &x[row * middle..(row + 1) * middle];
                 *y = if op == Reduce::Max { max_row(x) } else { sum_row(x) };
@@ -86,7 +86,7 @@ pub(crate) fn middle(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3],
     let width = if outer * inner >= 8 * COLUMNS { COLUMNS } else { 64 };
     let per_row = inner.div_ceil(width);
     let out = crate::threads::split::Disjoint::new(y);
-    threads.split(outer * per_row, 1, 0.2 * (middle * width) as f64, |range| {
+    threads.split_items(outer * per_row, 1, 0.2 * (middle * width) as f64, |range| {
         for piece in range {
             let (row, from) = (piece / per_row, piece % per_row * width);
             let to = (from + width).min(inner);
@@ -104,13 +104,13 @@ pub(crate) fn middle(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3],
 }
 
 /// Turns sums of `count` elements into means.
-pub(crate) fn divide(y: &mut [f32], count: usize) {
+pub(crate) fn divide_by_count(y: &mut [f32], count: usize) {
     scale_all(y, (1.0 / count as f64) as f32);
 }
 
 /// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents for [`middle`], the last
 /// group first; each sees the groups behind it as reduced already.
-pub(crate) fn groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
+pub(crate) fn group_axes(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
     let mut dims = dims.to_vec();
     let mut found = Vec::new();
     let mut rest = axes;
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn neighbouring_axes_are_reduced_together() {
-        assert_eq!(groups(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
-        assert_eq!(groups(&[2, 3], &[]), [[0usize; 3]; 0]);
-        assert_eq!(groups(&[2, 3, 4], &[1]), [[2, 3, 4]]);
+        assert_eq!(group_axes(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
+        assert_eq!(group_axes(&[2, 3], &[]), [[0usize; 3]; 0]);
+        assert_eq!(group_axes(&[2, 3, 4], &[1]), [[2, 3, 4]]);
     }
 }

@@ -35,7 +35,7 @@ impl Lane {
     /// The states of the mask must lie inside what `start` points into.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn load(self, step: usize, vector: usize, mask: __mmask16) -> __m512 {
+    unsafe fn load_step(self, step: usize, vector: usize, mask: __mmask16) -> __m512 {
         // SAFETY: masked loads touch the states of the mask only.
         unsafe { _mm512_maskz_loadu_ps(mask, self.start.wrapping_add(step * self.stride + vector * LANES)) }
     }
@@ -47,7 +47,7 @@ impl LaneMut {
     /// As [`Lane::load`], and nothing else may use these states.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn store(self, step: usize, vector: usize, mask: __mmask16, x: __m512) {
+    unsafe fn store_step(self, step: usize, vector: usize, mask: __mmask16, x: __m512) {
         // SAFETY: masked stores touch the states of the mask only.
         unsafe { _mm512_mask_storeu_ps(self.start.wrapping_add(step * self.stride + vector * LANES), mask, x) }
     }
@@ -105,7 +105,7 @@ macro_rules! by_vectors {
 ///
 /// The machine must have AVX-512 F; the states of every step must lie inside what the lanes point into, and nothing else
 /// may use those that are written.
-pub(crate) unsafe fn forward(call: Forward, states: usize) {
+pub(crate) unsafe fn scan_tile(call: Forward, states: usize) {
     // SAFETY: the caller vouches for all of it.
     unsafe { by_vectors!(states, forward_vectors, call) }
 }
@@ -115,7 +115,7 @@ pub(crate) unsafe fn forward(call: Forward, states: usize) {
 /// # Safety
 ///
 /// As [`forward`].
-pub(crate) unsafe fn backward(call: Backward, states: usize) {
+pub(crate) unsafe fn scan_tile_backward(call: Backward, states: usize) {
     // SAFETY: the caller vouches for all of it.
     unsafe { by_vectors!(states, backward_vectors, call) }
 }
@@ -131,17 +131,17 @@ unsafe fn forward_vectors<const V: usize>(call: Forward, last: __mmask16) {
     // SAFETY: the caller vouches for the states of every step.
     unsafe {
         for v in 0..V {
-            (re[v], im[v]) = (carry[0].load(0, v, mask(v)), carry[1].load(0, v, mask(v)));
+            (re[v], im[v]) = (carry[0].load_step(0, v, mask(v)), carry[1].load_step(0, v, mask(v)));
         }
         for step in 0..steps {
             for v in 0..V {
-                let (ar, ai) = (ar.load(step, v, mask(v)), ai.load(step, v, mask(v)));
-                let (xr, xi) = (xr.load(step, v, mask(v)), xi.load(step, v, mask(v)));
+                let (ar, ai) = (ar.load_step(step, v, mask(v)), ai.load_step(step, v, mask(v)));
+                let (xr, xi) = (xr.load_step(step, v, mask(v)), xi.load_step(step, v, mask(v)));
                 let next = _mm512_fmadd_ps(ar, re[v], _mm512_fnmadd_ps(ai, im[v], xr));
                 im[v] = _mm512_fmadd_ps(ar, im[v], _mm512_fmadd_ps(ai, re[v], xi));
                 re[v] = next;
-                states[0].store(step, v, mask(v), re[v]);
-                states[1].store(step, v, mask(v), im[v]);
+                states[0].store_step(step, v, mask(v), re[v]);
+                states[1].store_step(step, v, mask(v), im[v]);
             }
         }
     }
@@ -169,14 +169,14 @@ unsafe fn backward_vectors<const V: usize>(call: Backward, last: __mmask16) {
             let (before, at) = if step == 0 { (carry, 0) } else { (states, step - 1) };
             for v in 0..V {
                 let m = mask(v);
-                let gr = _mm512_add_ps(grad[0].load(step, v, m), fr[v]);
-                let gi = _mm512_add_ps(grad[1].load(step, v, m), fi[v]);
-                let (br, bi) = (before[0].load(at, v, m), before[1].load(at, v, m));
-                let (ar, ai) = (decay[0].load(step, v, m), decay[1].load(step, v, m));
+                let gr = _mm512_add_ps(grad[0].load_step(step, v, m), fr[v]);
+                let gi = _mm512_add_ps(grad[1].load_step(step, v, m), fi[v]);
+                let (br, bi) = (before[0].load_step(at, v, m), before[1].load_step(at, v, m));
+                let (ar, ai) = (decay[0].load_step(step, v, m), decay[1].load_step(step, v, m));
                 match over_time {
                     Some(decay) => {
-                        decay[0].store(step, v, m, _mm512_fmadd_ps(gr, br, _mm512_mul_ps(gi, bi)));
-                        decay[1].store(step, v, m, _mm512_fmsub_ps(gi, br, _mm512_mul_ps(gr, bi)));
+                        decay[0].store_step(step, v, m, _mm512_fmadd_ps(gr, br, _mm512_mul_ps(gi, bi)));
+                        decay[1].store_step(step, v, m, _mm512_fmsub_ps(gi, br, _mm512_mul_ps(gr, bi)));
                     }
                     None => {
                         dr[v] = _mm512_fmadd_ps(gr, br, _mm512_fmadd_ps(gi, bi, dr[v]));
@@ -185,13 +185,13 @@ unsafe fn backward_vectors<const V: usize>(call: Backward, last: __mmask16) {
                 }
                 fr[v] = _mm512_fmadd_ps(ar, gr, _mm512_mul_ps(ai, gi));
                 fi[v] = _mm512_fmsub_ps(ar, gi, _mm512_mul_ps(ai, gr));
-                input[0].store(step, v, m, gr);
-                input[1].store(step, v, m, gi);
+                input[0].store_step(step, v, m, gr);
+                input[1].store_step(step, v, m, gi);
             }
         }
         for v in 0..V {
             for (sum, x) in sums.into_iter().zip([dr[v], di[v], fr[v], fi[v]]) {
-                sum.store(0, v, mask(v), x);
+                sum.store_step(0, v, mask(v), x);
             }
         }
     }

@@ -37,14 +37,14 @@ simd! {
 
 /// y = x / (1 - p) where the hash keeps it, else 0.
 pub(crate) fn dropout(threads: &Threads, x: &[f32], p: f64, key: u64, y: &mut [f32]) {
-    threads.rows(x.len(), 1.0, [(y, 1)], |range, [y]| {
+    threads.split_rows(x.len(), 1.0, [(y, 1)], |range, [y]| {
         dropout_part(&x[range.clone()], range.start as u64, p, key, y);
     });
 }
 
 /// 1 at the `k` largest of each row of `d` elements, else 0.
 pub(crate) fn top_k_mask(threads: &Threads, x: &[f32], k: usize, d: usize, y: &mut [f32]) {
-    threads.rows(x.len() / d, 1.0 * (k * d) as f64 + 5.0, [(y, d)], |range, [y]| {
+    threads.split_rows(x.len() / d, 1.0 * (k * d) as f64 + 5.0, [(y, d)], |range, [y]| {
         top_k_rows(&x[range.start * d..range.end * d], k, d, y);
     });
 }

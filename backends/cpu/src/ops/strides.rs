@@ -34,13 +34,13 @@ impl<const N: usize> Walk<N> {
     }
 
     /// The number of rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.outer.iter().map(|(extent, _)| extent).product()
     }
 
     /// The operands' offsets for each row of `range` in order. An iterator rather than a function that calls another one for
     /// each: loops stay inside of what they are compiled for, see [`crate::simd::instructions`].
-    pub(crate) fn offsets(&self, range: Range<usize>) -> Offsets<'_, N> {
+    pub(crate) fn row_offsets(&self, range: Range<usize>) -> Offsets<'_, N> {
         let mut index = vec![0; self.outer.len()];
         let mut offset = [0; N];
         let mut rest = range.start;
@@ -83,7 +83,7 @@ impl<const N: usize> Iterator for Offsets<'_, N> {
 }
 
 /// For each product of the broadcast batch, which product of this operand it reads.
-pub(crate) fn offsets(shape: &Shape, batch: &Shape) -> Vec<usize> {
+pub(crate) fn batch_offsets(shape: &Shape, batch: &Shape) -> Vec<usize> {
     let strides = shape.broadcast_strides(batch);
     let place = |mut flat: usize| {
         let mut at = 0;
@@ -105,15 +105,15 @@ mod tests {
         let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[0, 4, 1]]);
         assert_eq!((walk.outer.clone(), walk.inner), (vec![(2, [12, 0])], (12, [1, 1])));
         let walk = Walk::new(&[5, 1, 4], [&[4, 4, 1]]);
-        assert_eq!((walk.rows(), walk.inner), (1, (20, [1])));
+        assert_eq!((walk.row_count(), walk.inner), (1, (20, [1])));
         assert_eq!(Walk::new(&[], [&[]]).inner, (1, [0]));
     }
 
     #[test]
     fn rows_are_visited_in_order_from_anywhere() {
         let walk = Walk::new(&[2, 3, 2], [&[1, 4, 2]]);
-        let offsets = |range| walk.offsets(range).map(|[at]| at).collect::<Vec<_>>();
-        assert_eq!(walk.rows(), 2);
+        let offsets = |range| walk.row_offsets(range).map(|[at]| at).collect::<Vec<_>>();
+        assert_eq!(walk.row_count(), 2);
         assert_eq!((offsets(0..2), offsets(1..2)), (vec![0, 1], vec![1]));
     }
 }

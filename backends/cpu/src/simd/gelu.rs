@@ -18,7 +18,7 @@ use crate::simd::instructions::{LINE, prefetch, simd};
 use crate::simd::instructions::{Level, level};
 use crate::simd::lanes::Lanes;
 use crate::simd::math::ROUND;
-use crate::simd::rows::{Rows, across};
+use crate::simd::rows::{RowPointers, strip_offset};
 
 /// Intervals for each unit of a. The i-th reaches from (i - 1/2) / 2.5 to (i + 1/2) / 2.5.
 const SCALE: f32 = 2.5;
@@ -160,35 +160,35 @@ const TABLE: [[f32; 16]; 7] = [
 
 /// a = |x|, limited to where h is not 0, and h(a).
 #[inline(always)]
-fn half<L: Lanes>(x: L) -> (L, L) {
-    let a = x.abs().at_most(L::all(LAST / SCALE));
-    let shifted = a.mul_add(L::all(SCALE), L::all(ROUND));
-    let t = a.mul_add(L::all(SCALE), L::all(ROUND).sub(shifted));
-    let mut h = shifted.pick(&TABLE[TABLE.len() - 1]);
+fn gate_and_slope<L: Lanes>(x: L) -> (L, L) {
+    let a = x.abs().at_most(L::splat(LAST / SCALE));
+    let shifted = a.mul_add(L::splat(SCALE), L::splat(ROUND));
+    let t = a.mul_add(L::splat(SCALE), L::splat(ROUND).sub(shifted));
+    let mut h = shifted.look_up(&TABLE[TABLE.len() - 1]);
     for n in (0..TABLE.len() - 1).rev() {
-        h = h.mul_add(t, shifted.pick(&TABLE[n]));
+        h = h.mul_add(t, shifted.look_up(&TABLE[n]));
     }
     (a, h)
 }
 
 #[inline(always)]
-fn value<L: Lanes>(x: L) -> L {
-    x.mul(half(x).1.turned(x))
+fn gelu_lanes<L: Lanes>(x: L) -> L {
+    x.mul(gate_and_slope(x).1.mirror_if_positive(x))
 }
 
 /// The value and the derivative. The latter's part below 1/2 is h - a h (1 - h) 2 u'.
 #[inline(always)]
 fn value_and_slope<L: Lanes>(x: L) -> (L, L) {
-    let (a, h) = half(x);
-    let doubled = a.mul(a).mul_add(L::all(6.0 * C * D), L::all(2.0 * C));
+    let (a, h) = gate_and_slope(x);
+    let doubled = a.mul(a).mul_add(L::splat(6.0 * C * D), L::splat(2.0 * C));
     let low = a.mul(doubled).mul_sub_from(h.mul_sub_from(h, h), h);
-    (x.mul(h.turned(x)), low.turned(x))
+    (x.mul(h.mirror_if_positive(x)), low.mirror_if_positive(x))
 }
 
 /// GELU.
 #[cfg(test)]
 pub(crate) fn gelu(x: f32) -> f32 {
-    value(x)
+    gelu_lanes(x)
 }
 
 /// The derivative of [`gelu`].
@@ -205,7 +205,7 @@ pub(crate) fn gelu_slope(x: f32) -> f32 {
 #[inline(always)]
 unsafe fn value_at<L: Lanes>(x: *const f32, y: *mut f32, count: usize) {
     // SAFETY: as the caller says.
-    unsafe { value(L::load(x, count)).store(y, count) };
+    unsafe { gelu_lanes(L::load_first(x, count)).store_first(y, count) };
 }
 
 /// As [`value_at`], and the gradient of the value becomes that of the argument.
@@ -213,14 +213,14 @@ unsafe fn value_at<L: Lanes>(x: *const f32, y: *mut f32, count: usize) {
 unsafe fn gradient_at<L: Lanes>(x: *const f32, grad: *mut f32, y: *mut f32, count: usize) {
     // SAFETY: as the caller says.
     unsafe {
-        let (value, slope) = value_and_slope(L::load(x, count));
-        L::load(grad, count).mul(slope).store(grad, count);
-        value.store(y, count);
+        let (value, slope) = value_and_slope(L::load_first(x, count));
+        L::load_first(grad, count).mul(slope).store_first(grad, count);
+        value.store_first(y, count);
     }
 }
 
 #[inline(always)]
-unsafe fn values_of<L: Lanes>(x: Rows<*const f32>, y: Rows<*mut f32>, [rows, width]: [usize; 2]) {
+unsafe fn values_of<L: Lanes>(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, [rows, width]: [usize; 2]) {
     let rest = width % L::COUNT;
     for row in 0..rows {
         let (x, y) = (x.from(row, 0).at, y.from(row, 0).at);
@@ -238,9 +238,9 @@ unsafe fn values_of<L: Lanes>(x: Rows<*const f32>, y: Rows<*mut f32>, [rows, wid
 
 #[inline(always)]
 unsafe fn gradients_of<L: Lanes>(
-    x: Rows<*const f32>,
-    grad: Rows<*mut f32>,
-    y: Rows<*mut f32>,
+    x: RowPointers<*const f32>,
+    grad: RowPointers<*mut f32>,
+    y: RowPointers<*mut f32>,
     strips: usize,
     [rows, width]: [usize; 2],
 ) {
@@ -254,23 +254,23 @@ unsafe fn gradients_of<L: Lanes>(
         // SAFETY: the caller vouches for the rows.
         unsafe {
             for column in (0..width - rest).step_by(L::COUNT) {
-                gradient_at::<L>(x.add(column), grad.add(column), y.add(across(column, strips)), L::COUNT);
+                gradient_at::<L>(x.add(column), grad.add(column), y.add(strip_offset(column, strips)), L::COUNT);
             }
             if rest > 0 {
                 let column = width - rest;
-                gradient_at::<L>(x.add(column), grad.add(column), y.add(across(column, strips)), rest);
+                gradient_at::<L>(x.add(column), grad.add(column), y.add(strip_offset(column, strips)), rest);
             }
         }
     }
 }
 
 simd! {
-    fn values_portable(x: Rows<*const f32>, y: Rows<*mut f32>, extent: [usize; 2]) {
+    fn values_portable(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
         // SAFETY: the caller vouches for the rows.
         unsafe { values_of::<f32>(x, y, extent) };
     }
 
-    fn gradients_portable(x: Rows<*const f32>, grad: Rows<*mut f32>, y: Rows<*mut f32>, strips: usize, extent: [usize; 2]) {
+    fn gradients_portable(x: RowPointers<*const f32>, grad: RowPointers<*mut f32>, y: RowPointers<*mut f32>, strips: usize, extent: [usize; 2]) {
         // SAFETY: as above.
         unsafe { gradients_of::<f32>(x, grad, y, strips, extent) };
     }
@@ -278,7 +278,7 @@ simd! {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn values_512(x: Rows<*const f32>, y: Rows<*mut f32>, extent: [usize; 2]) {
+unsafe fn values_512(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
     // SAFETY: as the caller says.
     unsafe { values_of::<__m512>(x, y, extent) };
 }
@@ -286,9 +286,9 @@ unsafe fn values_512(x: Rows<*const f32>, y: Rows<*mut f32>, extent: [usize; 2])
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn gradients_512(
-    x: Rows<*const f32>,
-    grad: Rows<*mut f32>,
-    y: Rows<*mut f32>,
+    x: RowPointers<*const f32>,
+    grad: RowPointers<*mut f32>,
+    y: RowPointers<*mut f32>,
     strips: usize,
     extent: [usize; 2],
 ) {
@@ -301,7 +301,7 @@ unsafe fn gradients_512(
 /// # Safety
 ///
 /// The rows of x must be valid for reads, those of y for writes.
-pub(crate) unsafe fn values(x: Rows<*const f32>, y: Rows<*mut f32>, extent: [usize; 2]) {
+pub(crate) unsafe fn gelu_rows(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
     #[cfg(target_arch = "x86_64")]
     if level() == Level::Avx512 {
         // SAFETY: the machine has AVX-512; the caller vouches for the rows.
@@ -315,10 +315,10 @@ pub(crate) unsafe fn values(x: Rows<*const f32>, y: Rows<*mut f32>, extent: [usi
 /// # Safety
 ///
 /// The rows of x must be valid for reads, those of the gradient for both, those of y for writes.
-pub(crate) unsafe fn gradients(
-    x: Rows<*const f32>,
-    grad: Rows<*mut f32>,
-    y: Rows<*mut f32>,
+pub(crate) unsafe fn gelu_gradient_rows(
+    x: RowPointers<*const f32>,
+    grad: RowPointers<*mut f32>,
+    y: RowPointers<*mut f32>,
     strips: usize,
     extent: [usize; 2],
 ) {
@@ -331,17 +331,25 @@ pub(crate) unsafe fn gradients(
 }
 
 /// y = GELU(x).
-pub(crate) fn apply(x: &[f32], y: &mut [f32]) {
+pub(crate) fn apply_gelu(x: &[f32], y: &mut [f32]) {
     let width = x.len().min(y.len());
     // SAFETY: both slices have so many numbers.
-    unsafe { values(Rows { at: x.as_ptr(), stride: width }, Rows { at: y.as_mut_ptr(), stride: width }, [1, width]) };
+    unsafe {
+        gelu_rows(
+            RowPointers { at: x.as_ptr(), stride: width },
+            RowPointers { at: y.as_mut_ptr(), stride: width },
+            [1, width],
+        )
+    };
 }
 
 /// x = GELU(x).
-pub(crate) fn apply_in_place(x: &mut [f32]) {
+pub(crate) fn apply_gelu_in_place(x: &mut [f32]) {
     let (at, width) = (x.as_mut_ptr(), x.len());
     // SAFETY: the slice has so many numbers, and each is read before it is written.
-    unsafe { values(Rows { at: at.cast_const(), stride: width }, Rows { at, stride: width }, [1, width]) };
+    unsafe {
+        gelu_rows(RowPointers { at: at.cast_const(), stride: width }, RowPointers { at, stride: width }, [1, width])
+    };
 }
 
 #[cfg(test)]
@@ -404,25 +412,25 @@ mod tests {
             let x: Vec<f32> =
                 (0..3 * width).map(|i| *ends.get(i * 7 % 50).unwrap_or(&(i as f32 * 0.13 - 9.0))).collect();
             let mut y = vec![f32::NAN; x.len()];
-            apply(&x, &mut y);
+            apply_gelu(&x, &mut y);
             let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
             assert!(x.iter().zip(&y).all(|(x, y)| same(gelu(*x), *y)));
             let mut in_place = x.clone();
-            apply_in_place(&mut in_place);
+            apply_gelu_in_place(&mut in_place);
             assert!(in_place.iter().zip(&y).all(|(a, b)| same(*a, *b)));
 
             // Three rows, whose values go to strips of them.
             let (strips, mut grad) = (3 * STRIP, x.iter().map(|x| x * 0.5 + 1.0).collect::<Vec<_>>());
             let (upstream, mut values) = (grad.clone(), vec![0.0; strips * width.div_ceil(STRIP)]);
-            let from = Rows { at: x.as_ptr(), stride: width };
-            let to = Rows { at: grad.as_mut_ptr(), stride: width };
-            let into = Rows { at: values.as_mut_ptr(), stride: STRIP };
+            let from = RowPointers { at: x.as_ptr(), stride: width };
+            let to = RowPointers { at: grad.as_mut_ptr(), stride: width };
+            let into = RowPointers { at: values.as_mut_ptr(), stride: STRIP };
             // SAFETY: all have three rows of so many numbers.
-            unsafe { gradients(from, to, into, strips, [3, width]) };
+            unsafe { gelu_gradient_rows(from, to, into, strips, [3, width]) };
             for (i, (x, upstream)) in x.iter().zip(upstream).enumerate() {
                 let (row, column) = (i / width, i % width);
                 assert!(same(grad[i], upstream * gelu_slope(*x)), "the gradient at {x}");
-                assert!(same(values[row * STRIP + across(column, strips)], y[i]), "the value at {x}");
+                assert!(same(values[row * STRIP + strip_offset(column, strips)], y[i]), "the value at {x}");
             }
         }
     }

@@ -60,7 +60,7 @@ const MOST: &str = "ASSAY_CPU_LEVEL";
 
 /// What [`MOST`] allows: all, where it is not set. Errors where it names nothing that is known.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn allowed() -> Result<Level, TensorError> {
+pub(crate) fn allowed_level() -> Result<Level, TensorError> {
     match std::env::var_os(MOST) {
         None => Ok(Level::Avx512),
         Some(most) => match most.to_str() {
@@ -75,7 +75,7 @@ pub(crate) fn allowed() -> Result<Level, TensorError> {
 
 /// What the kernels may use: all that there is.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn allowed() -> Result<Level, TensorError> {
+pub(crate) fn allowed_level() -> Result<Level, TensorError> {
     Ok(Level::Baseline)
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn level() -> Level {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        match (allowed(), avx2, avx512) {
+        match (allowed_level(), avx2, avx512) {
             (Ok(Level::Avx512) | Err(_), true, true) => Level::Avx512,
             (Ok(Level::Avx512 | Level::Avx2) | Err(_), true, _) => Level::Avx2,
             _ => Level::Baseline,
@@ -105,7 +105,7 @@ pub(crate) fn level() -> Level {
 }
 
 /// The processor's name, as it gives it, and its architecture where it gives none.
-pub(crate) fn processor() -> String {
+pub(crate) fn processor_name() -> String {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::__cpuid;
@@ -122,7 +122,7 @@ pub(crate) fn processor() -> String {
 }
 
 /// The names of what is used, for people.
-pub(crate) fn features() -> Vec<String> {
+pub(crate) fn feature_names() -> Vec<String> {
     let mut names = Vec::new();
     match level() {
         Level::Baseline => {}

@@ -16,14 +16,14 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     ///
     /// The place must be valid for reads of so many.
-    unsafe fn load(at: *const f32, count: usize) -> Self;
+    unsafe fn load_first(at: *const f32, count: usize) -> Self;
     /// Puts the first `count` numbers to a place.
     ///
     /// # Safety
     ///
     /// The place must be valid for writes of so many.
-    unsafe fn store(self, at: *mut f32, count: usize);
-    fn all(x: f32) -> Self;
+    unsafe fn store_first(self, at: *mut f32, count: usize);
+    fn splat(x: f32) -> Self;
     fn sub(self, b: Self) -> Self;
     fn mul(self, b: Self) -> Self;
     /// self b + c, rounded once.
@@ -34,28 +34,28 @@ pub(crate) trait Lanes: Copy {
     /// At most `limit`; NaN stays.
     fn at_most(self, limit: Self) -> Self;
     /// The element of `row` whose number the low bits are.
-    fn pick(self, row: &[f32; 16]) -> Self;
+    fn look_up(self, row: &[f32; 16]) -> Self;
     /// 1 - self where x is above 0, elsewhere self.
-    fn turned(self, x: Self) -> Self;
+    fn mirror_if_positive(self, x: Self) -> Self;
 }
 
 impl Lanes for f32 {
     const COUNT: usize = 1;
 
     #[inline(always)]
-    unsafe fn load(at: *const f32, _: usize) -> f32 {
+    unsafe fn load_first(at: *const f32, _: usize) -> f32 {
         // SAFETY: as the caller says; there is one number at least.
         unsafe { *at }
     }
 
     #[inline(always)]
-    unsafe fn store(self, at: *mut f32, _: usize) {
+    unsafe fn store_first(self, at: *mut f32, _: usize) {
         // SAFETY: as above.
         unsafe { *at = self }
     }
 
     #[inline(always)]
-    fn all(x: f32) -> f32 {
+    fn splat(x: f32) -> f32 {
         x
     }
 
@@ -90,12 +90,12 @@ impl Lanes for f32 {
     }
 
     #[inline(always)]
-    fn pick(self, row: &[f32; 16]) -> f32 {
+    fn look_up(self, row: &[f32; 16]) -> f32 {
         row[(self.to_bits() & 15) as usize]
     }
 
     #[inline(always)]
-    fn turned(self, x: f32) -> f32 {
+    fn mirror_if_positive(self, x: f32) -> f32 {
         if x > 0.0 { 1.0 - self } else { self }
     }
 }
@@ -106,7 +106,7 @@ impl Lanes for __m512 {
     const COUNT: usize = 16;
 
     #[inline(always)]
-    unsafe fn load(at: *const f32, count: usize) -> __m512 {
+    unsafe fn load_first(at: *const f32, count: usize) -> __m512 {
         // SAFETY: as the caller says; a masked load touches the numbers of the mask only.
         unsafe {
             match count {
@@ -117,7 +117,7 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
-    unsafe fn store(self, at: *mut f32, count: usize) {
+    unsafe fn store_first(self, at: *mut f32, count: usize) {
         // SAFETY: as above.
         unsafe {
             match count {
@@ -128,7 +128,7 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
-    fn all(x: f32) -> __m512 {
+    fn splat(x: f32) -> __m512 {
         // SAFETY: the machine has AVX-512, here and below.
         unsafe { _mm512_set1_ps(x) }
     }
@@ -170,13 +170,13 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
-    fn pick(self, row: &[f32; 16]) -> __m512 {
+    fn look_up(self, row: &[f32; 16]) -> __m512 {
         // SAFETY: as above; the row is as long as a vector.
         unsafe { _mm512_permutexvar_ps(_mm512_castps_si512(self), _mm512_loadu_ps(row.as_ptr())) }
     }
 
     #[inline(always)]
-    fn turned(self, x: __m512) -> __m512 {
+    fn mirror_if_positive(self, x: __m512) -> __m512 {
         // SAFETY: as above.
         unsafe {
             let above = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, _mm512_setzero_ps());

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// The largest relative error of `f` against `exact` over a grid, in units of f32's epsilon.
-    fn error(f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64, from: f32, to: f32) -> f64 {
+    fn largest_error(f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64, from: f32, to: f32) -> f64 {
         let points = 200_001;
         let at = |i: i32| from + (to - from) * (i as f32 / points as f32);
         let of = |x: f32| {
@@ -107,10 +107,14 @@ mod tests {
 
     #[test]
     fn elementary_functions_are_accurate() {
-        assert!(error(exp, f64::exp, -87.0, 88.7) < 1.5, "{}", error(exp, f64::exp, -87.0, 88.7));
-        assert!(error(tanh, f64::tanh, -10.0, 10.0) < 2.0, "{}", error(tanh, f64::tanh, -10.0, 10.0));
+        assert!(largest_error(exp, f64::exp, -87.0, 88.7) < 1.5, "{}", largest_error(exp, f64::exp, -87.0, 88.7));
+        assert!(largest_error(tanh, f64::tanh, -10.0, 10.0) < 2.0, "{}", largest_error(tanh, f64::tanh, -10.0, 10.0));
         let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
-        assert!(error(sigmoid, logistic, -80.0, 20.0) < 3.0, "{}", error(sigmoid, logistic, -80.0, 20.0));
+        assert!(
+            largest_error(sigmoid, logistic, -80.0, 20.0) < 3.0,
+            "{}",
+            largest_error(sigmoid, logistic, -80.0, 20.0)
+        );
     }
 
     #[test]

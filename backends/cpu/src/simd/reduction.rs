@@ -5,7 +5,7 @@ pub(crate) const LANES: usize = 16;
 
 /// The sum of partial results in a fixed order: halves are added until one is left.
 #[inline(always)]
-pub(crate) fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+pub(crate) fn fold_lanes(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     // Each half an array of its own: so they stay in registers, as vectors.
     let (mut eight, mut four) = ([0.0; 8], [0.0; 4]);
     for i in 0..8 {
@@ -25,7 +25,7 @@ const WIDE: usize = SETS * LANES;
 
 /// A vector of partial results with `f` of the elements at each index of one vector of a block.
 #[inline(always)]
-fn joined<const N: usize>(
+fn joined_lanes<const N: usize>(
     lanes: [f32; LANES],
     rows: &[&[f32; WIDE]; N],
     set: usize,
@@ -46,7 +46,7 @@ fn joined<const N: usize>(
 /// A reduction of `f` of the elements at each index of N rows of one length: partial result i mod 64 takes element i,
 /// then the partial results are joined, halves at a time.
 #[inline(always)]
-pub(crate) fn reduce<const N: usize>(
+pub(crate) fn reduce_rows<const N: usize>(
     rows: [&[f32]; N],
     start: f32,
     f: impl Fn([f32; N]) -> f32,
@@ -62,10 +62,10 @@ pub(crate) fn reduce<const N: usize>(
         for row in 0..N {
             blocks[row] = rows[row][first..].first_chunk().unwrap_or(&[0.0; WIDE]);
         }
-        a = joined(a, &blocks, 0, &f, &join);
-        b = joined(b, &blocks, 1, &f, &join);
-        c = joined(c, &blocks, 2, &f, &join);
-        d = joined(d, &blocks, 3, &f, &join);
+        a = joined_lanes(a, &blocks, 0, &f, &join);
+        b = joined_lanes(b, &blocks, 1, &f, &join);
+        c = joined_lanes(c, &blocks, 2, &f, &join);
+        d = joined_lanes(d, &blocks, 3, &f, &join);
     }
     let rest = n - whole;
     if rest > 0 {
@@ -77,7 +77,7 @@ pub(crate) fn reduce<const N: usize>(
         }
         let blocks = blocks.each_ref();
         for (set, lanes) in [&mut a, &mut b, &mut c, &mut d].into_iter().enumerate() {
-            let next = joined(*lanes, &blocks, set, &f, &join);
+            let next = joined_lanes(*lanes, &blocks, set, &f, &join);
             for lane in 0..LANES {
                 lanes[lane] = if set * LANES + lane < rest { next[lane] } else { lanes[lane] };
             }
@@ -86,11 +86,11 @@ pub(crate) fn reduce<const N: usize>(
     for lane in 0..LANES {
         a[lane] = join(join(a[lane], c[lane]), join(b[lane], d[lane]));
     }
-    fold(a, join)
+    fold_lanes(a, join)
 }
 
 /// The sum of `f` of the elements at each index of the rows, see [`reduce`].
 #[inline(always)]
-pub(crate) fn sum<const N: usize>(rows: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
-    reduce(rows, 0.0, f, |a, b| a + b)
+pub(crate) fn sum_rows<const N: usize>(rows: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    reduce_rows(rows, 0.0, f, |a, b| a + b)
 }

@@ -6,14 +6,14 @@ use assay_tensor::{
     Array, AttentionKind, AttentionOptions, DType, Device, FeedForward, FeedForwardSums, HostData, Kernels, Result,
 };
 
-use super::{Operands, run};
+use super::{Operands, run_work};
 use crate::threads::work_stealing;
 
 /// Attention, a feed-forward layer and layer norm, forward and back, and a product.
 fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
-    let (x, grad) = (o.floats([1, 400, 96]), o.floats([1, 400, 96]));
-    let (up, down) = (o.floats([300, 96]), o.floats([96, 300]));
-    let (u, d, gain) = (o.floats(300), o.floats(96), o.floats(96));
+    let (x, grad) = (o.random_floats([1, 400, 96]), o.random_floats([1, 400, 96]));
+    let (up, down) = (o.random_floats([300, 96]), o.random_floats([96, 300]));
+    let (u, d, gain) = (o.random_floats(300), o.random_floats(96), o.random_floats(96));
     let (z, y) = k.feed_forward(Some(&x), &x, (&up, &u), (&down, &d), None)?;
     let mut results = Vec::new();
     for kept in [DType::F32, DType::Bf16] {
@@ -25,14 +25,14 @@ fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
     let normal = k.layer_norm(&x, &gain, &d, 1e-5)?;
     let back = k.layer_norm_backward(&x, &gain, &normal.mean, &normal.rstd, &grad)?;
     results.extend([z, y, normal.y, back.x, back.gain, back.bias]);
-    let [q, key, v, g] = [(); 4].map(|()| o.floats([1, 4, 300, 40]));
+    let [q, key, v, g] = [(); 4].map(|()| o.random_floats([1, 4, 300, 40]));
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         let options = AttentionOptions { causal: true, scale: 0.2, kind };
         let (out, lse) = k.attention(&q, &key, &v, options)?;
         let back = k.attention_backward(&q, &key, &v, &out, &lse, &g, options)?;
         results.extend([out, lse, back.q, back.k, back.v]);
     }
-    results.push(k.matmul(&o.floats([300, 400]), &o.floats([400, 200]), false, false)?);
+    results.push(k.matmul(&o.random_floats([300, 400]), &o.random_floats([400, 200]), false, false)?);
     Ok(results)
 }
 
@@ -40,7 +40,7 @@ fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
 fn help_changes_no_bit() {
     let bits = |device: &Device| -> Vec<Vec<u64>> {
         let bits = |x: &HostData| x.to_f64().into_iter().map(f64::to_bits).collect();
-        run(device, DType::F32, &work).iter().map(|(_, x)| bits(x)).collect()
+        run_work(device, DType::F32, &work).iter().map(|(_, x)| bits(x)).collect()
     };
     let alone = bits(&crate::device(1).unwrap());
     for threads in [2, 4] {
@@ -49,7 +49,7 @@ fn help_changes_no_bit() {
             // All jobs but one end at once, and that one waits until somebody is there to help.
             device.kernels().concurrently(threads, &|job| {
                 if job == 0 {
-                    while !work_stealing::has_help() {
+                    while !work_stealing::has_idle_threads() {
                         std::thread::yield_now();
                     }
                     helped.lock().unwrap().push(bits(&device));

@@ -9,7 +9,7 @@ use super::Operands;
 fn gradients(device: &Device, float: DType, runs: &[usize]) -> Vec<HostData> {
     let mut operands = Operands { kernels: device.kernels(), float, state: 7 };
     let mut tensor = |shape: &[usize]| {
-        let numbers: Vec<f64> = (0..shape.iter().product()).map(|_| operands.number()).collect();
+        let numbers: Vec<f64> = (0..shape.iter().product()).map(|_| operands.next_number()).collect();
         match float {
             DType::F64 => Tensor::from_f64(device, numbers, shape).unwrap(),
             _ => Tensor::from_f32(device, numbers.into_iter().map(|x| x as f32).collect(), shape).unwrap(),

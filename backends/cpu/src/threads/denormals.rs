@@ -27,7 +27,7 @@
 const BITS: u32 = 1 << 15 | 1 << 6;
 
 #[cfg(target_arch = "x86_64")]
-fn control() -> u32 {
+fn read_mxcsr() -> u32 {
     let mut value = 0u32;
     // SAFETY: SSE is part of x86-64; the instruction stores MXCSR to the place given.
     unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut value, options(nostack, preserves_flags)) };
@@ -35,7 +35,7 @@ fn control() -> u32 {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn set_control(value: u32) {
+fn write_mxcsr(value: u32) {
     // SAFETY: the value is one that was read from MXCSR, with two architectural bits set or not; no exception is
     // unmasked. The bits change the results of denormal arithmetic only, which no code in this crate relies on. The option
     // `preserves_flags` is absent, as it would promise that the floating-point environment is unchanged. What that means
@@ -45,20 +45,20 @@ fn set_control(value: u32) {
 
 /// While it lives, denormals are flushed on this thread; then the thread's mode is as it was.
 #[derive(Debug)]
-pub(crate) struct Flushed {
+pub(crate) struct FlushGuard {
     #[cfg(target_arch = "x86_64")]
     before: u32,
     /// The register belongs to the thread, so the guard stays on it.
     _here: std::marker::PhantomData<*const ()>,
 }
 
-impl Flushed {
+impl FlushGuard {
     /// Flushes from here to the end of the guard's scope.
-    pub(crate) fn here() -> Flushed {
+    pub(crate) fn here() -> FlushGuard {
         #[cfg(target_arch = "x86_64")]
-        let before = control();
+        let before = read_mxcsr();
         flush_thread();
-        Flushed {
+        FlushGuard {
             #[cfg(target_arch = "x86_64")]
             before,
             _here: std::marker::PhantomData,
@@ -66,17 +66,17 @@ impl Flushed {
     }
 }
 
-impl Drop for Flushed {
+impl Drop for FlushGuard {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        set_control(self.before);
+        write_mxcsr(self.before);
     }
 }
 
 /// Flushes denormals on this thread from now on.
 pub(crate) fn flush_thread() {
     #[cfg(target_arch = "x86_64")]
-    set_control(control() | BITS);
+    write_mxcsr(read_mxcsr() | BITS);
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -89,7 +89,7 @@ mod tests {
     fn denormals_are_flushed_inside_and_kept_outside() {
         let product = || black_box(1e-39f32) * black_box(1.0);
         {
-            let _flushed = Flushed::here();
+            let _flushed = FlushGuard::here();
             assert_eq!(product(), 0.0);
         }
         assert_ne!(product(), 0.0);

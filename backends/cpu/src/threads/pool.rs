@@ -20,13 +20,13 @@ const LOOKS: usize = 4_000;
 const LOOKS_AT_END: usize = 20_000;
 
 /// A job: a function of the number of a part.
-type Job = *const (dyn Fn(usize) + Sync);
+type JobPointer = *const (dyn Fn(usize) + Sync);
 
 struct Shared {
     /// Counts the jobs: a change means that there is a new one.
     epoch: AtomicUsize,
     /// The job of this epoch, and how many parts it has. Written before the epoch changes, while no thread reads it.
-    job: UnsafeCell<Option<(Job, usize)>>,
+    job: UnsafeCell<Option<(JobPointer, usize)>>,
     /// Threads that have not finished with the job of this epoch.
     pending: AtomicUsize,
     /// What a part panicked with.
@@ -72,7 +72,7 @@ impl Pool {
         for index in 1..=count {
             let shared = pool.shared.clone();
             let name = format!("assay-cpu-{index}");
-            pool.threads.push(std::thread::Builder::new().name(name).spawn(move || work(&shared, index))?);
+            pool.threads.push(std::thread::Builder::new().name(name).spawn(move || run_worker(&shared, index))?);
         }
         Ok(pool)
     }
@@ -81,19 +81,19 @@ impl Pool {
     /// threads. Where another caller's job is under way, the calling thread does all parts.
     ///
     /// A panic of a part is continued here, once all parts have ended.
-    pub(crate) fn run(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
+    pub(crate) fn run_parts(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
         let Ok(_busy) = self.busy.try_lock() else {
             return (0..parts).for_each(part);
         };
         debug_assert!(parts <= self.threads.len() + 1);
         // SAFETY: the lifetime is forgotten, and kept: below, this waits until no thread uses the job any more.
-        let job: Job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(part) };
+        let job: JobPointer = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), JobPointer>(part) };
         // SAFETY: this caller is the only one, and the threads are done with the last job.
         unsafe { *self.shared.job.get() = Some((job, parts)) };
         self.shared.pending.store(self.threads.len(), Ordering::Relaxed);
         self.shared.epoch.fetch_add(1, Ordering::SeqCst);
         // A thread counts itself asleep before it looks at the epoch for the last time, both under this lock.
-        if *lock(&self.shared.asleep) > 0 {
+        if *lock_unpoisoned(&self.shared.asleep) > 0 {
             self.shared.wake.notify_all();
         }
         let mine = catch_unwind(AssertUnwindSafe(|| part(0)));
@@ -105,7 +105,7 @@ impl Pool {
                 false => std::thread::yield_now(),
             }
         }
-        let theirs = lock(&self.shared.panic).take();
+        let theirs = lock_unpoisoned(&self.shared.panic).take();
         drop(_busy);
         if let Some(payload) = mine.err().or(theirs) {
             resume_unwind(payload);
@@ -117,7 +117,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.epoch.fetch_add(1, Ordering::SeqCst);
-        drop(lock(&self.shared.asleep));
+        drop(lock_unpoisoned(&self.shared.asleep));
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
             // A thread ends when it is told to; a panic of a part was handed to its caller.
@@ -126,16 +126,16 @@ impl Drop for Pool {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The life of thread `index`, counted from 1: its part of each job.
-fn work(shared: &Shared, index: usize) {
+fn run_worker(shared: &Shared, index: usize) {
     flush_thread();
     let mut seen = 0;
     loop {
-        seen = next(shared, seen);
+        seen = await_epoch(shared, seen);
         if shared.stop.load(Ordering::SeqCst) {
             return;
         }
@@ -145,7 +145,7 @@ fn work(shared: &Shared, index: usize) {
         {
             // SAFETY: the caller keeps the function alive until all threads are done.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { (*job)(index) })) {
-                *lock(&shared.panic) = Some(payload);
+                *lock_unpoisoned(&shared.panic) = Some(payload);
             }
         }
         shared.pending.fetch_sub(1, Ordering::Release);
@@ -153,7 +153,7 @@ fn work(shared: &Shared, index: usize) {
 }
 
 /// Waits until the epoch is another than `seen`; returns it.
-fn next(shared: &Shared, seen: usize) -> usize {
+fn await_epoch(shared: &Shared, seen: usize) -> usize {
     for _ in 0..LOOKS {
         let epoch = shared.epoch.load(Ordering::SeqCst);
         if epoch != seen {
@@ -161,7 +161,7 @@ fn next(shared: &Shared, seen: usize) -> usize {
         }
         std::hint::spin_loop();
     }
-    let mut asleep = lock(&shared.asleep);
+    let mut asleep = lock_unpoisoned(&shared.asleep);
     *asleep += 1;
     loop {
         let epoch = shared.epoch.load(Ordering::SeqCst);
@@ -179,9 +179,9 @@ mod tests {
 
     use super::*;
 
-    fn sums(pool: &Pool, parts: usize) -> Vec<usize> {
+    fn run_and_count(pool: &Pool, parts: usize) -> Vec<usize> {
         let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
-        pool.run(parts, &|i| {
+        pool.run_parts(parts, &|i| {
             counts[i].fetch_add(i + 1, Ordering::Relaxed);
         });
         counts.into_iter().map(AtomicUsize::into_inner).collect()
@@ -192,7 +192,7 @@ mod tests {
         let pool = Pool::new(3).unwrap();
         for round in 0..2_000 {
             let parts = 1 + round % 4;
-            assert_eq!(sums(&pool, parts), (1..=parts).collect::<Vec<_>>());
+            assert_eq!(run_and_count(&pool, parts), (1..=parts).collect::<Vec<_>>());
             if round % 500 == 0 {
                 // Long enough for the threads to fall asleep.
                 std::thread::sleep(Duration::from_millis(5));
@@ -205,20 +205,20 @@ mod tests {
         let pool = Pool::new(1).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..500).for_each(|_| assert_eq!(sums(&pool, 2), [1, 2])));
+                scope.spawn(|| (0..500).for_each(|_| assert_eq!(run_and_count(&pool, 2), [1, 2])));
             }
         });
-        pool.run(2, &|_| assert_eq!(sums(&pool, 2), [1, 2]));
+        pool.run_parts(2, &|_| assert_eq!(run_and_count(&pool, 2), [1, 2]));
     }
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
         let pool = Pool::new(1).unwrap();
         for culprit in [0, 1] {
-            let found = catch_unwind(AssertUnwindSafe(|| pool.run(2, &|i| assert!(i != culprit, "part {i}"))));
+            let found = catch_unwind(AssertUnwindSafe(|| pool.run_parts(2, &|i| assert!(i != culprit, "part {i}"))));
             let message = found.unwrap_err().downcast_ref::<String>().cloned();
             assert_eq!(message, Some(format!("part {culprit}")));
-            assert_eq!(sums(&pool, 2), [1, 2]);
+            assert_eq!(run_and_count(&pool, 2), [1, 2]);
         }
     }
 }

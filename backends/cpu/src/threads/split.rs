@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use assay_tensor::{Result, TensorError};
 
 use crate::threads::pool::Pool;
-use crate::threads::work_stealing::{self, Crew};
+use crate::threads::work_stealing::{self, StealGroup};
 
 /// A part should take this long at least, in nanoseconds: handing it to a thread that is awake, and waiting for it, costs
 /// about a thousand, and to one that sleeps 10 to 30 thousand. In tests everything is shared out, so that small cases show whether results depend on it.
@@ -49,7 +49,7 @@ impl Threads {
     }
 
     /// Whether the calling thread's work is not split over the pool. There may be help with it, see [`crate::threads::work_stealing`].
-    pub(crate) fn alone(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.pool.is_none() || ALONE.get()
     }
 
@@ -58,7 +58,7 @@ impl Threads {
     ///
     /// What `part` computes for an item must not depend on the range that it is called with: that is what makes
     /// results independent of the number of threads.
-    pub(crate) fn split(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
+    pub(crate) fn split_items(&self, items: usize, align: usize, cost: f64, part: impl Fn(Range<usize>) + Sync) {
         let Some(pool) = &self.pool else {
             if items > 0 {
                 part(0..items);
@@ -66,7 +66,7 @@ impl Threads {
             return;
         };
         let worth = (items as f64 * cost / GRAIN) as usize;
-        let most = if work_stealing::has_help() { HELPED } else { self.count };
+        let most = if work_stealing::has_idle_threads() { HELPED } else { self.count };
         let parts = most.min(worth).min(items.div_ceil(align));
         let bound = |i: usize| (items * i / parts).next_multiple_of(align).min(items);
         let one = |i: usize| {
@@ -76,8 +76,8 @@ impl Threads {
             }
         };
         match parts > 1 {
-            true if !ALONE.get() => pool.run(parts, &one),
-            true if work_stealing::has_help() && work_stealing::share(parts, &one) => {}
+            true if !ALONE.get() => pool.run_parts(parts, &one),
+            true if work_stealing::has_idle_threads() && work_stealing::run_shared(parts, &one) => {}
             _ if items > 0 => part(0..items),
             _ => {}
         }
@@ -86,26 +86,26 @@ impl Threads {
     /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, and a
     /// job's work stays on its thread while there are others; who finds no job any more helps with the last ones. With
     /// fewer, one job follows the other and all threads share its work.
-    pub(crate) fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+    pub(crate) fn run_concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         let Some(pool) = self.pool.as_ref().filter(|_| count >= self.count && !ALONE.get()) else {
             return (0..count).for_each(job);
         };
-        let (next, crew) = (AtomicUsize::new(0), Crew::new(count));
-        pool.run(self.count, &|_| {
-            let _alone = Alone::here();
+        let (next, crew) = (AtomicUsize::new(0), StealGroup::new(count));
+        pool.run_parts(self.count, &|_| {
+            let _alone = SingleGuard::here();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= count {
-                    return crew.help();
+                    return crew.steal_until_done();
                 }
-                crew.at_work(|| job(index));
+                crew.run_job(|| job(index));
             }
         });
     }
 
     /// [`Threads::split`] over the rows of several outputs at once: `outputs` are slices and the widths of their rows,
     /// and `part` gets the rows of each that belong to its range. A last row may be shorter than the others.
-    pub(crate) fn rows<const N: usize>(
+    pub(crate) fn split_rows<const N: usize>(
         &self,
         items: usize,
         cost: f64,
@@ -113,7 +113,7 @@ impl Threads {
         part: impl Fn(Range<usize>, [&mut [f32]; N]) + Sync,
     ) {
         let shared = outputs.map(|(slice, width)| (Disjoint::new(slice), width));
-        self.split(items, 1, cost, |range| {
+        self.split_items(items, 1, cost, |range| {
             let parts = shared.each_ref().map(|(slice, width)| {
                 let bound = |row: usize| (row * width).min(slice.length);
                 // SAFETY: `split` gives disjoint ranges of rows, and rows do not overlap.
@@ -125,16 +125,16 @@ impl Threads {
 }
 
 /// While it lives, its thread is [`ALONE`].
-struct Alone;
+struct SingleGuard;
 
-impl Alone {
-    fn here() -> Alone {
+impl SingleGuard {
+    fn here() -> SingleGuard {
         ALONE.set(true);
-        Alone
+        SingleGuard
     }
 }
 
-impl Drop for Alone {
+impl Drop for SingleGuard {
     fn drop(&mut self) {
         ALONE.set(false);
     }
@@ -163,13 +163,13 @@ impl<'a, T> Disjoint<'a, T> {
     }
 
     /// Where an element is, for parts that are no ranges. Writing there is as [`Disjoint::part`].
-    pub(crate) fn place(&self, index: usize) -> *mut T {
+    pub(crate) fn pointer_at(&self, index: usize) -> *mut T {
         assert!(index < self.length, "element {index} of {}", self.length);
         self.start.wrapping_add(index)
     }
 
     /// Where an element would be, to be fetched: it may lie beyond the slice.
-    pub(crate) fn hint(&self, index: usize) -> *const T {
+    pub(crate) fn prefetch_pointer(&self, index: usize) -> *const T {
         self.start.wrapping_add(index)
     }
 
@@ -197,7 +197,7 @@ mod tests {
             let threads = Threads::new(threads).unwrap();
             let mut seen = vec![0u8; items];
             let shared = Disjoint::new(&mut seen);
-            threads.split(items, align, 1e9, |range| {
+            threads.split_items(items, align, 1e9, |range| {
                 assert!(range.start % align == 0);
                 // SAFETY: `split` gives disjoint ranges.
                 unsafe { shared.part(range) }.iter_mut().for_each(|s| *s += 1);
@@ -211,8 +211,8 @@ mod tests {
         for (threads, count) in [(1, 3), (2, 1), (2, 2), (2, 9), (3, 2), (3, 4)] {
             let threads = Threads::new(threads).unwrap();
             let sums: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-            threads.concurrently(count, &|job| {
-                threads.split(100, 1, 1e9, |range| {
+            threads.run_concurrently(count, &|job| {
+                threads.split_items(100, 1, 1e9, |range| {
                     sums[job].fetch_add(range.len(), Ordering::Relaxed);
                 });
             });
@@ -228,9 +228,9 @@ mod tests {
             let threads = Threads::new(count).unwrap();
             // Nobody runs out of jobs before all have done their work.
             let all = std::sync::Barrier::new(count);
-            threads.concurrently(count, &|_| {
+            threads.run_concurrently(count, &|_| {
                 let here = std::thread::current().id();
-                threads.split(100, 1, 1e9, |_| assert_eq!(std::thread::current().id(), here));
+                threads.split_items(100, 1, 1e9, |_| assert_eq!(std::thread::current().id(), here));
                 all.wait();
             });
         }
@@ -242,8 +242,8 @@ mod tests {
         let threads = Threads::new(2).unwrap();
         let mut out = vec![1f32; 2];
         let shared = Disjoint::new(&mut out);
-        let _flushed = crate::threads::denormals::Flushed::here();
-        threads.split(2, 1, 1e9, |range| {
+        let _flushed = crate::threads::denormals::FlushGuard::here();
+        threads.split_items(2, 1, 1e9, |range| {
             // SAFETY: `split` gives disjoint ranges.
             let out = unsafe { shared.part(range) };
             out.fill(std::hint::black_box(1e-39f32) * std::hint::black_box(1.0));
