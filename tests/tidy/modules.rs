@@ -28,11 +28,13 @@ fn module_sources(krate: &str) -> BTreeMap<String, String> {
     sources
 }
 
-/// The paths after `crate::` in a source, one for each item of a list in braces; tests and comments do not count.
-fn crate_paths(source: &str) -> Vec<String> {
+/// The paths inside the crate that the source of a module names, one for each item of a list in braces; tests and comments do
+/// not count.
+fn crate_paths(name: &str, source: &str) -> Vec<String> {
     let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let code = lines.collect::<Vec<_>>().join("\n");
+    let parent = name.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
+    let code = lines.collect::<Vec<_>>().join("\n").replace("super::", &format!("crate::{parent}"));
     let mut paths = Vec::new();
     for rest in code.split("crate::").skip(1) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -53,7 +55,7 @@ fn imports(sources: &BTreeMap<String, String>) -> Graph {
         ends.filter_map(|end| sources.get_key_value(&path[..end])).last().map(|(module, _)| module.clone())
     };
     let uses = |name: &str, source: &str| {
-        crate_paths(source).iter().filter_map(|path| module_of(path)).filter(|used| used != name).collect()
+        crate_paths(name, source).iter().filter_map(|path| module_of(path)).filter(|used| used != name).collect()
     };
     sources.iter().map(|(name, source)| (name.clone(), uses(name, source))).collect()
 }
@@ -108,7 +110,7 @@ fn the_check_of_cycles_checks() {
     let source = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let good = [
         source("a", "use crate::b::{c::X, d};\n// crate::a\n"),
-        source("b::c", "fn f() -> crate::b::d::Y {}\n#[cfg(test)]\nmod tests { use crate::a; }"),
+        source("b::c", "fn f() -> super::d::Y {}\n#[cfg(test)]\nmod tests { use crate::a; }"),
         source("b::d", ""),
     ];
     let graph = imports(&good.clone().into());

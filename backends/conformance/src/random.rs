@@ -1,4 +1,4 @@
-//! Random cases on several devices: what [`crate::check`] and [`crate::check_same_bits`] see on shapes that somebody thought of.
+//! Random cases on several devices: what [`crate::check`] and [`crate::check_same_bits`] see on shapes that were chosen by hand.
 
 use assay_tensor::{DType, Device};
 

@@ -47,14 +47,14 @@ fn scan_operands(device: &Device, float: DType) -> TensorResult<Vec<Tensor>> {
     shapes.iter().enumerate().map(make).collect()
 }
 
-/// The same scan in pieces of `chunk` steps; with `detach`, the state that is carried over is a constant.
+/// The same scan in chunks of `chunk` steps; with `detach`, the state that is carried over is a constant.
 fn scan_in_chunks(x: &[Tensor], chunk: usize, detach: bool) -> TensorResult<Vec<Tensor>> {
     let (mut carry_re, mut carry_im) = (x[2].clone(), x[3].clone());
     let (mut re, mut im) = (Vec::new(), Vec::new());
     for start in (0..STEPS).step_by(chunk) {
         let length = chunk.min(STEPS - start);
-        let piece = |x: &Tensor| x.slice(1, start, length);
-        let parts = [x[0].clone(), x[1].clone(), carry_re, carry_im, piece(&x[4])?, piece(&x[5])?];
+        let slice_of = |x: &Tensor| x.slice(1, start, length);
+        let parts = [x[0].clone(), x[1].clone(), carry_re, carry_im, slice_of(&x[4])?, slice_of(&x[5])?];
         let states = scan_of(&parts, None)?;
         let last = |c: &Tensor| {
             let last = c.slice(1, length - 1, 1)?.reshape([BATCH, STATES])?;
@@ -79,11 +79,11 @@ fn scan_gradients(states: &[Tensor]) -> TensorResult<Gradients> {
 
 fn check_chunked_scan(device: &Device, float: DType, chunk: usize, tolerance: f64) -> Result<(), String> {
     let x = scan_operands(device, float).map_err(error_text)?;
-    let (whole, pieces) =
+    let (whole, chunked) =
         (scan_of(&x, None).map_err(error_text)?, scan_in_chunks(&x, chunk, false).map_err(error_text)?);
-    check_close("the real part", &pieces[0], &whole[0], tolerance)?;
-    check_close("the imaginary part", &pieces[1], &whole[1], tolerance)?;
-    same_gradients(&x, &pieces, &whole, tolerance)
+    check_close("the real part", &chunked[0], &whole[0], tolerance)?;
+    check_close("the imaginary part", &chunked[1], &whole[1], tolerance)?;
+    same_gradients(&x, &chunked, &whole, tolerance)
 }
 
 fn check_truncated_gradients(device: &Device, float: DType, chunk: usize, tolerance: f64) -> Result<(), String> {

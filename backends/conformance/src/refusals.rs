@@ -106,7 +106,7 @@ const MOVEMENT: &[(&str, Call)] = &[
     ("broadcast to something smaller", |o| o.floats(&[2, 3])?.broadcast_to([3]).map(drop)),
     ("slice past the end", |o| o.floats(&[5])?.slice(0, 3, 3).map(drop)),
     ("slice from what overflows", |o| o.floats(&[5])?.slice(0, usize::MAX, 2).map(drop)),
-    ("split into pieces that do not add up", |o| o.floats(&[5])?.split(0, &[2, 2]).map(drop)),
+    ("split into chunks that do not add up", |o| o.floats(&[5])?.split(0, &[2, 2]).map(drop)),
     ("split into what overflows", |o| o.floats(&[5])?.split(0, &[usize::MAX, 6]).map(drop)),
     ("split into nothing", |o| o.floats(&[0])?.split(0, &[]).map(drop)),
     ("slice of a scalar", |o| o.floats(&[])?.slice(0, 0, 1).map(drop)),
@@ -158,7 +158,7 @@ fn fused(
     Tensor::int8_linear([Columns { of: &x, from, width: 3 }], [layer]).map(drop)
 }
 
-/// Three places of two heads of two channels, turned by tables of this shape.
+/// Three places of two heads of two channels, rotated by tables of this shape.
 fn heads(o: &Operands<'_>, tables: &[usize], first: usize) -> Result<()> {
     let tables = o.floats(tables)?;
     o.floats(&[2, 3, 12])?.heads(2, Some(Rotary { cos: &tables, sin: &tables, first })).map(drop)

@@ -103,7 +103,7 @@ fn check_same(case: &Case, device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Ties, overflow and what is no number among ordinary ones; and the way back.
+/// Ties, overflow, NaN and ordinary numbers, rounded and widened again.
 fn check_rounding(device: &Device) -> Result<(), String> {
     let unit = 2f64.powi(-8);
     let mut values = vec![1.0 + unit, 1.0 + 3.0 * unit, -1.0 - unit, 0.0, 3.4e38, -3.4e38, f64::INFINITY, f64::NAN];

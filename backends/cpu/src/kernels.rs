@@ -57,9 +57,9 @@ impl Cpu {
     }
 }
 
-/// Products of some hundred rows are as fast as larger ones, and what they leave stays in a second cache of 2 MiB.
+/// Products of some hundred rows are as fast as larger ones, and their results stay in a second-level cache of 2 MiB.
 const TOKENS_A_THREAD: usize = 512;
-/// The slots of a chunk are fewer rows, the tokens of a piece are more.
+/// Weight gradients with fewer rows are deferred and batched. The slots of a chunk are fewer rows, the tokens of a microbatch more.
 const FEW_ROWS: usize = 128;
 
 impl Kernels for Cpu {

@@ -47,7 +47,7 @@ use assay_tensor::{Device, TensorError};
 /// A device that computes on `threads` threads, the calling one included; 0 is taken as 1. With one thread no pool is
 /// started. Errors when the system refuses the threads.
 ///
-/// The environment variable `ASSAY_CPU_LEVEL` (`avx512`, `avx2`, `baseline`) limits the instruction sets of the process, so that
+/// The environment variable `ASSAY_ISA` (`avx512`, `avx2`, `baseline`) limits the instruction sets of the process, so that
 /// kernels for other processors can be tested; another value is an error. The products of the crate `gemm` choose for themselves.
 ///
 /// A device's threads and memory are its own: make one and clone it.

@@ -1,12 +1,13 @@
 //! Every kernel against the reference backend's loops in f64, and against itself on other numbers of threads.
 //!
-//! In tests all work is shared out between threads, however small it is (see `threads/split.rs`).
+//! In tests all work is split between threads, however small it is (see `threads/split.rs`).
 
+mod deferred;
 mod fused;
-mod helped;
 mod primitives;
-mod put_off;
 mod refusals;
+mod stolen;
+mod threads;
 
 use assay_tensor::{Array, DType, Device, HostData, Kernels, Result, Shape};
 

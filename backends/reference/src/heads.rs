@@ -1,4 +1,4 @@
-//! Heads of attention taken apart and put together again, and turned by their place.
+//! Attention heads: splitting and joining them, with the rotary position embedding.
 
 use assay_tensor::{Array, Result, Rotary};
 

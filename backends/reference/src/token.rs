@@ -20,9 +20,9 @@ fn dot_product(a: &[f64], b: &[f64]) -> f64 {
 pub(crate) fn attend_token(token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
     let [q, k, v] = heads(token.qkv, token.heads, token.rotary)?;
     let [b, h, _, width] = [0, 1, 2, 3].map(|axis| q.dims()[axis]);
-    // The runs of each head, one after the other, of some pieces and of the token.
-    let grown = |pieces: &[&Array], new: &Array| -> Result<Vec<f64>> {
-        let parts = pieces.iter().copied().chain([new]).map(|x| Ok((values_of(x)?, x.dims()[2] * width)));
+    // The runs of each head, one after the other, of some segments and of the token.
+    let grown = |segments: &[&Array], new: &Array| -> Result<Vec<f64>> {
+        let parts = segments.iter().copied().chain([new]).map(|x| Ok((values_of(x)?, x.dims()[2] * width)));
         let parts = parts.collect::<Result<Vec<_>>>()?;
         let of = |row: usize| parts.iter().flat_map(move |(x, run)| x[row * run..][..*run].to_vec());
         Ok((0..b * h).flat_map(of).collect())
@@ -30,7 +30,7 @@ pub(crate) fn attend_token(token: TokenAttention<'_, Array>) -> Result<[Array; 3
     let [old_keys, old_values] =
         [token.past.iter().map(|(keys, _)| *keys).collect::<Vec<_>>(), token.past.iter().map(|(_, v)| *v).collect()];
     let (keys, all) = (grown(&old_keys, &k)?, grown(&old_values, &v)?);
-    let count_of = |pieces: &[&Array]| 1 + pieces.iter().map(|keys| keys.dims()[2]).sum::<usize>();
+    let count_of = |segments: &[&Array]| 1 + segments.iter().map(|keys| keys.dims()[2]).sum::<usize>();
     let (queries, count) = (values_of(&q)?, count_of(&old_keys));
     let mut seen = vec![0.0; b * h * width];
     for row in 0..b * h {

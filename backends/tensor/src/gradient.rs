@@ -27,7 +27,7 @@ pub(crate) trait Sums {
 
     /// Puts off adding g^T x, of the rows of both, to the gradient of an input, and says whether it did: products of few rows
     /// are done together.
-    fn put_off(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool>;
+    fn defer_product(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool>;
 }
 
 /// Gives the gradient of input i, from how it is computed.
@@ -252,7 +252,7 @@ fn linear_gradients(
     sums: &mut dyn Sums,
 ) -> InputGradients {
     let upstream = Upstream::new(k, g);
-    let of_weight = match sums.put_off(1, g, x)? {
+    let of_weight = match sums.defer_product(1, g, x)? {
         true => None,
         false => match sums.take_sum(1) {
             Some(sum) => Some(upstream.weight_product(x, true, Some(sum))?),
@@ -281,7 +281,7 @@ fn concat_gradients(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -
     inputs.iter().map(part).collect()
 }
 
-/// The rule of a split: the pieces' gradients one after the other, zeros where a piece got none.
+/// The rule of a split: the chunks' gradients one after the other, zeros where a chunk got none.
 fn split_gradients(
     k: &dyn Kernels,
     axis: usize,
@@ -289,12 +289,12 @@ fn split_gradients(
     input: &Input,
     grads: Vec<Option<Array>>,
 ) -> InputGradients {
-    let piece = |(i, shape): (usize, &Shape)| match grads.get(i).and_then(Option::as_ref) {
+    let chunk = |(i, shape): (usize, &Shape)| match grads.get(i).and_then(Option::as_ref) {
         Some(gradient) => Ok(gradient.clone()),
         None => k.full(shape, input.dtype.wide(), 0.0),
     };
-    let pieces = shapes.iter().enumerate().map(piece).collect::<Result<Vec<_>>>()?;
-    Ok(vec![Some(k.concat(&pieces.iter().collect::<Vec<_>>(), axis)?)])
+    let chunks = shapes.iter().enumerate().map(chunk).collect::<Result<Vec<_>>>()?;
+    Ok(vec![Some(k.concat(&chunks.iter().collect::<Vec<_>>(), axis)?)])
 }
 
 /// The rule of maximum and minimum: `b` takes the gradient where `second` is 1, `a` where it is 0.

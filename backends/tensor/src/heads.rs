@@ -1,4 +1,4 @@
-//! Queries, keys and values taken apart into the heads of attention, and turned by their position: [`Tensor::heads`].
+//! Queries, keys and values split into attention heads, with the rotary position embedding: [`Tensor::heads`].
 
 use crate::array::Array;
 use crate::check;
@@ -108,7 +108,7 @@ pub(crate) fn heads_composed<K: Kernels + ?Sized>(
     Ok([turned(part(0)?)?, turned(part(1)?)?, part(2)?])
 }
 
-/// [`Kernels::heads_backward`] by primitives: gradients are turned back, and put side by side again.
+/// [`Kernels::heads_backward`] by primitives: gradients are rotated back and joined.
 pub(crate) fn composed_backward<K: Kernels + ?Sized>(
     k: &K,
     [q, keys, v]: [&Array; 3],
@@ -121,7 +121,7 @@ pub(crate) fn composed_backward<K: Kernels + ?Sized>(
     Ok(k.permute(&joined, &[1, 3, 0, 2, 4])?.viewed([b, t, 3 * heads * width]))
 }
 
-/// `x` [B, H, T, P] turned by its place, or back.
+/// `x` [B, H, T, P] rotated by its position, or back.
 fn rotate_heads<K: Kernels + ?Sized>(k: &K, x: &Array, rotary: Rotary<'_, Array>, back: bool) -> Result<Array> {
     let (m, length, half) = (Math(k), x.dims()[2], x.dims()[3] / 2);
     let rows = |table: &Array| match table.dims()[0] == length {

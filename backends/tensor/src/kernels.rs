@@ -76,7 +76,7 @@ pub struct AttentionGradient {
     pub v: Array,
 }
 
-/// What the way back through [`crate::Tensor::feed_forward`] starts from.
+/// The operands of the gradient of [`crate::Tensor::feed_forward`].
 #[derive(Debug, Clone, Copy)]
 pub struct FeedForward<'a> {
     /// The input [.., K].
@@ -150,7 +150,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The tokens of a batch that are worth a thread of their own on the way through a model and back. None where one
+    /// The tokens of a microbatch: as many as are worth a thread of their own in a forward and backward pass. None where one
     /// operation fills the device. It does not depend on the number of threads, so that neither do results.
     fn tokens_a_thread(&self) -> Option<usize> {
         None
@@ -176,13 +176,13 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Calls `job` with each of 0..count, several at a time where the device has threads for it. A job's own operations
-    /// stay on its thread while there are other jobs; then threads that have none may take parts of them.
+    /// Calls `job` with each of 0..count, several at a time where the device has threads for it. The operations of a job stay on its
+    /// thread while there are other jobs; then idle threads steal parts of the remaining jobs.
     fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(job);
     }
 
-    /// What repeats pieces of work that were done before on this device; see [`crate::Repeated`]. None where it is not worth
+    /// What repeats units of work that were done before on this device; see [`crate::Repeated`]. None where it is not worth
     /// while to do so.
     fn repeater(&self) -> Option<Box<dyn Repeater>> {
         None
@@ -246,8 +246,8 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn matmul_onto(&self, sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
     }
-    /// Rows below which the gradient of a weight, g^T x, is put off until it can be done with others: a product of few rows
-    /// takes as long as its sum is read and written.
+    /// Weight gradients g^T x with fewer rows than this are deferred and batched: the time of such a product is that of reading and
+    /// writing its sum.
     fn few_rows(&self) -> usize {
         0
     }
@@ -423,7 +423,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
         heads::composed_backward(self, grads, rotary)
     }
-    /// Attention of one token: what it sees [B, 1, H P], and the last piece of keys and values, see [`TokenAttention`].
+    /// Attention of one token: what it sees [B, 1, H P], and the last segment of keys and values, see [`TokenAttention`].
     fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
         token::attend_token_composed(self, token)
     }

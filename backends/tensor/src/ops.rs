@@ -246,26 +246,26 @@ impl Tensor {
         Ok(Tensor::from_operation(y, &[self], || Op::Slice { axis, start }))
     }
 
-    /// Pieces of these lengths, one after the other along `axis`. Errors unless the lengths add up to its extent. The
-    /// pieces' gradients are joined at once: a loop over time costs as much as one pass over the whole.
+    /// Chunks of these lengths, one after the other along `axis`. Errors unless the lengths add up to its extent. The
+    /// chunks' gradients are joined at once: a loop over time costs as much as one pass over the whole.
     pub fn split(&self, axis: usize, lengths: &[usize]) -> Result<Vec<Tensor>> {
         check::valid_axis("split", self, axis)?;
         let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
         if lengths.is_empty() || total != Some(self.dims()[axis]) {
-            let problem = format!("the lengths of {} pieces do not add up to the extent of axis {axis}", lengths.len());
+            let problem = format!("the lengths of {} chunks do not add up to the extent of axis {axis}", lengths.len());
             return Err(TensorError::new("split", problem).shapes([self.shape()]));
         }
         if lengths.len() == 1 {
             return Ok(vec![self.clone()]);
         }
         let mut start = 0;
-        let piece = |&length: &usize| {
+        let chunk = |&length: &usize| {
             start += length;
             self.kernels().slice(self.array(), axis, start - length, length)
         };
-        let pieces = lengths.iter().map(piece).collect::<Result<Vec<_>>>()?;
-        let shapes = pieces.iter().map(|piece| piece.shape.clone()).collect();
-        Ok(Tensor::recorded_many(pieces, &[self], || Op::Split { axis, shapes }))
+        let chunks = lengths.iter().map(chunk).collect::<Result<Vec<_>>>()?;
+        let shapes = chunks.iter().map(|chunk| chunk.shape.clone()).collect();
+        Ok(Tensor::recorded_many(chunks, &[self], || Op::Split { axis, shapes }))
     }
 
     /// The rows of this table [V, D] that `ids` (u32, any shape) name: shape ids.shape + \[D\]. An embedding.

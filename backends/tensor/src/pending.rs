@@ -1,4 +1,4 @@
-//! What waits for a node on the walk back along the tape: [`Pending`].
+//! [`PendingGradients`]: gradients that have arrived at a node of the tape, and weight gradients that are deferred and batched.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use crate::error::Result;
 use crate::tape::{Edge, Gradients, Node};
 use crate::upstream::Upstream;
 
-/// Rows from which on products that were put off are done: enough that reading and writing their sum hardly counts.
+/// Rows from which on deferred products are computed: so many that reading and writing their sum hardly counts.
 const ROWS: usize = 256;
 
 /// The gradients of a node's values that have arrived so far.
 pub(crate) struct PendingGradients {
     pub(crate) node: Arc<Node>,
     pub(crate) gradients: Vec<Option<Array>>,
-    /// For values: g^T x of the rows of both, which is yet to be added.
+    /// Deferred products by value: g^T x of the rows of both, which is yet to be added.
     products: BTreeMap<usize, DeferredProducts>,
 }
 
-/// Products that are one: those of all rows.
+/// Products that are batched into one: the rows of all of them.
 #[derive(Default)]
 struct DeferredProducts {
     g: Vec<Array>,
@@ -29,7 +29,7 @@ struct DeferredProducts {
 }
 
 impl PendingGradients {
-    /// What waits for the node of this value.
+    /// The entry of the node of this value.
     pub(crate) fn pending_of<'a>(
         all: &'a mut BTreeMap<u64, PendingGradients>,
         edge: &Edge,
@@ -60,8 +60,8 @@ impl PendingGradients {
         self.gradients[output] = Some(gradient);
     }
 
-    /// Keeps g and x for later, until there are rows enough; false where they do not go with those that wait.
-    pub(crate) fn put_off(
+    /// Defers g^T x until there are enough rows; false where its type differs from that of the deferred ones.
+    pub(crate) fn defer_product(
         &mut self,
         device: &Device,
         output: usize,
@@ -82,7 +82,7 @@ impl PendingGradients {
         Ok(true)
     }
 
-    /// Adds what was put off.
+    /// Computes and adds the deferred products.
     pub(crate) fn multiply_all(&mut self, device: &Device, leaves: &mut Gradients) -> Result<()> {
         let outputs: Vec<usize> = self.products.keys().copied().collect();
         outputs.into_iter().try_for_each(|output| self.multiply_deferred(device, output, leaves))

@@ -228,11 +228,11 @@ impl Sums for ArrivedGradients<'_> {
         waiting.or_else(|| self.leaves.take_at(edge))
     }
 
-    fn put_off(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool> {
+    fn defer_product(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool> {
         let Some(edge) = &self.node.inputs[input].edge else { return Ok(false) };
         if x.shape.rows() >= self.device.kernels().few_rows() {
             return Ok(false);
         }
-        PendingGradients::pending_of(self.pending, edge).put_off(self.device, edge.output, (g, x), self.leaves)
+        PendingGradients::pending_of(self.pending, edge).defer_product(self.device, edge.output, (g, x), self.leaves)
     }
 }

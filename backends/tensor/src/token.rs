@@ -1,5 +1,5 @@
 //! What models do with one token that they decode, as one operation each: [`TokenAttention`] and [`TokenRouting`]. Between
-//! the products that read the weights there is so little arithmetic that it is gone before an operation has begun. For
+//! the products that read the weights there is so little arithmetic that starting an operation takes longer. For
 //! inference: neither has a gradient.
 
 use crate::args::{AttentionKind, AttentionOptions, Reduce};
@@ -21,11 +21,11 @@ pub struct TokenAttention<'a, T> {
     pub qkv: &'a T,
     /// H.
     pub heads: usize,
-    /// How query and key are turned, if they are.
+    /// The rotary position embedding of query and key, if any.
     pub rotary: Option<Rotary<'a, T>>,
-    /// Keys, turned already, and values of the tokens before, in pieces one after the other, [B, H, t, P] each.
+    /// Keys, rotated already, and values of the tokens before, in segments one after the other, [B, H, t, P] each.
     pub past: &'a [(&'a T, &'a T)],
-    /// How many of the last pieces are joined with the token's own key and value: a piece that grows with every token is
+    /// How many of the last segments are joined with the token's own key and value: a segment that grows with every token is
     /// copied with every token.
     pub joined: usize,
     /// On scores.
@@ -76,7 +76,7 @@ fn check_constants<'a>(name: &'static str, first: &Tensor, others: impl IntoIter
 }
 
 impl Tensor {
-    /// What the token sees, [B, 1, H P], and the last piece of keys and values: those that were joined, and its own behind
+    /// What the token sees, [B, 1, H P], and the last segment of keys and values: those that were joined, and its own behind
     /// them, [B, H, t + 1, P] each.
     ///
     /// For inference: it refuses tracked operands. Errors where types or shapes do not fit.
@@ -100,14 +100,15 @@ impl Tensor {
             check::expected_shape(name, "values", values, &expected)?;
         }
         if joined > past.len() {
-            return Err(TensorError::new(name, format!("{joined} of {} pieces cannot be joined", past.len())));
+            return Err(TensorError::new(name, format!("{joined} of {} segments cannot be joined", past.len())));
         }
-        let pieces: Vec<(&Array, &Array)> = past.iter().map(|(keys, values)| (keys.array(), values.array())).collect();
+        let segments: Vec<(&Array, &Array)> =
+            past.iter().map(|(keys, values)| (keys.array(), values.array())).collect();
         let parts = qkv.kernels().attend_token(TokenAttention {
             qkv: qkv.array(),
             heads,
             rotary: rotary.map(|rotary| rotary.as_arrays()),
-            past: &pieces,
+            past: &segments,
             joined,
             scale,
         })?;
@@ -168,13 +169,13 @@ pub(crate) fn attend_token_composed<K: Kernels + ?Sized>(
     Ok([seen.viewed([qkv.dims()[0], 1, qkv.shape.last() / 3]), keys, values])
 }
 
-/// `last` behind some pieces.
-fn append_last<'a, K: Kernels + ?Sized>(k: &K, mut pieces: Vec<&'a Array>, last: &'a Array) -> Result<Array> {
-    if pieces.is_empty() {
+/// `last` behind some segments.
+fn append_last<'a, K: Kernels + ?Sized>(k: &K, mut segments: Vec<&'a Array>, last: &'a Array) -> Result<Array> {
+    if segments.is_empty() {
         return Ok(last.clone());
     }
-    pieces.push(last);
-    k.concat(&pieces, 2)
+    segments.push(last);
+    k.concat(&segments, 2)
 }
 
 /// [`Kernels::route_token`] by its parts, which is what it means.

@@ -127,7 +127,7 @@ pub fn small() -> Vec<Case> {
     cases
 }
 
-/// The cases on shapes beyond one tile, or one piece, of kernels that cut their work.
+/// The cases on shapes beyond one tile, or one block, of kernels that cut their work.
 pub fn medium() -> Vec<Case> {
     let mut cases = primitives::medium();
     cases.extend(fused::medium());

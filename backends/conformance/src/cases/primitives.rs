@@ -137,7 +137,7 @@ fn movement() -> Vec<Case> {
         Case::single("slice", [floats([5])], |x| x[0].slice(0, 5, 0)),
         Case::single("slice of all", [floats([5, 2])], |x| x[0].slice(0, 0, 5)),
         Case::new("split", [floats([2, 5, 3])], |x| x[0].split(1, &[2, 0, 3])),
-        Case::single("split with a piece unused", [floats([5])], |x| Ok(x[0].split(0, &[2, 3])?.swap_remove(1))),
+        Case::single("split with a chunk unused", [floats([5])], |x| Ok(x[0].split(0, &[2, 3])?.swap_remove(1))),
         Case::single("concat", [floats([2, 1, 3]), floats([2, 4, 3]), floats([2, 0, 3])], |x| {
             Tensor::concat(&[&x[0], &x[1], &x[2]], 1)
         }),
@@ -220,7 +220,7 @@ pub(super) fn large() -> Vec<Case> {
             [floats([2, 300, 70]), floats([550, 70]), floats(550), floats([70, 550]), floats(70), floats([2, 300, 70])],
             |x| x[0].feed_forward((&x[1], &x[2]), (&x[3], &x[4]), Some(&x[5]), None),
         ),
-        // A weight that is used twice is packed only once, and a sum of gradients is begun and gone on with.
+        // A weight that is used twice is packed only once, and a sum of gradients is continued.
         Case::single("linear twice", [floats([4, 300, 128]), floats([128, 128])], |x| {
             x[0].linear(&x[1], None)?.linear(&x[1], None)
         }),

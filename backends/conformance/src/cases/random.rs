@@ -5,7 +5,7 @@ use assay_tensor::{AttentionKind, Binary, Reduce, Tensor, Unary};
 use super::{Case, between, decoding, floats, fused, primitives};
 use crate::operands::Numbers;
 
-/// Extents around those at which kernels cut their work: vectors of 16, strips of 32, tiles of 64, pieces of 128.
+/// Extents around those at which kernels cut their work: vectors of 16, strips of 32, tiles of 64, chunks of 128.
 const EXTENTS: [usize; 28] =
     [0, 1, 1, 2, 3, 3, 5, 7, 8, 13, 14, 15, 16, 17, 29, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 127, 128, 131];
 
@@ -25,7 +25,7 @@ impl CaseGenerator {
         self.number_below(2) == 1
     }
 
-    /// An extent; seldom none.
+    /// An extent; rarely 0.
     fn any_extent(&mut self) -> usize {
         EXTENTS[self.number_below(EXTENTS.len())]
     }

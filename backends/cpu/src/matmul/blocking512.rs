@@ -30,15 +30,15 @@ use crate::threads::work_stealing;
 const DEPTH: usize = 512;
 /// Columns of B that are packed together: with [`DEPTH`], half of a second cache of 2 MiB.
 const WIDTH: usize = 512;
-/// Columns from which packing rows of A costs less than it saves.
+/// Columns from which on packing rows of A costs less than it saves.
 const ENOUGH: usize = 128;
-/// Multiply-adds from which on it is worth it to share rows with helpers.
+/// Multiply-adds from which on rows are offered to idle threads.
 const WORTH: usize = 1 << 20;
-/// Elements after which places fall into the same sets of the first cache.
+/// Distance in elements at which addresses fall into the same sets of the first-level cache.
 const PAGE: usize = 1024;
 
 thread_local! {
-    /// A packed piece of B.
+    /// A packed block of B.
     static PACKED_B: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
     /// Packed panels of A.
     static PACKED_A: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
@@ -65,12 +65,12 @@ pub(crate) unsafe fn multiply_avx512(extent: Extent, a: Left<'_>, b: Right<'_>, 
                 let (strips, between) = match b {
                     Right::Packed(whole) => (whole.elements_from(first, column), whole.strip_stride()),
                     Right::Matrix(b) => {
-                        // SAFETY: the piece lies inside B, and the room was made above.
+                        // SAFETY: the block lies inside B, and the room was made above.
                         unsafe { pack_right(b, first, depth, column, width, packed_b) };
                         (&packed_b[..], depth * STRIP)
                     }
                 };
-                // What is packed already is fetched while the piece before it is multiplied by.
+                // What is packed already is fetched while the block before it is multiplied by.
                 let next = if first + depth < k { (first + depth, column) } else { (0, column + width) };
                 let next_piece = match b {
                     Right::Packed(whole) if next.1 < n => {
@@ -81,23 +81,23 @@ pub(crate) unsafe fn multiply_avx512(extent: Extent, a: Left<'_>, b: Right<'_>, 
                 let mut fetch = Prefetcher::new(next_piece.as_ref().map_or(ahead, std::slice::from_ref));
                 let start = if first > 0 { Start::Add } else { start.part_at(0, column, width) };
                 let finish = if first + depth < k { Finish::Nothing } else { finish };
-                let piece =
+                let block =
                     PackedBlock { depth, width, strips, between, start, finish: finish.part_at(0, column), stride };
                 let out = out.wrapping_add(column);
                 // SAFETY: the caller vouches for the operands and the result.
-                unsafe { multiply_rows(piece, a, m, first, &mut fetch, out) };
+                unsafe { multiply_rows(block, a, m, first, &mut fetch, out) };
             }
         }
     });
 }
 
-/// All rows of the result, all strips of a piece of B; with others, if there are any who wait to help.
+/// All rows of the result, all strips of a block of B. Idle threads may steal groups of rows.
 ///
 /// # Safety
 ///
 /// As [`group`]'s, of all m rows.
 unsafe fn multiply_rows(
-    piece: PackedBlock<'_>,
+    block: PackedBlock<'_>,
     a: Left<'_>,
     m: usize,
     first: usize,
@@ -116,21 +116,21 @@ unsafe fn multiply_rows(
     let one = |index: usize, fetch: &mut Prefetcher<'_>| {
         let row = index * GROUP * PANEL;
         let rows = row..m.min(row + GROUP * PANEL);
-        let (start, finish) = (piece.start.part_at(row * piece.stride, 0, piece.width), piece.finish.part_at(row, 0));
-        let piece = PackedBlock { start, finish, ..piece };
+        let (start, finish) = (block.start.part_at(row * block.stride, 0, block.width), block.finish.part_at(row, 0));
+        let block = PackedBlock { start, finish, ..block };
         PACKED_A.with_borrow_mut(|packed_a| {
             let packed_a = packed_a.prefix_of_length(GROUP * DEPTH * PANEL_ROOM);
             // SAFETY: the rows lie inside A and the result.
-            unsafe { multiply_group(piece, a, rows, first, packed_a, fetch, out.row_start(row, piece.stride)) };
+            unsafe { multiply_group(block, a, rows, first, packed_a, fetch, out.row_start(row, block.stride)) };
         });
     };
-    let shares = count > 1 && m * piece.width * piece.depth >= WORTH && work_stealing::has_idle_threads();
+    let shares = count > 1 && m * block.width * block.depth >= WORTH && work_stealing::has_idle_threads();
     if !(shares && work_stealing::run_shared(count, &|index| one(index, &mut Prefetcher::new(&[])))) {
         (0..count).for_each(|index| one(index, fetch));
     }
 }
 
-/// A packed piece of B and what it is for.
+/// A packed block of B and what it is for.
 #[derive(Clone, Copy)]
 struct PackedBlock<'a> {
     depth: usize,
@@ -150,7 +150,7 @@ struct PackedBlock<'a> {
 /// The rows must lie inside A and the result, `packed_a` have room for them.
 #[target_feature(enable = "avx512f")]
 unsafe fn multiply_group(
-    piece: PackedBlock<'_>,
+    block: PackedBlock<'_>,
     a: Left<'_>,
     Range { start: row, end }: Range<usize>,
     first: usize,
@@ -158,7 +158,7 @@ unsafe fn multiply_group(
     fetch: &mut Prefetcher<'_>,
     out: *mut f32,
 ) {
-    let PackedBlock { depth, width, stride, .. } = piece;
+    let PackedBlock { depth, width, stride, .. } = block;
     // Read again and again, A is packed: its columns (of a transposed matrix) because each step would touch another page, a
     // few panels at once, as they lie in the same lines; its rows for the faster kernel, where it cannot read them as they lie,
     // or because they would throw each other out of the first cache, panel by panel, so that what is packed stays there.
@@ -178,7 +178,7 @@ unsafe fn multiply_group(
     }
     for from in (0..end - row).step_by(PANEL) {
         let count = PANEL.min(end - row - from);
-        let piece = PackedBlock { start: piece.start.part_at(from * stride, 0, width), ..piece };
+        let block = PackedBlock { start: block.start.part_at(from * stride, 0, width), ..block };
         // SAFETY: the caller vouches for the rows, and there is room for the panels.
         unsafe {
             let (a, strides) = match a {
@@ -191,8 +191,8 @@ unsafe fn multiply_group(
                 Left::Matrix(a) => (a.part_from(row + from, first).elements, a.strides),
             };
             let out = out.add(from * stride);
-            multiply_panel(piece, a.as_ptr(), strides, count, fetch, out);
-            piece.finish.part_at(from, 0).finish_rows(out, [count, width], stride);
+            multiply_panel(block, a.as_ptr(), strides, count, fetch, out);
+            block.finish.part_at(from, 0).finish_rows(out, [count, width], stride);
         }
     }
 }
@@ -201,7 +201,7 @@ unsafe fn multiply_group(
 type FixedKernel = unsafe fn(TileOperands, usize, Start<'_>, &mut Prefetcher<'_>);
 
 /// The kernel that reads panels with these distances between rows and between steps of k, if there is one: packed, of a strip,
-/// or rows as they lie, of the width of the pieces of feed-forward layers and of models of usual widths.
+/// or rows as they lie, of the width of the chunks of feed-forward layers and of models of usual widths.
 fn fixed_kernel_for(strides: [usize; 2]) -> Option<FixedKernel> {
     Some(match strides {
         [1, PANEL_ROOM] => multiply_tile_fixed::<1, PANEL_ROOM>,
@@ -221,14 +221,14 @@ fn fixed_kernel_for(strides: [usize; 2]) -> Option<FixedKernel> {
 /// The rows must lie inside A and the result.
 #[target_feature(enable = "avx512f")]
 unsafe fn multiply_panel(
-    piece: PackedBlock<'_>,
+    block: PackedBlock<'_>,
     a: *const f32,
     strides: [usize; 2],
     rows: usize,
     fetch: &mut Prefetcher<'_>,
     out: *mut f32,
 ) {
-    let PackedBlock { depth, width, strips, between, start, stride, .. } = piece;
+    let PackedBlock { depth, width, strips, between, start, stride, .. } = block;
     let fixed = fixed_kernel_for(strides);
     for (strip, from) in strips.chunks(between).zip((0..width).step_by(STRIP)) {
         let strip = &strip[..depth * STRIP];

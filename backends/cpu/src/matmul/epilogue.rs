@@ -67,7 +67,7 @@ pub(crate) enum Finish {
     Gelu(RowPointers<*mut f32>),
     /// The result is the gradient of GELU's value; it becomes that of its argument, which is read here, and the value
     /// itself, made again, goes there: in strips of [`STRIP`] columns, which begin so far apart. That is [`STRIP`], where its
-    /// rows lie in one piece.
+    /// rows are contiguous.
     GeluBack { argument: RowPointers<*const f32>, value: RowPointers<*mut f32>, strips: usize },
 }
 

@@ -64,12 +64,12 @@ impl Extent {
     /// The rows and columns of a block. Blocks take some 2 MFLOP at least, so that starting one costs nothing in
     /// comparison; columns come in multiples of 48, which is what gemm's AVX-512 kernel takes at a time.
     pub(crate) fn block_extent(&self) -> (usize, usize) {
-        let pieces = (self.flops() / 2e6).min(16.0) as usize;
-        if pieces < 2 {
+        let block_count = (self.flops() / 2e6).min(16.0) as usize;
+        if block_count < 2 {
             return (self.m.max(1), self.n.max(1));
         }
-        let across = (self.n / 96).clamp(1, pieces.min(4));
-        let down = pieces.div_ceil(across).min(self.m.div_ceil(32));
+        let across = (self.n / 96).clamp(1, block_count.min(4));
+        let down = block_count.div_ceil(across).min(self.m.div_ceil(32));
         let columns = self.n.div_ceil(across).next_multiple_of(48);
         let rows = self.m.div_ceil(down).next_multiple_of(8);
         (rows, columns)

@@ -26,7 +26,7 @@ pub(crate) unsafe fn pack_strips_avx512(b: Matrix<'_>, k: usize, n: usize, packe
 ///
 /// # Safety
 ///
-/// The piece must lie inside B, and the strips fit into `packed`.
+/// The block must lie inside B, and the strips fit into `packed`.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn pack_right(
     b: Matrix<'_>,

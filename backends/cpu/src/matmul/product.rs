@@ -157,7 +157,7 @@ pub(crate) unsafe fn multiply_batch_at<'a>(
     if count > 1 {
         return threads.split_items(count, 1, cost, |range| range.for_each(|i| part(i, 0..m, 0..n)));
     }
-    // Columns are shared where they come out even: then no thread packs what another packs too.
+    // Columns are split where the strips divide evenly among the threads: then no two threads pack the same strip.
     let strips = n.div_ceil(STRIP);
     if strips.is_multiple_of(threads.count()) || strips >= 8 * threads.count() {
         threads.split_items(n, STRIP, cost / n as f64, |columns| part(0, 0..m, columns));

@@ -12,7 +12,7 @@ use crate::matmul::packed::{Left, Panels, Right, Strips};
 use crate::memory::packed::PackedStrips;
 use crate::memory::storage::{f32s, prepared_of};
 
-/// Elements below which a weight is packed on the way, in no time.
+/// Elements below which a weight is packed in each product, as that costs little.
 const SMALLEST: usize = 8 * 1024;
 
 /// Which product a weight W [N, K] is the right side of.

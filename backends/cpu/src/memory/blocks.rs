@@ -2,12 +2,11 @@
 //!
 //! A training step asks for the same sizes again and again, and the operating system hands out fresh pages for each
 //! large block: their page faults cost more than the arithmetic. So large blocks of f32 are kept when their last array
-//! is dropped, and handed out again to whoever asks for as many elements, or where there are none, for half as many at
-//! least. They lie in huge pages where the system has them, see [`crate::memory::pages`].
+//! is dropped, and used for the next request of as many elements, or else of at least half as many. They lie in huge pages where the system has them, see [`crate::memory::pages`].
 //!
-//! Where sizes change all the time, as keys and values do that grow with the sequence, what is kept may never be asked for
-//! again. So no more is held, in use and kept together, than twice what was in use at once, and [`SLACK`]: what goes
-//! beyond is given back to the system, the longest unused first.
+//! Where sizes change all the time, as those of keys and values that grow with the sequence, a kept block may never be requested
+//! again. So no more is held, in use and kept together, than twice the peak of use plus [`SLACK`]. Beyond that, memory is
+//! returned to the system, the longest unused first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -47,12 +46,12 @@ fn room_for(length: usize) -> usize {
     if length >= LARGE { length } else { small_blocks::room_for(length) }
 }
 
-/// Elements that are somebody's own: a large block returns to the memory that it came from.
+/// Elements with one owner. When it is dropped, a large block returns to the memory that it came from.
 pub(crate) enum Block {
-    /// A few, or such as came from elsewhere.
+    /// Few elements, or a vector of the caller's.
     Heap(Vec<f32>),
-    /// The first `length` of a piece, which is there until the block is dropped.
-    Kept { piece: Option<Region>, length: usize, memory: Arc<Memory> },
+    /// The first `length` of a region, which is there until the block is dropped.
+    Kept { region: Option<Region>, length: usize, memory: Arc<Memory> },
 }
 
 // SAFETY: a block owns its elements as a vector does: nothing else refers to them.
@@ -66,11 +65,11 @@ impl Deref for Block {
     fn deref(&self) -> &[f32] {
         match self {
             Block::Heap(elements) => elements,
-            // SAFETY: the piece has room for so many elements, is this block's, and any bits are an f32.
-            Block::Kept { piece: Some(piece), length, .. } => unsafe {
-                std::slice::from_raw_parts(piece.start(), *length)
+            // SAFETY: the region has room for so many elements, is this block's, and any bits are an f32.
+            Block::Kept { region: Some(region), length, .. } => unsafe {
+                std::slice::from_raw_parts(region.start(), *length)
             },
-            Block::Kept { piece: None, .. } => &[],
+            Block::Kept { region: None, .. } => &[],
         }
     }
 }
@@ -80,10 +79,10 @@ impl DerefMut for Block {
         match self {
             Block::Heap(elements) => elements,
             // SAFETY: as above, and the block is borrowed mutably.
-            Block::Kept { piece: Some(piece), length, .. } => unsafe {
-                std::slice::from_raw_parts_mut(piece.start(), *length)
+            Block::Kept { region: Some(region), length, .. } => unsafe {
+                std::slice::from_raw_parts_mut(region.start(), *length)
             },
-            Block::Kept { piece: None, .. } => &mut [],
+            Block::Kept { region: None, .. } => &mut [],
         }
     }
 }
@@ -99,9 +98,9 @@ impl Drop for Block {
         match self {
             Block::Heap(elements) if !is_exact() => small_blocks::keep_small(std::mem::take(elements)),
             Block::Heap(_) => {}
-            Block::Kept { piece, length, memory } => {
-                if let Some(piece) = piece.take() {
-                    memory.keep_region(piece, *length);
+            Block::Kept { region, length, memory } => {
+                if let Some(region) = region.take() {
+                    memory.keep_region(region, *length);
                 }
             }
         }
@@ -151,14 +150,14 @@ impl Memory {
         }
         let room = room_for(length);
         let known = self.lock().pop_region(room);
-        let piece = match known {
-            Some(piece) => piece,
+        let region = match known {
+            Some(region) => region,
             None => self.new_region(operation, room)?,
         };
         let mut kept = self.lock();
         kept.used += room;
         kept.peak = kept.peak.max(kept.used);
-        Ok(Block::Kept { piece: Some(piece), length, memory: self.clone() })
+        Ok(Block::Kept { region: Some(region), length, memory: self.clone() })
     }
 
     /// These elements as a block.
@@ -171,7 +170,7 @@ impl Memory {
         Ok(block)
     }
 
-    /// A piece with room for so many elements that is not among the kept ones.
+    /// A region with room for so many elements that is not among the kept ones.
     fn new_region(&self, operation: &'static str, room: usize) -> Result<Region> {
         let (dropped, empty) = {
             let mut kept = self.lock();
@@ -180,40 +179,40 @@ impl Memory {
         // The system takes them back, and gives new ones, without the lock.
         let emptied: Vec<Region> = dropped
             .into_iter()
-            .filter(|piece| piece.len() < LARGE)
-            .map(|mut piece| {
-                piece.release_pages();
-                piece
+            .filter(|region| region.len() < LARGE)
+            .map(|mut region| {
+                region.release_pages();
+                region
             })
             .collect();
-        let (piece, others) = match empty {
-            Some(piece) => (piece, Vec::new()),
+        let (region, others) = match empty {
+            Some(region) => (region, Vec::new()),
             None if room >= LARGE => (Region::map_one(operation, room)?, Vec::new()),
             None => {
-                let mut pieces = Region::map_several(operation, room)?;
-                let first = pieces.swap_remove(0);
+                let mut regions = Region::map_several(operation, room)?;
+                let first = regions.swap_remove(0);
                 // The last one is taken first.
-                pieces.reverse();
-                (first, pieces)
+                regions.reverse();
+                (first, regions)
             }
         };
         let mut kept = self.lock();
-        for piece in emptied.into_iter().chain(others) {
-            kept.empty.entry(piece.len()).or_default().push(piece);
+        for region in emptied.into_iter().chain(others) {
+            kept.empty.entry(region.len()).or_default().push(region);
         }
-        Ok(piece)
+        Ok(region)
     }
 
     /// Keeps what a block of so many elements had.
-    fn keep_region(&self, piece: Region, length: usize) {
+    fn keep_region(&self, region: Region, length: usize) {
         let mut kept = self.lock();
         kept.used -= room_for(length).min(kept.used);
-        let room = piece.len();
+        let room = region.len();
         kept.clock += 1;
         kept.total += room;
         let when = kept.clock;
         kept.ages.insert(when, room);
-        kept.blocks.entry(room).or_default().push_back((when, piece));
+        kept.blocks.entry(room).or_default().push_back((when, region));
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptRegions> {
@@ -222,17 +221,17 @@ impl Memory {
 }
 
 impl KeptRegions {
-    /// A piece with this room, and with twice that at most: of the smallest such, the one that was dropped last, which
+    /// A region with this room, and with twice that at most: of the smallest such, the one that was dropped last, which
     /// is the likeliest to be in a cache.
     fn pop_region(&mut self, room: usize) -> Option<Region> {
         let (&room, blocks) = self.blocks.range_mut(room..=2 * room).next()?;
-        let (when, piece) = blocks.pop_back()?;
+        let (when, region) = blocks.pop_back()?;
         if blocks.is_empty() {
             self.blocks.remove(&room);
         }
         self.ages.remove(&when);
         self.total -= room;
-        Some(piece)
+        Some(region)
     }
 
     /// Takes out what has to go before a new block of this room is made.
@@ -244,7 +243,7 @@ impl KeptRegions {
             let Some((_, room)) = self.ages.pop_first() else { break };
             self.total -= room;
             if let Some(blocks) = self.blocks.get_mut(&room) {
-                dropped.extend(blocks.pop_front().map(|(_, piece)| piece));
+                dropped.extend(blocks.pop_front().map(|(_, region)| region));
                 if blocks.is_empty() {
                     self.blocks.remove(&room);
                 }

@@ -1,10 +1,10 @@
-//! Memory from the system, in huge pages where it has them: [`Piece`].
+//! Memory from the system, in huge pages where it has them: [`Region`].
 //!
 //! What a training step touches is far more than the processor's tables of pages cover, and on a virtual machine each miss
 //! walks two tables. A page of 2 MiB instead of 4 KiB needs a 512th of the entries. Systems give them to aligned stretches of
 //! memory that were marked for it (`madvise`, see Linux's `admin-guide/mm/transhuge`); where they do not, nothing is lost.
 //!
-//! Blocks that are smaller than such a page lie side by side in a mapping of several: [`Piece::several`].
+//! Blocks that are smaller than such a page lie side by side in a mapping of several: [`Region::map_several`].
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use memmap2::{MmapMut, MmapRaw};
 
 /// The size of a huge page on x86-64, and on most other machines.
 const HUGE: usize = 2 << 20;
-/// Bytes of a piece below which mappings stay in small pages, of which fewer lie idle.
+/// Bytes of a region below which mappings stay in small pages, of which fewer lie idle.
 const WORTH: usize = 256 << 10;
 
-/// A stretch of a mapping, which lasts as long as its pieces do.
+/// A stretch of a mapping, which lasts as long as its regions do.
 #[derive(Debug)]
 pub(crate) struct Region {
     mapping: Arc<MmapRaw>,
@@ -26,13 +26,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// One piece of so many f32 elements, zeros, alone in its mapping.
+    /// One region of so many f32 elements, zeros, alone in its mapping.
     pub(crate) fn map_one(operation: &'static str, elements: usize) -> Result<Region> {
         let mapping = Arc::new(map_pages(operation, elements, 1)?);
         Ok(Region { mapping, offset: 0, elements })
     }
 
-    /// Pieces of so many f32 elements, zeros, as many as come out even in huge pages. The size of
+    /// Regions of so many f32 elements, zeros, as many as fill whole huge pages. The size of
     /// each is a multiple of 4 KiB, which need not be a multiple of the system's pages.
     pub(crate) fn map_several(operation: &'static str, elements: usize) -> Result<Vec<Region>> {
         let size = elements * size_of::<f32>();
@@ -51,12 +51,12 @@ impl Region {
         self.mapping.as_mut_ptr().wrapping_add(self.offset).cast()
     }
 
-    /// Gives the memory back to the system. What stays is the place, of arbitrary elements. Pages that the piece shares with
+    /// Gives the memory back to the system. The addresses stay, with arbitrary elements. Pages that the region shares with
     /// its neighbours stay as they are.
     pub(crate) fn release_pages(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some((offset, length)) = whole_pages(self.offset, self.elements * size_of::<f32>(), page_size()) {
-            // SAFETY: the pages lie inside this piece, nobody else refers to its elements, and any bits are an f32.
+            // SAFETY: the pages lie inside this region, nothing else refers to its elements, and any bits are an f32.
             let emptied =
                 unsafe { self.mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, length) };
             // Where the system refuses, it keeps what it has.
@@ -81,7 +81,7 @@ fn whole_pages(offset: usize, length: usize, page: usize) -> Option<(usize, usiz
     (first < end).then(|| (first, end - first))
 }
 
-/// A mapping for `count` pieces.
+/// A mapping for `count` regions.
 fn map_pages(operation: &'static str, elements: usize, count: usize) -> Result<MmapRaw> {
     let size = elements.checked_mul(size_of::<f32>());
     let length = size.and_then(|size| size.checked_mul(count)).and_then(|all| match all >= HUGE {
@@ -115,13 +115,13 @@ mod tests {
     #[test]
     fn pieces_are_apart_and_come_out_even() {
         for size in [32 << 10, 40 << 10, 448 << 10, 2 << 20, 5 << 20, 7 << 22] {
-            let pieces = Region::map_several("test", size / 4).unwrap();
-            assert!((pieces.len() * size).is_multiple_of(HUGE) && pieces.len() <= 512, "{size}: {}", pieces.len());
-            for (i, piece) in pieces.iter().enumerate() {
-                assert!((piece.start() as usize).is_multiple_of(4096) && piece.len() * 4 == size);
-                // SAFETY: the elements are this piece's.
-                let elements = unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) };
-                assert!(elements[0] == 0.0 && elements[piece.len() - 1] == 0.0);
+            let regions = Region::map_several("test", size / 4).unwrap();
+            assert!((regions.len() * size).is_multiple_of(HUGE) && regions.len() <= 512, "{size}: {}", regions.len());
+            for (i, region) in regions.iter().enumerate() {
+                assert!((region.start() as usize).is_multiple_of(4096) && region.len() * 4 == size);
+                // SAFETY: the elements are this region's.
+                let elements = unsafe { std::slice::from_raw_parts_mut(region.start(), region.len()) };
+                assert!(elements[0] == 0.0 && elements[region.len() - 1] == 0.0);
                 elements.fill(i as f32 + 1.0);
             }
         }
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn what_is_given_back_can_be_used_again() {
-        let mut piece = Region::map_one("test", 1 << 20).unwrap();
+        let mut region = Region::map_one("test", 1 << 20).unwrap();
         for _ in 0..2 {
-            // SAFETY: the elements are this piece's.
-            unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
-            piece.release_pages();
+            // SAFETY: the elements are this region's.
+            unsafe { std::slice::from_raw_parts_mut(region.start(), region.len()) }.fill(1.0);
+            region.release_pages();
         }
     }
 
@@ -160,15 +160,15 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn neighbours_of_a_piece_that_is_given_back_keep_their_elements() {
-        let mut pieces = Region::map_several("test", (40 << 10) / 4).unwrap();
-        for piece in &pieces {
-            // SAFETY: the elements are this piece's.
-            unsafe { std::slice::from_raw_parts_mut(piece.start(), piece.len()) }.fill(1.0);
+        let mut regions = Region::map_several("test", (40 << 10) / 4).unwrap();
+        for region in &regions {
+            // SAFETY: the elements are this region's.
+            unsafe { std::slice::from_raw_parts_mut(region.start(), region.len()) }.fill(1.0);
         }
-        pieces.iter_mut().skip(1).step_by(2).for_each(Region::release_pages);
-        for piece in pieces.iter().step_by(2) {
+        regions.iter_mut().skip(1).step_by(2).for_each(Region::release_pages);
+        for region in regions.iter().step_by(2) {
             // SAFETY: as above.
-            let elements = unsafe { std::slice::from_raw_parts(piece.start(), piece.len()) };
+            let elements = unsafe { std::slice::from_raw_parts(region.start(), region.len()) };
             assert!(elements.iter().all(|&x| x == 1.0));
         }
     }

@@ -265,7 +265,7 @@ simd! {
     }
 }
 
-/// The elements that are added before those of the next array are: they stay in the first cache meanwhile.
+/// Elements that are added from all arrays in turn: the sum stays in the first-level cache meanwhile.
 const PART: usize = 4 * 1024;
 
 impl Cpu {

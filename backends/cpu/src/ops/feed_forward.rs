@@ -1,8 +1,8 @@
-//! The feed-forward layer y = base + GELU(z) D^T + d with z = x U^T + u, and its gradients: by pieces of its hidden columns.
+//! The feed-forward layer y = base + GELU(z) D^T + d with z = x U^T + u, and its gradients, in chunks of hidden columns.
 //!
-//! The hidden rows are four times as wide as the others. Operation by operation they would go to memory and come back four
-//! times: as what GELU takes, what it gives, and the gradients of both. So a piece of hidden columns of some hundred rows is
-//! taken through all products that it has a part in, while it is in the second cache:
+//! The hidden rows are four times as wide as the others. Operation by operation they would be written to memory and read again
+//! four times: the argument of GELU, its value, and the gradients of both. So a chunk of hidden columns of some hundred rows goes
+//! through all products that use it while it is in the second-level cache:
 //!
 //! ```text
 //! for each 256 rows                        backward:
@@ -12,9 +12,9 @@
 //!     y = y + GELU(z) D^T                    x's: dx + dz U                      u's: the sum of the rows of dz
 //! ```
 //!
-//! In bf16, z is rounded where it is written, and GELU's value as it goes; back, a piece of z is widened at a time.
+//! In bf16, z is rounded when it is written, and so is GELU's value; the backward pass widens one chunk of z at a time.
 //!
-//! What all pieces of some rows read is packed once for them; and each product fetches what the next one begins with.
+//! Operands that all chunks of some rows read are packed once; and each product prefetches what the next one reads first.
 //! Every element is the same chain of multiply-adds as operation by operation, with the same bits.
 
 use std::ops::Range;
@@ -54,12 +54,12 @@ struct Widths {
 }
 
 impl Widths {
-    /// The pieces of hidden columns: where each begins, and how wide it is.
+    /// The chunks of hidden columns: where each begins, and how wide it is.
     fn hidden_chunks(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.hidden).step_by(HIDDEN).map(move |from| (from, HIDDEN.min(self.hidden - from)))
     }
 
-    /// The row and the hidden column of the piece after that of these rows which begins at a column.
+    /// The row and the hidden column of the chunk after that of these rows which begins at a column.
     fn next_chunk(self, rows: Range<usize>, from: usize) -> (usize, usize) {
         if from + HIDDEN < self.hidden { (rows.start, from + HIDDEN) } else { (rows.end, 0) }
     }
@@ -280,7 +280,7 @@ impl Argument<'_> {
         }
     }
 
-    /// What to fetch of `count` rows of a piece, the first of which is element `first`.
+    /// What to fetch of `count` rows of a chunk, the first of which is element `first`.
     fn prefetch_area(self, first: usize, count: usize, hidden: usize) -> Area {
         let (at, each) = match self {
             Argument::F32(z) => (z.as_ptr().wrapping_add(first), 1),
@@ -290,7 +290,7 @@ impl Argument<'_> {
     }
 }
 
-/// What the way back reads, the weights packed for it; and whether the gradients of x, U and D are added to.
+/// The operands of the backward pass, the weights packed for it; and whether the gradients of x, U and D are added to.
 struct Backward<'a> {
     widths: Widths,
     x: &'a [f32],
@@ -301,7 +301,7 @@ struct Backward<'a> {
     adds: [bool; 3],
 }
 
-/// What the way back writes.
+/// The results of the backward pass.
 struct Gradients<'a> {
     dx: &'a mut [f32],
     d_up: &'a mut [f32],
@@ -393,7 +393,7 @@ mod tests {
     fn pieces_give_the_bits_of_whole_operations() {
         for (threads, kept) in [(1, None), (2, None), (1, Some(DType::Bf16)), (2, Some(DType::Bf16))] {
             let cpu = Cpu { threads: Threads::new(threads).unwrap(), memory: Allocator::default() };
-            // Rows and hidden columns that are no whole number of pieces.
+            // Rows and hidden columns that are no whole number of chunks.
             for [rows, input, hidden, output] in [[ROWS + 70, 96, 2 * HIDDEN + 30, 80], [7, 90, HIDDEN, 100]] {
                 let [x, grad, base] =
                     [(input, 1), (output, 2), (output, 3)].map(|(width, seed)| numbers(&cpu, &[1, rows, width], seed));

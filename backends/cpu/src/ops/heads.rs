@@ -1,4 +1,4 @@
-//! Heads of attention taken apart and put together again, and turned by their place, in one pass over memory.
+//! Attention heads: splitting and joining them, with the rotary position embedding, in one pass over memory.
 
 use assay_tensor::{Array, Result, Rotary, Shape};
 
@@ -19,7 +19,7 @@ pub(crate) fn rotary_tables<'a>(rotary: Rotary<'a, Array>) -> Result<Tables<'a>>
     Ok((rows(rotary.cos)?, rows(rotary.sin)?))
 }
 
-/// Turns a vector by row `place` of the tables; `direction` is 1, or -1 for the way back.
+/// Rotates a vector by row `place` of the tables; `direction` is 1, or -1 for the backward pass.
 #[inline(always)]
 pub(crate) fn rotate_head(x: &[f32], (cos, sin): Tables<'_>, place: usize, direction: f32, y: &mut [f32]) {
     let half = x.len() / 2;
@@ -34,7 +34,7 @@ pub(crate) fn rotate_head(x: &[f32], (cos, sin): Tables<'_>, place: usize, direc
 }
 
 simd! {
-    /// One head: every `step`th run of x, turned if there are tables, one after the other in y [T, P].
+    /// One head: every `step`th run of x, rotated if there are tables, one after the other in y [T, P].
     fn gather_head(x: &[f32], step: usize, width: usize, tables: Option<Tables<'_>>, y: &mut [f32]) {
         for (place, y) in y.chunks_exact_mut(width).enumerate() {
             let x = &x[place * step..][..width];

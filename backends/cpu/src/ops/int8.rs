@@ -158,7 +158,7 @@ struct ChainScratch {
 struct LayerScratch {
     levels: Vec<u8>,
     steps: Vec<f32>,
-    /// A row, put together and normalised.
+    /// A row, joined from its inputs and normalised.
     row: Vec<f32>,
     /// The norm of what is skipped along.
     skipped: Vec<f32>,
@@ -168,8 +168,8 @@ struct LayerScratch {
 const KEPT: usize = 1 << 18;
 
 thread_local! {
-    /// The memory of the last small call from this thread. It is taken out, not borrowed: who waits for others may help with
-    /// another call.
+    /// The scratch memory of the last small call from this thread. It is moved out, not borrowed: a thread that waits for others
+    /// may steal a part of another call.
     static LAST: Cell<Option<Box<ChainScratch>>> = const { Cell::new(None) };
 }
 
@@ -263,10 +263,10 @@ fn linear_layer(
     threads.split_items(groups * blocks, 1, cost, |range| {
         // Those of one row lie side by side, so that they are finished at once.
         let together = if rows == 1 { range.len() } else { 1 };
-        for piece in range.step_by(together) {
-            let (group, first) = (piece / blocks, piece % blocks * ROWS);
+        for tile in range.step_by(together) {
+            let (group, first) = (tile / blocks, tile % blocks * ROWS);
             let columns = group * GROUP..((group + together) * GROUP).min(n);
-            // SAFETY: `split` gives each piece once, and pieces do not overlap; nor do rows.
+            // SAFETY: `split` gives each tile once, and tiles do not overlap; nor do rows.
             let part = |row: usize| unsafe { out.part(row * n + columns.start..row * n + columns.end) };
             let some = first..rows.min(first + ROWS);
             multiply_columns(quantized, some.clone(), weights, after.scale, columns.clone(), part);

@@ -80,7 +80,7 @@ fn copy_rows_of<T: Copy>(
     if count * width == 0 {
         return;
     }
-    // Where the rows lie one behind the other on both sides, they are one.
+    // Rows that are contiguous on both sides are copied as one.
     let (count, width) =
         if source.stride == width && target.stride == width { (1, count * width) } else { (count, width) };
     for row in 0..count {

@@ -82,15 +82,15 @@ pub(crate) fn reduce_middle_axis(threads: &Threads, op: Reduce, x: &[f32], dims:
             }
         });
     }
-    // The pieces are stretches of up to COLUMNS elements of the result; 64 where there is little of it.
+    // The segments are stretches of up to COLUMNS elements of the result; 64 where there is little of it.
     let width = if outer * inner >= 8 * COLUMNS { COLUMNS } else { 64 };
     let per_row = inner.div_ceil(width);
     let out = crate::threads::split::Disjoint::new(y);
     threads.split_items(outer * per_row, 1, 0.2 * (middle * width) as f64, |range| {
-        for piece in range {
-            let (row, from) = (piece / per_row, piece % per_row * width);
+        for segment in range {
+            let (row, from) = (segment / per_row, segment % per_row * width);
             let to = (from + width).min(inner);
-            // SAFETY: `split` gives each piece once, and pieces do not overlap.
+            // SAFETY: `split` gives each segment once, and segments do not overlap.
             let y = unsafe { out.part(row * inner + from..row * inner + to) };
             let x = &x[row * middle * inner + from..];
             if op == Reduce::Max {

@@ -20,7 +20,7 @@ use crate::threads::denormals::FlushGuard;
 const TOGETHER: usize = 4;
 
 thread_local! {
-    /// The turned query and the scores of the last head, or the scores and the mask of the last token.
+    /// The rotated query and the scores of the last head, or the scores and the mask of the last token.
     static LAST: Cell<Vec<f32>> = Cell::default();
 }
 
@@ -53,7 +53,7 @@ simd! {
         }
     }
 
-    /// A vector, turned if there are tables.
+    /// A vector, rotated if there are tables.
     fn copy_rotated(x: &[f32], tables: Option<Tables<'_>>, y: &mut [f32]) {
         match tables {
             None => y.copy_from_slice(x),
@@ -79,7 +79,7 @@ simd! {
     }
 }
 
-/// Some of the keys and values before a token.
+/// A segment of the cached keys and values before a token.
 struct CacheSegment<'a> {
     keys: &'a [f32],
     values: &'a [f32],
@@ -94,18 +94,18 @@ impl<'a> CacheSegment<'a> {
     }
 }
 
-/// What a query, whose scores are scaled, sees of the keys and values of one head, those of the last piece behind the
-/// others. The order of every sum is that of the tokens, however they are cut into pieces.
+/// What a query, whose scores are scaled, sees of the keys and values of one head, those of the last segment after the
+/// others. The order of every sum is that of the tokens, however they are cut into segments.
 fn attend_head<'a>(
     (query, scale): (&[f32], f32),
-    pieces: impl Iterator<Item = (&'a [f32], &'a [f32])> + Clone,
+    segments: impl Iterator<Item = (&'a [f32], &'a [f32])> + Clone,
     last: (&'a [f32], &'a [f32]),
     scores: &mut [f32],
     seen: &mut [f32],
 ) {
     let width = query.len();
     let mut at = 0;
-    for (keys, _) in pieces.clone().chain([last]) {
+    for (keys, _) in segments.clone().chain([last]) {
         let count = keys.len() / width;
         dot_rows(query, keys, width, scale, &mut scores[at..at + count]);
         at += count;
@@ -113,7 +113,7 @@ fn attend_head<'a>(
     let factor = exponentiate_scores(scores);
     seen.fill(0.0);
     let mut at = 0;
-    for (_, values) in pieces.chain([last]) {
+    for (_, values) in segments.chain([last]) {
         let count = values.len() / width;
         add_weighted(&scores[at..at + count], values, seen);
         at += count;
@@ -128,12 +128,12 @@ impl Cpu {
         let (name, heads) = ("attend_token", token.heads);
         let (batch, all) = (token.qkv.dims()[0], token.qkv.shape.last() / 3);
         let width = all / heads;
-        let pieces = token.past.iter().map(|(keys, values)| {
+        let segments = token.past.iter().map(|(keys, values)| {
             Ok(CacheSegment { keys: f32s(name, keys)?, values: f32s(name, values)?, length: keys.dims()[2] })
         });
-        let pieces = pieces.collect::<Result<Vec<_>>>()?;
-        let (kept, joined) = pieces.split_at(pieces.len() - token.joined);
-        let count = |pieces: &[CacheSegment<'_>]| pieces.iter().map(|piece| piece.length).sum::<usize>();
+        let segments = segments.collect::<Result<Vec<_>>>()?;
+        let (kept, joined) = segments.split_at(segments.len() - token.joined);
+        let count = |segments: &[CacheSegment<'_>]| segments.iter().map(|segment| segment.length).sum::<usize>();
         let (old, new) = (count(kept), count(joined) + 1);
         let (shape, grown) = (Shape::from([batch, 1, all]), Shape::from([batch, heads, new, width]));
         let (mut seen, mut keys, mut values) =
@@ -151,10 +151,10 @@ impl Cpu {
                 for (row, (seen, (keys, values))) in range.zip(rows) {
                     let part = |part: usize| &qkv[row / heads * 3 * all + part * all + row % heads * width..][..width];
                     let mut at = 0;
-                    for piece in joined {
-                        let run = piece.length * width;
-                        keys[at..at + run].copy_from_slice(&piece.keys[row * run..][..run]);
-                        values[at..at + run].copy_from_slice(&piece.values[row * run..][..run]);
+                    for segment in joined {
+                        let run = segment.length * width;
+                        keys[at..at + run].copy_from_slice(&segment.keys[row * run..][..run]);
+                        values[at..at + run].copy_from_slice(&segment.values[row * run..][..run]);
                         at += run;
                     }
                     copy_rotated(part(1), tables, &mut keys[at..]);

@@ -54,20 +54,21 @@ pub(crate) enum Level {
     Avx512,
 }
 
-/// The variable that names the most that may be used: `avx512`, `avx2` or `baseline`. `tests/sanitize` runs every kernel on each.
+/// The environment variable that names the highest instruction set to use: `avx512`, `avx2` or `baseline`. `tests/sanitize` runs
+/// every kernel on each.
 #[cfg(target_arch = "x86_64")]
-const MOST: &str = "ASSAY_CPU_LEVEL";
+const VARIABLE: &str = "ASSAY_ISA";
 
-/// What [`MOST`] allows: all, where it is not set. Errors where it names nothing that is known.
+/// The highest level that [`VARIABLE`] allows; the highest of all where it is not set. Errors on an unknown name.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn allowed_level() -> Result<Level, TensorError> {
-    match std::env::var_os(MOST) {
+    match std::env::var_os(VARIABLE) {
         None => Ok(Level::Avx512),
-        Some(most) => match most.to_str() {
+        Some(name) => match name.to_str() {
             Some("avx512") => Ok(Level::Avx512),
             Some("avx2") => Ok(Level::Avx2),
             Some("baseline") => Ok(Level::Baseline),
-            _ => Err(TensorError::new("device", format!("{MOST} is `{}`", most.display()))
+            _ => Err(TensorError::new("device", format!("{VARIABLE} is `{}`", name.display()))
                 .hint("set it to `avx512`, `avx2` or `baseline`, or unset it")),
         },
     }
@@ -79,7 +80,7 @@ pub(crate) fn allowed_level() -> Result<Level, TensorError> {
     Ok(Level::Baseline)
 }
 
-/// The best that this machine has and [`MOST`] allows: asked once, as loops of a few numbers ask for it too.
+/// The best that this machine has and [`VARIABLE`] allows: asked once, as loops of a few numbers ask for it too.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn level() -> Level {

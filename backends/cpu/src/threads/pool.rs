@@ -1,23 +1,31 @@
-//! A pool of threads for work of microseconds: they wait for it awake for a while before they sleep.
+//! A pool of threads for jobs of microseconds: its threads wait awake for a while before they sleep.
 //!
 //! A training step of a small model is some hundred kernels of 20 to 200 microseconds. To wake a sleeping thread for each
-//! of them takes 10 to 30, which is why this is no general pool: it runs one job at a time, in parts that are known when
-//! it begins, the caller takes one part itself, and whoever waits for the next job or for the last part looks for it in
-//! a loop.
+//! of them takes 10 to 30, so this is no general pool. It runs one job at a time, in parts whose number is known when the
+//! job begins; the caller runs one part itself; and a thread that waits for the next job, or for the last part, polls.
+//!
+//! # Memory orderings
+//!
+//! - `epoch`: the caller writes `job`, `pending` and `stop`, then increments the epoch with release. A thread reads the epoch with
+//!   acquire and then sees the three.
+//! - `pending`: a thread counts down with release after its part. The caller waits for zero with acquire, so that it sees the
+//!   results, and may write the next `job`.
+//! - `asleep` is a mutex. A thread counts itself asleep, and looks at the epoch for the last time, under this lock; the caller
+//!   reads the count under it after it has changed the epoch. If the thread had the lock first, the caller sees the count and
+//!   wakes it; if the caller had it first, the thread sees the new epoch and does not sleep.
+//! - Several callers are ordered by the mutex `busy`.
+//!
+//! `tests/loom` checks all interleavings of small cases.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 
+use super::sync::{
+    Arc, AtomicBool, AtomicUsize, Builder, Condvar, JoinHandle, LOOKS_AWAKE, Mutex, MutexGuard, Ordering, UnsafeCell,
+    spin_or_yield,
+};
 use crate::threads::denormals::flush_thread;
-
-/// How often a thread looks for the next job before it sleeps: some 100 microseconds.
-const LOOKS: usize = 4_000;
-/// How often a caller looks whether the other parts are done before it lets other threads of the machine go first.
-const LOOKS_AT_END: usize = 20_000;
 
 /// A job: a function of the number of a part.
 type JobPointer = *const (dyn Fn(usize) + Sync);
@@ -43,7 +51,7 @@ unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `job` is used only while its caller waits for the threads.
 unsafe impl Send for Shared {}
 
-/// Some threads besides the caller's.
+/// Threads besides the caller's.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -72,7 +80,7 @@ impl Pool {
         for index in 1..=count {
             let shared = pool.shared.clone();
             let name = format!("assay-cpu-{index}");
-            pool.threads.push(std::thread::Builder::new().name(name).spawn(move || run_worker(&shared, index))?);
+            pool.threads.push(Builder::new().name(name).spawn(move || run_worker(&shared, index))?);
         }
         Ok(pool)
     }
@@ -89,21 +97,16 @@ impl Pool {
         // SAFETY: the lifetime is forgotten, and kept: below, this waits until no thread uses the job any more.
         let job: JobPointer = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), JobPointer>(part) };
         // SAFETY: this caller is the only one, and the threads are done with the last job.
-        unsafe { *self.shared.job.get() = Some((job, parts)) };
+        self.shared.job.with_mut(|slot| unsafe { *slot = Some((job, parts)) });
         self.shared.pending.store(self.threads.len(), Ordering::Relaxed);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
-        // A thread counts itself asleep before it looks at the epoch for the last time, both under this lock.
+        self.shared.epoch.fetch_add(1, Ordering::Release);
         if *lock_unpoisoned(&self.shared.asleep) > 0 {
             self.shared.wake.notify_all();
         }
         let mine = catch_unwind(AssertUnwindSafe(|| part(0)));
         let mut looks = 0;
         while self.shared.pending.load(Ordering::Acquire) > 0 {
-            looks += 1;
-            match looks < LOOKS_AT_END {
-                true => std::hint::spin_loop(),
-                false => std::thread::yield_now(),
-            }
+            spin_or_yield(&mut looks);
         }
         let theirs = lock_unpoisoned(&self.shared.panic).take();
         drop(_busy);
@@ -115,8 +118,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.epoch.fetch_add(1, Ordering::Release);
         drop(lock_unpoisoned(&self.shared.asleep));
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
@@ -126,7 +129,7 @@ impl Drop for Pool {
     }
 }
 
-fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -136,11 +139,11 @@ fn run_worker(shared: &Shared, index: usize) {
     let mut seen = 0;
     loop {
         seen = await_epoch(shared, seen);
-        if shared.stop.load(Ordering::SeqCst) {
+        if shared.stop.load(Ordering::Relaxed) {
             return;
         }
         // SAFETY: the epoch has changed, so the job is written, and stays until this thread says that it is done.
-        if let Some((job, parts)) = unsafe { *shared.job.get() }
+        if let Some((job, parts)) = shared.job.with(|slot| unsafe { *slot })
             && index < parts
         {
             // SAFETY: the caller keeps the function alive until all threads are done.
@@ -154,8 +157,8 @@ fn run_worker(shared: &Shared, index: usize) {
 
 /// Waits until the epoch is another than `seen`; returns it.
 fn await_epoch(shared: &Shared, seen: usize) -> usize {
-    for _ in 0..LOOKS {
-        let epoch = shared.epoch.load(Ordering::SeqCst);
+    for _ in 0..LOOKS_AWAKE {
+        let epoch = shared.epoch.load(Ordering::Acquire);
         if epoch != seen {
             return epoch;
         }
@@ -164,61 +167,11 @@ fn await_epoch(shared: &Shared, seen: usize) -> usize {
     let mut asleep = lock_unpoisoned(&shared.asleep);
     *asleep += 1;
     loop {
-        let epoch = shared.epoch.load(Ordering::SeqCst);
+        let epoch = shared.epoch.load(Ordering::Acquire);
         if epoch != seen {
             *asleep -= 1;
             return epoch;
         }
         asleep = shared.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn run_and_count(pool: &Pool, parts: usize) -> Vec<usize> {
-        let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
-        pool.run_parts(parts, &|i| {
-            counts[i].fetch_add(i + 1, Ordering::Relaxed);
-        });
-        counts.into_iter().map(AtomicUsize::into_inner).collect()
-    }
-
-    #[test]
-    fn every_part_runs_once_awake_or_asleep() {
-        let pool = Pool::new(3).unwrap();
-        for round in 0..2_000 {
-            let parts = 1 + round % 4;
-            assert_eq!(run_and_count(&pool, parts), (1..=parts).collect::<Vec<_>>());
-            if round % 500 == 0 {
-                // Long enough for the threads to fall asleep.
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-    }
-
-    #[test]
-    fn callers_that_meet_do_their_own_work() {
-        let pool = Pool::new(1).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..500).for_each(|_| assert_eq!(run_and_count(&pool, 2), [1, 2])));
-            }
-        });
-        pool.run_parts(2, &|_| assert_eq!(run_and_count(&pool, 2), [1, 2]));
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
-        let pool = Pool::new(1).unwrap();
-        for culprit in [0, 1] {
-            let found = catch_unwind(AssertUnwindSafe(|| pool.run_parts(2, &|i| assert!(i != culprit, "part {i}"))));
-            let message = found.unwrap_err().downcast_ref::<String>().cloned();
-            assert_eq!(message, Some(format!("part {culprit}")));
-            assert_eq!(run_and_count(&pool, 2), [1, 2]);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The device's threads, and how work is split over them: over independent outputs, never over a reduction.
+//! [`Threads`]: splits work over the device's threads, by independent outputs, never inside a reduction.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,15 +10,15 @@ use assay_tensor::{Result, TensorError};
 use crate::threads::pool::Pool;
 use crate::threads::work_stealing::{self, StealGroup};
 
-/// A part should take this long at least, in nanoseconds: handing it to a thread that is awake, and waiting for it, costs
-/// about a thousand, and to one that sleeps 10 to 30 thousand. In tests everything is shared out, so that small cases show whether results depend on it.
+/// The least time of a part, in nanoseconds. Handing a part to a thread that is awake, and waiting for it, costs about a thousand;
+/// waking a thread costs 10 to 30 thousand. In tests everything is split, so that small cases show whether results depend on it.
 const GRAIN: f64 = if cfg!(test) { 1.0 } else { 8_000.0 };
 
-/// Parts of the work of a job that others help with.
-const HELPED: usize = 8;
+/// Parts of an operation from which idle threads steal.
+const STOLEN_PARTS: usize = 8;
 
 thread_local! {
-    /// Whether this thread is at one of several concurrent jobs, or helps with one: its work is not split over the pool.
+    /// Whether this thread runs one of several concurrent jobs, or steals from one: its work is not split over the pool.
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -48,7 +48,8 @@ impl Threads {
         self.count
     }
 
-    /// Whether the calling thread's work is not split over the pool. There may be help with it, see [`crate::threads::work_stealing`].
+    /// Whether the calling thread's work is not split over the pool. Idle threads may still steal parts of it, see
+    /// [`crate::threads::work_stealing`].
     pub(crate) fn is_single(&self) -> bool {
         self.pool.is_none() || ALONE.get()
     }
@@ -66,7 +67,7 @@ impl Threads {
             return;
         };
         let worth = (items as f64 * cost / GRAIN) as usize;
-        let most = if work_stealing::has_idle_threads() { HELPED } else { self.count };
+        let most = if work_stealing::has_idle_threads() { STOLEN_PARTS } else { self.count };
         let parts = most.min(worth).min(items.div_ceil(align));
         let bound = |i: usize| (items * i / parts).next_multiple_of(align).min(items);
         let one = |i: usize| {
@@ -83,27 +84,27 @@ impl Threads {
         }
     }
 
-    /// Calls `job` with each of 0..count. With a job for every thread, each thread takes the next one as it is free, and a
-    /// job's work stays on its thread while there are others; who finds no job any more helps with the last ones. With
-    /// fewer, one job follows the other and all threads share its work.
+    /// Calls `job` with each of 0..count. If there is a job for every thread, each thread takes the next job when it is free, and
+    /// the operations of a job stay on its thread; when no job is left, idle threads steal parts of the remaining jobs. With
+    /// fewer jobs than threads, the jobs run one after the other and all threads share the operations of each.
     pub(crate) fn run_concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         let Some(pool) = self.pool.as_ref().filter(|_| count >= self.count && !ALONE.get()) else {
             return (0..count).for_each(job);
         };
-        let (next, crew) = (AtomicUsize::new(0), StealGroup::new(count));
+        let (next, group) = (AtomicUsize::new(0), StealGroup::new(count));
         pool.run_parts(self.count, &|_| {
             let _alone = SingleGuard::here();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= count {
-                    return crew.steal_until_done();
+                    return group.steal_until_done();
                 }
-                crew.run_job(|| job(index));
+                group.run_job(|| job(index));
             }
         });
     }
 
-    /// [`Threads::split`] over the rows of several outputs at once: `outputs` are slices and the widths of their rows,
+    /// [`Threads::split_items`] over the rows of several outputs at once: `outputs` are slices and the widths of their rows,
     /// and `part` gets the rows of each that belong to its range. A last row may be shorter than the others.
     pub(crate) fn split_rows<const N: usize>(
         &self,
@@ -116,7 +117,7 @@ impl Threads {
         self.split_items(items, 1, cost, |range| {
             let parts = shared.each_ref().map(|(slice, width)| {
                 let bound = |row: usize| (row * width).min(slice.length);
-                // SAFETY: `split` gives disjoint ranges of rows, and rows do not overlap.
+                // SAFETY: `split_items` gives disjoint ranges of rows, and rows do not overlap.
                 unsafe { slice.part(bound(range.start)..bound(range.end)) }
             });
             part(range, parts);
@@ -199,7 +200,7 @@ mod tests {
             let shared = Disjoint::new(&mut seen);
             threads.split_items(items, align, 1e9, |range| {
                 assert!(range.start % align == 0);
-                // SAFETY: `split` gives disjoint ranges.
+                // SAFETY: `split_items` gives disjoint ranges.
                 unsafe { shared.part(range) }.iter_mut().for_each(|s| *s += 1);
             });
             assert!(seen.iter().all(|&s| s == 1));
@@ -244,7 +245,7 @@ mod tests {
         let shared = Disjoint::new(&mut out);
         let _flushed = crate::threads::denormals::FlushGuard::here();
         threads.split_items(2, 1, 1e9, |range| {
-            // SAFETY: `split` gives disjoint ranges.
+            // SAFETY: `split_items` gives disjoint ranges.
             let out = unsafe { shared.part(range) };
             out.fill(std::hint::black_box(1e-39f32) * std::hint::black_box(1.0));
         });

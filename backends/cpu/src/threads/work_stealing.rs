@@ -1,64 +1,78 @@
-//! Help with the last jobs: threads that find no job any more take parts of those that others are still at.
+//! Work stealing: idle threads steal parts of the remaining jobs.
 //!
-//! Jobs take about as long as one another, but cores do not run at one speed, and the number of jobs is seldom a multiple of the
-//! number of threads. So whoever is at a job looks, before a larger piece of work, whether somebody waits, and then offers the
-//! parts of the piece: whoever is free takes the next. One piece is on offer at a time; who finds the place taken works alone.
-//! Helpers stay awake until the last job has ended.
+//! Jobs take about as long as one another, but cores do not run at one speed, and the number of jobs is rarely a multiple of the
+//! number of threads. So a thread that runs a job checks before a large operation whether another thread is idle. If so, it
+//! offers the operation as a task of several parts, and every idle thread takes the next part until none is left. One task is on
+//! offer at a time; a thread that finds the place taken does its operation alone. Idle threads stay awake until the last job
+//! has ended.
+//!
+//! # Memory orderings
+//!
+//! - `offer`: the owner publishes its task with a release operation, a thief reads the pointer with acquire; so the thief sees
+//!   the task as it was written.
+//! - `thieves`: a thief leaves with a release operation, the owner waits for zero with acquire; so the owner sees everything that
+//!   the parts wrote, and whether one panicked.
+//! - Withdrawal: the owner writes [`CLOSED`] to `offer` and then reads `thieves`, while a thief adds itself to `thieves` and then
+//!   reads `offer`. Each has a sequentially consistent fence between the two. Therefore at least one of them sees the other: either
+//!   the owner waits for the thief, or the thief sees that the task is gone. Acquire and release alone would allow both to miss.
+//! - `next_part`: relaxed. Only its atomicity matters, as each part is taken once.
+//! - `unfinished`: release and acquire. Results of jobs are passed on by the pool, when all its threads are done.
+//! - `idle`: relaxed. It is a hint: a wrong value costs time only.
+//!
+//! `tests/loom` checks all interleavings of small cases, with the reorderings that these orderings permit.
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
+use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence, spin_or_yield, thread_cell};
 use crate::threads::denormals::FlushGuard;
 
-/// How often a helper looks for work before it lets other threads of the machine go first.
-const LOOKS: usize = 20_000;
+thread_cell!(
+    /// The group whose job this thread runs.
+    GROUP: *const StealGroup = ptr::null()
+);
 
-thread_local! {
-    /// The crew of the job that this thread is at.
-    static CREW: Cell<*const StealGroup> = const { Cell::new(ptr::null()) };
-}
-
-/// Threads that do some jobs together.
+/// Threads that run some jobs together.
 #[derive(Debug)]
 pub(crate) struct StealGroup {
     /// Jobs that have not ended.
     unfinished: AtomicUsize,
     /// Threads that have run out of jobs.
-    waiting: AtomicUsize,
-    /// The piece on offer, while there is one, or [`CLOSED`].
+    idle: AtomicUsize,
+    /// The task on offer, while there is one, or [`CLOSED`].
     offer: AtomicPtr<SharedTask<'static>>,
-    /// Threads that may be at the piece on offer, besides the one that offers it.
-    inside: AtomicUsize,
+    /// Threads that may be at the task on offer, besides its owner.
+    thieves: AtomicUsize,
 }
 
-/// What stands for an offer that is being taken back: nobody may enter, and nobody may offer.
+/// Stands for an offer that is being withdrawn: no thief may enter, and no owner may offer.
 const CLOSED: *mut SharedTask<'static> = ptr::dangling_mut();
 
-/// A piece of work in parts, how many of them were taken, and whether one has panicked.
+/// An operation in parts, how many of them were taken, and whether one has panicked.
 struct SharedTask<'a> {
     part: &'a (dyn Fn(usize) + Sync),
     parts: usize,
-    taken: AtomicUsize,
-    failed: AtomicBool,
+    next_part: AtomicUsize,
+    panicked: AtomicBool,
 }
 
 impl SharedTask<'_> {
-    /// Does parts until all are taken; whether there were any.
+    /// Runs parts until all are taken; whether there were any.
     fn run_parts(&self) -> bool {
-        /// Notes a panic on its way.
+        /// Records a panic that passes.
         struct PanicFlag<'a>(&'a AtomicBool);
         impl Drop for PanicFlag<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    self.0.store(true, Ordering::SeqCst);
+                    // The thief's release of `thieves` comes after this and publishes it.
+                    self.0.store(true, Ordering::Relaxed);
                 }
             }
         }
-        let _noted = PanicFlag(&self.failed);
+        let _flag = PanicFlag(&self.panicked);
         let mut any = false;
         loop {
-            let index = self.taken.fetch_add(1, Ordering::Relaxed);
+            let index = self.next_part.fetch_add(1, Ordering::Relaxed);
             if index >= self.parts {
                 return any;
             }
@@ -68,48 +82,64 @@ impl SharedTask<'_> {
     }
 }
 
-/// Counts down when it is dropped, which a panic does too.
+/// Counts down when it is dropped, which a panic does too, and releases what its thread has written.
 struct CountGuard<'a>(&'a AtomicUsize);
 
 impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// While it lives, its thread is at a job of a crew.
+/// While it lives, its thread runs a job of a group. It holds the group of the job around it, or null.
 struct JobGuard(*const StealGroup);
 
 impl Drop for JobGuard {
     fn drop(&mut self) {
-        CREW.set(self.0);
+        GROUP.with(|group| group.set(self.0));
+    }
+}
+
+/// While it lives, a task is on offer. It withdraws the task, also when a part panics, and waits until no thief is at it.
+struct OfferGuard<'a>(&'a StealGroup);
+
+impl Drop for OfferGuard<'_> {
+    fn drop(&mut self) {
+        self.0.offer.store(CLOSED, Ordering::Relaxed);
+        // Between the write of `offer` and the read of `thieves`, see the head of this file.
+        fence(Ordering::SeqCst);
+        let mut looks = 0;
+        while self.0.thieves.load(Ordering::Acquire) > 0 {
+            spin_or_yield(&mut looks);
+        }
+        self.0.offer.store(ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
 impl StealGroup {
-    /// A crew for so many jobs.
+    /// A group for so many jobs.
     pub(crate) fn new(jobs: usize) -> StealGroup {
         StealGroup {
             unfinished: AtomicUsize::new(jobs),
-            waiting: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
             offer: AtomicPtr::new(ptr::null_mut()),
-            inside: AtomicUsize::new(0),
+            thieves: AtomicUsize::new(0),
         }
     }
 
-    /// Does one of the jobs.
+    /// Runs one of the jobs.
     pub(crate) fn run_job(&self, job: impl FnOnce()) {
         let _unfinished = CountGuard(&self.unfinished);
-        let _at_work = JobGuard(CREW.replace(self));
+        let _job = JobGuard(GROUP.with(|group| group.replace(self)));
         job();
     }
 
-    /// Helps until all jobs have ended. All must have begun.
+    /// Steals parts until all jobs have ended. All must have begun.
     pub(crate) fn steal_until_done(&self) {
         let _flushed = FlushGuard::here();
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.idle.fetch_add(1, Ordering::Relaxed);
         let mut looks = 0;
-        while self.unfinished.load(Ordering::SeqCst) > 0 {
+        while self.unfinished.load(Ordering::Acquire) > 0 {
             match self.steal_parts() {
                 true => looks = 0,
                 false => spin_or_yield(&mut looks),
@@ -117,135 +147,52 @@ impl StealGroup {
         }
     }
 
-    /// Does parts of what is on offer; whether there were any.
+    /// Runs parts of the task on offer; whether there were any.
     fn steal_parts(&self) -> bool {
-        let none = |piece: *mut SharedTask<'static>| piece.is_null() || piece == CLOSED;
-        if none(self.offer.load(Ordering::Relaxed)) {
+        let is_none = |task: *mut SharedTask<'static>| task.is_null() || task == CLOSED;
+        // A look without a write, as long as there is nothing: the pointer is not used.
+        if is_none(self.offer.load(Ordering::Relaxed)) {
             return false;
         }
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        let _inside = CountGuard(&self.inside);
-        let piece = self.offer.load(Ordering::SeqCst);
-        // SAFETY: whoever takes an offer back waits until nobody is inside before the piece goes. This thread was counted
+        self.thieves.fetch_add(1, Ordering::Relaxed);
+        let _thief = CountGuard(&self.thieves);
+        // Between the write of `thieves` and the read of `offer`, see the head of this file.
+        fence(Ordering::SeqCst);
+        let task = self.offer.load(Ordering::Acquire);
+        // SAFETY: an owner that withdraws its task waits until there is no thief before the task goes. This thread was counted
         // before it looked, so what it found lasts until it is counted no more.
-        !none(piece) && unsafe { &*piece }.run_parts()
+        !is_none(task) && unsafe { &*task }.run_parts()
     }
 
-    /// Does a piece with whoever comes; false if another is on offer.
+    /// Runs a task with every thief that comes; false if another is on offer.
     fn offer_task(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
-        let piece = SharedTask { part, parts, taken: AtomicUsize::new(0), failed: AtomicBool::new(false) };
-        // The lifetime is forgotten, and kept: below, this waits until no thread uses the piece any more.
-        let offer = ptr::from_ref(&piece).cast_mut().cast::<SharedTask<'static>>();
-        if self.offer.compare_exchange(ptr::null_mut(), offer, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        let task = SharedTask { part, parts, next_part: AtomicUsize::new(0), panicked: AtomicBool::new(false) };
+        // The lifetime is forgotten, and kept: below, this waits until no thread uses the task any more.
+        let pointer = ptr::from_ref(&task).cast_mut().cast::<SharedTask<'static>>();
+        if self.offer.compare_exchange(ptr::null_mut(), pointer, Ordering::Release, Ordering::Relaxed).is_err() {
             return false;
         }
-        /// Takes the offer back, also when a part panics.
-        struct OfferGuard<'a>(&'a StealGroup);
-        impl Drop for OfferGuard<'_> {
-            fn drop(&mut self) {
-                self.0.offer.store(CLOSED, Ordering::SeqCst);
-                let mut looks = 0;
-                while self.0.inside.load(Ordering::SeqCst) > 0 {
-                    spin_or_yield(&mut looks);
-                }
-                self.0.offer.store(ptr::null_mut(), Ordering::SeqCst);
-            }
-        }
         let offered = OfferGuard(self);
-        piece.run_parts();
+        task.run_parts();
         drop(offered);
-        assert!(!piece.failed.into_inner(), "a thread that helped has panicked");
+        // The wait for the thieves acquired what they wrote.
+        assert!(!task.panicked.load(Ordering::Relaxed), "a thread that stole a part has panicked");
         true
     }
 }
 
-/// Lets some time pass, after many looks to the other threads of the machine.
-fn spin_or_yield(looks: &mut usize) {
-    *looks += 1;
-    match *looks < LOOKS {
-        true => std::hint::spin_loop(),
-        false => std::thread::yield_now(),
-    }
-}
-
-/// Whether somebody is there to help this thread.
+/// Whether another thread of this thread's group is idle.
 pub(crate) fn has_idle_threads() -> bool {
-    // SAFETY: a crew outlives its jobs, and this thread is at one.
-    unsafe { CREW.get().as_ref() }.is_some_and(|crew| crew.waiting.load(Ordering::Relaxed) > 0)
+    // SAFETY: a group outlives its jobs, and this thread runs one.
+    unsafe { GROUP.with(Cell::get).as_ref() }.is_some_and(|group| group.idle.load(Ordering::Relaxed) > 0)
 }
 
-/// Calls `part` with each of 0..parts, on whichever threads are free, if this thread is at a job of a crew and nothing else is on
+/// Calls `part` with each of 0..parts, on whichever threads are idle, if this thread runs a job of a group and nothing else is on
 /// offer; false if nothing was done.
 ///
 /// What is computed must not depend on the thread. Panics if a part has.
 pub(crate) fn run_shared(parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
     // SAFETY: as above.
-    let crew = unsafe { CREW.get().as_ref() };
-    crew.is_some_and(|crew| crew.offer_task(parts, part))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Barrier;
-
-    use super::*;
-
-    /// Two jobs on two threads, of which one ends at once.
-    fn with_help(job: impl FnOnce() + Send) {
-        let crew = StealGroup::new(2);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                crew.run_job(|| ());
-                crew.steal_until_done();
-            });
-            crew.run_job(|| {
-                while !has_idle_threads() {
-                    std::thread::yield_now();
-                }
-                job();
-            });
-        });
-    }
-
-    #[test]
-    fn who_has_no_job_helps() {
-        assert!(!has_idle_threads() && !run_shared(3, &|_| panic!("this thread is at no job")));
-        with_help(|| {
-            // Two parts that wait for each other are on two threads.
-            let both = Barrier::new(2);
-            assert!(run_shared(2, &|_| {
-                both.wait();
-            }));
-            for parts in 1..200 {
-                let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
-                assert!(run_shared(parts, &|i| {
-                    counts[i].fetch_add(i + 1, Ordering::Relaxed);
-                }));
-                assert!(counts.into_iter().enumerate().all(|(i, count)| count.into_inner() == i + 1));
-            }
-        });
-        assert!(!has_idle_threads());
-    }
-
-    #[test]
-    fn a_part_shares_nothing_itself() {
-        with_help(|| {
-            let (both, inner) = (Barrier::new(2), AtomicUsize::new(0));
-            let part = |_| {
-                both.wait();
-                if !run_shared(5, &|_| panic!("one piece is on offer already")) {
-                    inner.fetch_add(1, Ordering::Relaxed);
-                }
-            };
-            assert!(run_shared(2, &part));
-            assert_eq!(inner.into_inner(), 2);
-        });
-    }
-
-    #[test]
-    fn a_panic_ends_the_job_and_nothing_hangs() {
-        let job = || assert!(run_shared(2, &|i| assert!(i > 0, "part {i}")));
-        assert!(catch_unwind(AssertUnwindSafe(|| with_help(job))).is_err());
-    }
+    let group = unsafe { GROUP.with(Cell::get).as_ref() };
+    group.is_some_and(|group| group.offer_task(parts, part))
 }

@@ -1,4 +1,4 @@
-//! Gradients of a weight that meets few rows many times, which are put off and done together.
+//! Gradients of a weight that is used with few rows many times: they are deferred and batched.
 
 use assay_tensor::{DType, Device, Gradients, HostData, Tensor};
 
@@ -22,7 +22,7 @@ fn gradients(device: &Device, float: DType, runs: &[usize]) -> Vec<HostData> {
         let back = turned.transpose(0, 1).unwrap();
         let losses = runs.iter().map(|rows| {
             let y = tensor(&[*rows, 24]).linear(&weight, Some(&bias)).unwrap();
-            // A use of its own, which is not put off.
+            // A use of its own, which is not deferred.
             let other = weight.square().unwrap().mean_all().unwrap();
             y.linear(&back, None).unwrap().square().unwrap().mean_all().unwrap().add(&other).unwrap()
         });
@@ -34,7 +34,7 @@ fn gradients(device: &Device, float: DType, runs: &[usize]) -> Vec<HostData> {
 
 #[test]
 fn gradients_of_few_rows_are_added_up_right() {
-    // Fewer than are done at once, as many, and more; and one run that is not put off.
+    // Fewer than are done at once, as many, and more; and one run that is not deferred.
     for runs in [vec![3], vec![32; 8], vec![40; 15], vec![40, 300, 40, 7]] {
         let expected = gradients(&assay_reference::device(), DType::F64, &runs);
         let found = gradients(&crate::device(1).unwrap(), DType::F32, &runs);

@@ -1,4 +1,4 @@
-//! Kernels of a job that another thread helps with.
+//! Kernels of a job from which another thread steals parts.
 
 use std::sync::Mutex;
 
@@ -37,7 +37,7 @@ fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
 }
 
 #[test]
-fn help_changes_no_bit() {
+fn stealing_changes_no_bit() {
     let bits = |device: &Device| -> Vec<Vec<u64>> {
         let bits = |x: &HostData| x.to_f64().into_iter().map(f64::to_bits).collect();
         run_work(device, DType::F32, &work).iter().map(|(_, x)| bits(x)).collect()
@@ -46,7 +46,7 @@ fn help_changes_no_bit() {
     for threads in [2, 4] {
         let (device, helped) = (crate::device(threads).unwrap(), Mutex::new(Vec::new()));
         for _ in 0..3 {
-            // All jobs but one end at once, and that one waits until somebody is there to help.
+            // All jobs but one end at once, and that one waits until another thread is idle.
             device.kernels().concurrently(threads, &|job| {
                 if job == 0 {
                     while !work_stealing::has_idle_threads() {
