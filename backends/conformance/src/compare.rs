@@ -1,4 +1,4 @@
-//! The comparison of what was found with what was expected.
+//! The comparison of results with expected values.
 
 use assay_tensor::Tensor;
 

@@ -1,4 +1,4 @@
-//! What holds of recurrences: chunks do not change states, a segment cuts the gradient and nothing else, and the
+//! Properties of recurrences: chunks do not change states, a segment cuts the gradient and nothing else, and the
 //! future does not change the past.
 
 use assay_tensor::{AttentionKind, AttentionOptions, DType, Device, Gradients, Result as TensorResult, Tensor};

@@ -1,4 +1,4 @@
-//! Gradients that are added to others as they are computed.
+//! Gradients that are accumulated into a sum as they are computed.
 
 use assay_tensor::{DType, Device, Gradients, Tensor};
 

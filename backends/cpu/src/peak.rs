@@ -1,7 +1,7 @@
-//! What the machine can do at best, measured now: its rate of arithmetic and its rate of copying memory.
+//! Measured peak rates of the machine: arithmetic and copying memory.
 //!
-//! Both are floors to hold other figures against. The clock of a shared machine drifts, so that a floor is worth
-//! something only if it was measured in the same run, between the samples of what it is compared with.
+//! Rates of kernels are given as a share of these peaks. The clock of a shared machine drifts, so a peak is comparable only if it
+//! was measured in the same run, between the samples that it is compared with.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What is checked before a kernel runs, so that kernels may rely on it.
+//! Checks of arguments before a kernel runs, so that kernels may rely on them.
 
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
@@ -20,7 +20,7 @@ fn matching_operands(operation: &'static str, a: &Tensor, b: &Tensor, types_fit:
     }
 }
 
-/// What is wrong with operands that are not [`alike`].
+/// What is wrong with operands that are not [`matching_operands`].
 #[cold]
 fn mismatch_error(operation: &'static str, a: &Tensor, b: &Tensor) -> TensorError {
     if a.device() != b.device() {

@@ -1,4 +1,4 @@
-//! Gradient checkpointing: a part of the history is forgotten, and made again when its gradient is wanted.
+//! Gradient checkpointing: a segment of the tape is not kept, and is recomputed when its gradient is needed.
 
 use std::cell::Cell;
 use std::sync::Arc;

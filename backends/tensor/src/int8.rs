@@ -1,4 +1,4 @@
-//! Linear layers with int8 weights, and what stands around them, as one operation: [`Int8Linear`].
+//! Linear layers with int8 weights, with the operations before and after them fused: [`Int8Linear`].
 
 use crate::args::Unary;
 use crate::array::Array;

@@ -1,4 +1,4 @@
-//! The boundary between tensors and backends: what a backend must provide, and what it may.
+//! [`Kernels`]: the boundary between tensors and backends, with the methods that a backend must provide and those it may.
 
 use std::fmt;
 

@@ -168,7 +168,7 @@ impl Tensor {
         Math(self.device.kernels()).to_wide_type(&self.array)
     }
 
-    /// [`Tensor::wide`] without a handle of its own where there is nothing to widen, for small operations.
+    /// [`Tensor::wide_array`] without a handle of its own where there is nothing to widen, for small operations.
     pub(crate) fn wide_array_ref(&self) -> Result<Cow<'_, Array>> {
         match self.dtype() == self.dtype().wide() {
             true => Ok(Cow::Borrowed(&self.array)),

@@ -1,4 +1,4 @@
-//! What models do with one token that they decode, as one operation each: [`TokenAttention`] and [`TokenRouting`]. Between
+//! Fused operations of decoding one token: [`TokenAttention`] and [`TokenRouting`]. Between
 //! the products that read the weights there is so little arithmetic that starting an operation takes longer. For
 //! inference: neither has a gradient.
 

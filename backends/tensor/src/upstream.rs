@@ -1,4 +1,4 @@
-//! A gradient on its way through products with what may be bf16.
+//! Products of a gradient with operands that may be bf16.
 
 use std::cell::OnceCell;
 

@@ -1,14 +1,14 @@
-//! Matrix products with AVX-512: the loops around one kernel that keeps 14 rows by 32 columns of the result in registers.
+//! Matrix products with AVX-512: packing and blocking around a register tile of 14 rows by 32 columns.
 //!
 //! ```text
 //! for each 512 of k                     strips of B, [k, 32], are packed so that each is read in one line
-//!   for each 14 rows of A               packed too, column after column, where enough is multiplied by them
+//!   for each 14 rows of A               packed too, column after column, where the product is large enough
 //!     for each strip of 32 columns      28 accumulators; each step of k takes 2 vectors of B and 14 numbers of A
 //! ```
 //!
-//! Rows of A of the most usual widths are read as they lie. `pack512.rs` packs, `kernel512.rs` multiplies. A step of k is 28
-//! fused multiply-adds, 14 cycles of both units. What else it takes has to fit beside them: where other programs share the
-//! core, they leave fewer instructions and loads a cycle to this one, which a loop of multiply-adds alone does not notice.
+//! Rows of A of the most common widths are read in place. `pack512.rs` packs, `kernel512.rs` multiplies. A step of k is 28
+//! fused multiply-adds, which take 14 cycles on both units. Loads and other instructions must fit into the same cycles; a core that
+//! is shared with other programs has fewer of them to spare.
 //! Every element of the result is one chain of multiply-adds over k in order: its bits depend on nothing but its own row and
 //! column, wherever the result is cut between threads.
 
@@ -95,7 +95,7 @@ pub(crate) unsafe fn multiply_avx512(extent: Extent, a: Left<'_>, b: Right<'_>, 
 ///
 /// # Safety
 ///
-/// As [`group`]'s, of all m rows.
+/// As [`multiply_group`]'s, of all m rows.
 unsafe fn multiply_rows(
     block: PackedBlock<'_>,
     a: Left<'_>,

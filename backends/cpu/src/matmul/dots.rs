@@ -1,4 +1,4 @@
-//! Products of one vector with the rows of a matrix that are too few, or too short, for a matrix product.
+//! Dot products of one vector with the rows of a matrix, where a matrix product would cost more: few or short rows.
 //!
 //! Both forms add in two vectors of partial sums, join these by halves, and add what is beyond whole blocks last; so they
 //! give the same bits. Rows are short: more partial sums would be more to join than to add.
@@ -44,7 +44,7 @@ simd! {
     }
 }
 
-/// [`portable`] in vectors: the compiler makes pairs of the partial sums, where whole vectors are wanted.
+/// [`dot_rows_portable`] in vectors: the compiler makes pairs of the partial sums, where whole vectors are wanted.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What a product begins from, and what is done with its rows while they are in the cache.
+//! Prologue and epilogue of a product: initial values (zero, a sum, a bias), and operations on its rows while they are in the cache.
 
 use crate::matmul::matrix::Area;
 use crate::simd::gelu;

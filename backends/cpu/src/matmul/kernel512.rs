@@ -1,4 +1,4 @@
-//! The kernels of `blocking512.rs`: up to [`PANEL`] rows by [`STRIP`] columns of a product, which stay in registers.
+//! The register tiles of `blocking512.rs`: up to [`PANEL`] rows by [`STRIP`] columns of a product.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -165,13 +165,13 @@ pub(crate) unsafe fn multiply_tile<const R: usize>(call: TileOperands, columns: 
     }
 }
 
-/// [`kernel`] for [`PANEL`] rows whose numbers lie `DOWN` apart from row to row and `ACROSS` from step to step: packed, or of
+/// [`multiply_tile`] for [`PANEL`] rows whose numbers lie `DOWN` apart from row to row and `ACROSS` from step to step: packed, or of
 /// a strip. Ten numbers of A in fourteen are loaded by the multiply-adds themselves, twice: that takes fewer instructions, and
 /// still fewer loads than the machine has time for, two a cycle. The compiler loads each once.
 ///
 /// # Safety
 ///
-/// As [`kernel`]'s, `a` having these strides.
+/// As [`multiply_tile`]'s, `a` having these strides.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn multiply_tile_fixed<const DOWN: usize, const ACROSS: usize>(
     call: TileOperands,

@@ -1,4 +1,4 @@
-//! What the products of `blocking512.rs` read, brought into the order in which they read it: strips of B, and panels of A.
+//! Packing of operands into the order in which `blocking512.rs` reads them: strips of B and panels of A.
 
 use std::arch::x86_64::{
     __m512, __mmask16, _mm_loadu_ps, _mm_setzero_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castps128_ps512,

@@ -1,4 +1,4 @@
-//! The sides of products: as they lie, or packed as our own kernel reads them.
+//! The operands of products: matrices in place, or packed in the order in which our own kernel reads them.
 
 use crate::matmul::matrix::{Area, Matrix, PANEL, PANEL_ROOM};
 use crate::simd::rows::STRIP;

@@ -1,6 +1,6 @@
 //! Matrix products: by our own kernel where the machine has AVX-512, else by the crate `gemm`.
 //!
-//! Our kernel gives each element the same bits wherever the result is cut, so that threads share it as is convenient. For
+//! Our kernel gives each element the same bits wherever the result is cut, so threads may split it in any way. For
 //! `gemm` a large product is cut into blocks of its result by its shape alone, and each block is one call on one thread.
 //! No cut goes through the inner dimension: so the bits do not depend on the number of threads.
 
@@ -115,7 +115,7 @@ pub(crate) fn multiply_batch<'a>(
     unsafe { multiply_batch_at(threads, count, extent, operands, place) };
 }
 
-/// [`products`] to a place, whose rows follow one another without a gap: the results, and what its start and finish point to.
+/// [`multiply_batch`] to a place, whose rows follow one another without a gap: the results, and what its start and finish point to.
 ///
 /// # Safety
 ///

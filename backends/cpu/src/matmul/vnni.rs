@@ -124,7 +124,7 @@ impl PackedBytes {
     }
 }
 
-/// [`PackedBytes::products`] of a group of `S` strips, in `P` partial sums, each of every P-th line.
+/// [`PackedBytes::multiply_rows`] of a group of `S` strips, in `P` partial sums, each of every P-th line.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn multiply_tile<const R: usize, const S: usize, const P: usize>(

@@ -113,11 +113,11 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Dropped blocks by their [`room`].
+/// Dropped blocks by their [`room_for`].
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<KeptRegions>);
 
-/// All counts are of the [`room`] in blocks of at least [`SMALLEST`] elements.
+/// All counts are of the [`room_for`] in blocks of at least [`SMALLEST`] elements.
 #[derive(Default)]
 struct KeptRegions {
     /// Of each room those that were dropped, and when: the latest last.

@@ -1,7 +1,7 @@
 //! Memory from the system, in huge pages where it has them: [`Region`].
 //!
-//! What a training step touches is far more than the processor's tables of pages cover, and on a virtual machine each miss
-//! walks two tables. A page of 2 MiB instead of 4 KiB needs a 512th of the entries. Systems give them to aligned stretches of
+//! A training step touches far more memory than the processor's TLB covers, and on a virtual machine each miss walks two page
+//! tables. A page of 2 MiB instead of 4 KiB needs a 512th of the entries. Systems give them to aligned stretches of
 //! memory that were marked for it (`madvise`, see Linux's `admin-guide/mm/transhuge`); where they do not, nothing is lost.
 //!
 //! Blocks that are smaller than such a page lie side by side in a mapping of several: [`Region::map_several`].

@@ -1,5 +1,5 @@
-//! Memory that a thread works in from call to call: what goes from one product to the next, and what is packed for them. It is
-//! some MiB a thread, beside what `blocks.rs` counts.
+//! Scratch memory of a thread, kept from call to call: intermediate results of fused products and packed operands. Some MiB a
+//! thread, which `blocks.rs` does not count.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
 //! Small blocks of memory, kept by the thread that drops them and handed out again.
 //!
-//! A token that is decoded asks for a hundred of them, and what an allocator takes to find one, and to fill it with zeros, is
-//! longer than most of the work that is done in it.
+//! Decoding a token requests about a hundred of them. An allocator needs more time to find one and fill it with zeros than most
+//! operations need to compute in it.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ const AT_HAND: usize = 16 * 1024;
 const MOST: usize = 32;
 
 thread_local! {
-    /// What this thread has dropped, by [`class`], each block as long as its [`room`].
+    /// What this thread has dropped, by [`size_class`], each block as long as its [`room_for`].
     static KEPT: RefCell<Vec<Vec<Vec<f32>>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn room_for(length: usize) -> usize {
     count << eighth
 }
 
-/// A number for each [`room`], of which there are eight at most between two powers of two.
+/// A number for each [`room_for`], of which there are eight at most between two powers of two.
 #[inline]
 fn size_class(length: usize) -> usize {
     let (power, count, _) = size_in_eighths(length);

@@ -1,6 +1,6 @@
-//! What an [`Array`] of this backend points to: its elements, in memory that is used again.
+//! The storage of an [`Array`] of this backend.
 //!
-//! f32 lies in blocks of a [`Memory`], the other types in vectors. Of i8 it is the bits, as bytes.
+//! f32 elements are in blocks of a [`Memory`], those of other types in vectors. i8 is stored by its bits, as u8.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};

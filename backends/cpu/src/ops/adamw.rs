@@ -82,7 +82,7 @@ pub(crate) fn global_norm(threads: &Threads, gradients: &[&[f32]]) -> f64 {
     let mut sums = vec![0.0; spans.len()];
     let shared = Disjoint::new(&mut sums);
     threads.split_items(spans.len(), 1, 0.1 * SPAN as f64, |range| {
-        // SAFETY: `split` gives disjoint ranges.
+        // SAFETY: `split_items` gives disjoint ranges.
         let sums = unsafe { shared.part(range.clone()) };
         for (sum, span) in sums.iter_mut().zip(&spans[range]) {
             *sum = sum_of_squares(span);

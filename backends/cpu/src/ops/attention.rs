@@ -1,7 +1,7 @@
 //! Attention and its gradient over [B, H, T, Dh], one (sequence, head) pair after another.
 //!
-//! The scores lie transposed: 32 queries side by side, a row for each key. So the softmax goes down the rows with a lane for
-//! each query, and what it gives is read by the product with V as it lies:
+//! The scores are stored transposed: 32 queries side by side, a row for each key. So the softmax runs down the rows with a lane
+//! for each query, and the product with V reads its result in place:
 //!
 //! ```text
 //! for each 32 queries                           backward: for each 266 keys, for each 32 queries
@@ -135,7 +135,7 @@ impl Attention {
         }
     }
 
-    /// The room that [`Attention::left`] and [`Attention::right`] need for so many keys: none where few queries read them.
+    /// The room that [`Attention::keys_as_left`] and [`Attention::keys_as_right`] need for so many keys: none where few queries read them.
     fn packing_room(&self, keys: usize) -> [usize; 2] {
         match own_kernel(keys) && self.d > 0 && self.tq >= MANY {
             true => [Panels::packed_length(keys, self.d), Strips::packed_length(keys, self.d)],
@@ -238,7 +238,7 @@ simd! {
         }
     }
 
-    /// sum x y of each row: these are short, so that fewer partial sums than those of [`crate::simd::instructions::sum`] are quicker.
+    /// sum x y of each row: these are short, so that fewer partial sums than those of [`crate::simd::reduction::sum_rows`] are quicker.
     fn row_products(x: &[f32], y: &[f32], d: usize, out: &mut [f32]) {
         for ((x, y), out) in x.chunks_exact(d).zip(y.chunks_exact(d)).zip(out) {
             let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
@@ -273,7 +273,7 @@ pub(crate) fn attention_forward(
             let whole = head * strips..(head + 1) * strips;
             let part = range.start.max(whole.start) - whole.start..range.end.min(whole.end) - whole.start;
             let rows = head * tq + part.start * STRIP..head * tq + tq.min(part.end * STRIP);
-            // SAFETY: `split` gives each strip once, and strips are different queries.
+            // SAFETY: `split_items` gives each strip once, and strips are different queries.
             let (out, lse) = unsafe { (out.part(rows.start * d..rows.end * d), lse.part(rows)) };
             let keys = head * tk * d..(head + 1) * tk * d;
             let operands = [&q[head * tq * d..(head + 1) * tq * d], &k[keys.clone()], &v[keys]];

@@ -1,7 +1,7 @@
-//! bf16 as storage: rounding to it, widening it again, and reading operands that are held so.
+//! bf16 as storage: rounding to it and widening it again.
 //!
-//! What is computed is computed in f32. An operand that is bf16 is widened into a block of the device's memory first: a
-//! pass over it, which is little beside a product, and whose memory the next operation uses again.
+//! All arithmetic is in f32. A bf16 operand is first widened into a block of the device's memory: one pass over it, which costs
+//! little beside a product.
 
 use assay_tensor::bf16;
 use half::slice::HalfFloatSliceExt;
@@ -68,7 +68,7 @@ pub(crate) fn widen_bf16(threads: &Threads, x: &[bf16], y: &mut [f32]) {
 pub(crate) fn narrow_to_bf16(threads: &Threads, x: &[f32], y: &mut [bf16]) {
     let out: Disjoint<'_, u16> = Disjoint::new(y.reinterpret_cast_mut());
     threads.split_items(x.len(), 1, COST, |range| {
-        // SAFETY: `split` gives disjoint ranges.
+        // SAFETY: `split_items` gives disjoint ranges.
         narrow_part(&x[range.clone()], unsafe { out.part(range) });
     });
 }

@@ -108,7 +108,7 @@ impl Cpu {
         let to_y = Disjoint::new(&mut y);
         self.threads.split_items(rows, PANEL, widths.row_cost(), |rows| {
             for first in rows.clone().step_by(ROWS) {
-                // SAFETY: `split` gives each row once.
+                // SAFETY: `split_items` gives each row once.
                 unsafe { layer.forward_rows(first, ROWS.min(rows.end - first), &to_z, &to_y) };
             }
         });

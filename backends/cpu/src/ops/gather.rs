@@ -27,7 +27,7 @@ pub(crate) fn gather_rows<T: Copy>(table: &[T], ids: &[u32], width: usize, y: &m
     }
 }
 
-/// [`gather`] on several threads.
+/// [`gather_rows`] on several threads.
 pub(crate) fn gather_f32(threads: &Threads, table: &[f32], ids: &[u32], width: usize, y: &mut [f32]) {
     let cost = 2.0 + 0.3 * width as f64;
     threads.split_rows(ids.len(), cost, [(y, width)], |range, [y]| gather_rows(table, &ids[range], width, y));

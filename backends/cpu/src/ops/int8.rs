@@ -1,7 +1,7 @@
-//! Linear layers with int8 weights: activations are quantized row by row on the way, and what stands around the product,
-//! a norm before it, bias, GELU and sums after it, is done on the same pass.
+//! Linear layers with int8 weights: activations are quantized row by row in the same pass as the norm before the product, and the
+//! bias, GELU and sums after it.
 //!
-//! The sums are of integers, so every path gives the same: AVX-512 VNNI (see `vnni.rs`), and a plain loop that the
+//! The sums are of integers, so every path gives the same result: AVX-512 VNNI (see `matmul/vnni.rs`), and a plain loop that the
 //! compiler vectorises. Levels are stored with 128 added, which VNNI wants.
 
 use std::cell::Cell;
@@ -119,7 +119,7 @@ pub(crate) struct Weights<'a> {
     pub(crate) packed: Option<&'a PackedBytes>,
 }
 
-/// What becomes of sums of levels: y = f(sum step scale + bias) + factor of + residual, see [`finish`]. Vectors have N
+/// What becomes of sums of levels: y = f(sum step scale + bias) + factor of + residual, see [`apply_epilogue`]. Vectors have N
 /// elements, what is added in the result's shape as many as it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
@@ -266,7 +266,7 @@ fn linear_layer(
         for tile in range.step_by(together) {
             let (group, first) = (tile / blocks, tile % blocks * ROWS);
             let columns = group * GROUP..((group + together) * GROUP).min(n);
-            // SAFETY: `split` gives each tile once, and tiles do not overlap; nor do rows.
+            // SAFETY: `split_items` gives each tile once, and tiles do not overlap; nor do rows.
             let part = |row: usize| unsafe { out.part(row * n + columns.start..row * n + columns.end) };
             let some = first..rows.min(first + ROWS);
             multiply_columns(quantized, some.clone(), weights, after.scale, columns.clone(), part);
@@ -305,7 +305,7 @@ fn quantize_inputs<'a>(
         with_thread_scratch(|work| {
             let memory = resized_prefix(&mut work.layer.row, 2 * k);
             for row in range {
-                // SAFETY: `split` gives each row once.
+                // SAFETY: `split_items` gives each row once.
                 let (levels, step) =
                     unsafe { (all_levels.part(row * stride..row * stride + k), all_steps.part(row..row + 1)) };
                 step[0] = quantized_row(inputs, norm, row, memory, levels);
@@ -394,7 +394,7 @@ pub(crate) fn int8_linear(
     Ok(memory.f32_array(y, shape.with(shape.rank().saturating_sub(1), width)))
 }
 
-/// The columns of inputs of [`crate::ops::int8::chain`], and the shape of the first.
+/// The columns of inputs of [`linear_chain`], and the shape of the first.
 fn input_columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Result<(Inputs<'a>, &'a Shape)> {
     let (first, others) = inputs.split_first().ok_or_else(|| TensorError::new(name, "there is no input"))?;
     let input = |columns: &Columns<'a, Array>| {
@@ -405,7 +405,7 @@ fn input_columns<'a>(name: &'static str, inputs: &[Columns<'a, Array>]) -> Resul
     Ok((Inputs { first: input(first)?, others }, &first.of.shape))
 }
 
-/// The operands of a layer of [`crate::ops::int8::chain`]. Errors where rows are too wide for their sums.
+/// The operands of a layer of [`linear_chain`]. Errors where rows are too wide for their sums.
 fn layer_operands<'a>(memory: &Allocator, name: &'static str, layer: &Int8Linear<'a, Array>) -> Result<Layer<'a>> {
     let k = layer.q.shape.last();
     if k > WIDEST {

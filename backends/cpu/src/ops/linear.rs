@@ -1,4 +1,4 @@
-//! Linear layers: products with weights, from biases and bases on, with GELU in the same pass.
+//! Linear layers: products with weights, with a bias, a base to add to, and GELU in the same pass.
 
 use assay_tensor::{Array, Result, Shape, TensorError};
 

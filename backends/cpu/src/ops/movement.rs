@@ -22,7 +22,7 @@ pub(crate) fn copy_strided<T: Copy + Send + Sync>(
     let cost = 2.0 + length as f64 * if step == 1 { 0.3 } else { 1.5 };
     let out = Disjoint::new(y);
     threads.split_items(walk.row_count(), 1, cost, |range| {
-        // SAFETY: `split` gives disjoint ranges of rows.
+        // SAFETY: `split_items` gives disjoint ranges of rows.
         let rows = unsafe { out.part(range.start * length..range.end * length) }.chunks_exact_mut(length);
         for ([from], y) in walk.row_offsets(range).zip(rows) {
             match step {
@@ -34,7 +34,7 @@ pub(crate) fn copy_strided<T: Copy + Send + Sync>(
     });
 }
 
-/// [`strided`] into elements of its own.
+/// [`copy_strided`] into elements of its own.
 pub(crate) fn collect_strided<T: Copy + Default + Send + Sync>(
     threads: &Threads,
     operation: &'static str,

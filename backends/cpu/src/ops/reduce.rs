@@ -64,7 +64,7 @@ simd! {
     }
 }
 
-/// Reduces the middle axis of x [outer, middle, inner] to y [outer, inner]. A mean is a sum here, see [`divide`].
+/// Reduces the middle axis of x [outer, middle, inner] to y [outer, inner]. A mean is a sum here, see [`divide_by_count`].
 pub(crate) fn reduce_middle_axis(threads: &Threads, op: Reduce, x: &[f32], dims: [usize; 3], y: &mut [f32]) {
     let [outer, middle, inner] = dims;
     if middle == 0 {
@@ -90,7 +90,7 @@ pub(crate) fn reduce_middle_axis(threads: &Threads, op: Reduce, x: &[f32], dims:
         for segment in range {
             let (row, from) = (segment / per_row, segment % per_row * width);
             let to = (from + width).min(inner);
-            // SAFETY: `split` gives each segment once, and segments do not overlap.
+            // SAFETY: `split_items` gives each segment once, and segments do not overlap.
             let y = unsafe { out.part(row * inner + from..row * inner + to) };
             let x = &x[row * middle * inner + from..];
             if op == Reduce::Max {
@@ -108,7 +108,7 @@ pub(crate) fn divide_by_count(y: &mut [f32], count: usize) {
     scale_all(y, (1.0 / count as f64) as f32);
 }
 
-/// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents for [`middle`], the last
+/// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents for [`reduce_middle_axis`], the last
 /// group first; each sees the groups behind it as reduced already.
 pub(crate) fn group_axes(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
     let mut dims = dims.to_vec();

@@ -1,7 +1,7 @@
 //! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
 //! the states, tiles of states shared between threads.
 //!
-//! The tiles' arithmetic stands here for every machine, over arrays of lanes, and in `scan512.rs` for AVX-512.
+//! The arithmetic of a tile is here for every machine, over arrays of lanes, and in `scan512.rs` for AVX-512.
 //!
 //! A tile's states, its factors and its sums are local from the first step to the last, in registers or in the first
 //! cache, so that memory sees each input and each result once. A step's new state waits for the last one's, two fused
@@ -18,9 +18,9 @@ use crate::simd::instructions::simd;
 use crate::threads::denormals::FlushGuard;
 use crate::threads::split::{Disjoint, Threads};
 
-/// States that a tile of [`forward`] has: four vectors of the widest instruction set.
+/// States that a tile of [`scan_forward`] has: four vectors of the widest instruction set.
 const FORWARD: usize = 64;
-/// States that a tile of [`backward`] has, which keeps six numbers a state; with AVX-512 it has as many as [`FORWARD`].
+/// States that a tile of [`scan_gradients`] has, which keeps six numbers a state; with AVX-512 it has as many as [`FORWARD`].
 const BACKWARD: usize = 32;
 
 /// The extents of a scan: B sequences of T steps of K states.
@@ -116,13 +116,13 @@ impl Extent {
         Lane { start: x[tile.b * self.k + tile.from..].as_ptr(), stride: 0 }
     }
 
-    /// [`Steps::lane`] of a result.
+    /// [`Steps::lane_at`] of a result.
     fn output_lane(&self, y: &Disjoint<'_, f32>, tile: Tile) -> LaneMut {
         assert!(y.len() >= self.row_count() * self.k, "the result has a row for each step");
         LaneMut { start: y.pointer_at(tile.b * self.t * self.k + tile.from), stride: self.k }
     }
 
-    /// [`Extent::carried`] of a result.
+    /// [`Extent::carry_lane`] of a result.
     fn sum_lane(&self, y: &Disjoint<'_, f32>, tile: Tile) -> LaneMut {
         assert!(y.len() >= self.b * self.k, "there is a row for each sequence");
         LaneMut { start: y.pointer_at(tile.b * self.k + tile.from), stride: 0 }
@@ -343,7 +343,7 @@ pub(crate) fn scan_forward(
     });
 }
 
-/// What [`backward`] writes.
+/// What [`scan_gradients`] writes.
 #[derive(Debug)]
 pub(crate) struct Gradients<'a> {
     /// dL/dbeta, [B, T, K] each.
@@ -355,7 +355,7 @@ pub(crate) struct Gradients<'a> {
     pub(crate) sums: [&'a mut [f32]; 4],
 }
 
-/// The adjoint of [`forward`]. `segment` cuts the flow at each of its multiples.
+/// The adjoint of [`scan_forward`]. `segment` cuts the flow at each of its multiples.
 pub(crate) fn scan_gradients(
     threads: &Threads,
     scan: Recurrence<'_>,

@@ -1,4 +1,4 @@
-//! One tile of the recurrence and of its gradient with AVX-512: what `scan.rs` writes over arrays of lanes, over vectors.
+//! One tile of the recurrence and of its gradient in AVX-512 vectors, with the arithmetic of `scan.rs`.
 //!
 //! A step's new state waits for the last one's for two multiply-adds, 8 cycles; four vectors of states that take turns
 //! fill that time. Both directions do the arithmetic of `scan.rs` in its order, so that they give its bits.
@@ -44,7 +44,7 @@ impl Lane {
 impl LaneMut {
     /// # Safety
     ///
-    /// As [`Lane::load`], and nothing else may use these states.
+    /// As [`Lane::load_step`], and nothing else may use these states.
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn store_step(self, step: usize, vector: usize, mask: __mmask16, x: __m512) {
@@ -114,7 +114,7 @@ pub(crate) unsafe fn scan_tile(call: Forward, states: usize) {
 ///
 /// # Safety
 ///
-/// As [`forward`].
+/// As [`scan_tile`].
 pub(crate) unsafe fn scan_tile_backward(call: Backward, states: usize) {
     // SAFETY: the caller vouches for all of it.
     unsafe { by_vectors!(states, backward_vectors, call) }
@@ -122,7 +122,7 @@ pub(crate) unsafe fn scan_tile_backward(call: Backward, states: usize) {
 
 /// # Safety
 ///
-/// As [`forward`], with V vectors of which the last has the mask `last`.
+/// As [`scan_tile`], with V vectors of which the last has the mask `last`.
 #[target_feature(enable = "avx512f")]
 unsafe fn forward_vectors<const V: usize>(call: Forward, last: __mmask16) {
     let mask = |v: usize| if v + 1 == V { last } else { !0 };
@@ -149,7 +149,7 @@ unsafe fn forward_vectors<const V: usize>(call: Forward, last: __mmask16) {
 
 /// # Safety
 ///
-/// As [`backward`], with V vectors of which the last has the mask `last`.
+/// As [`scan_tile_backward`], with V vectors of which the last has the mask `last`.
 #[target_feature(enable = "avx512f")]
 unsafe fn backward_vectors<const V: usize>(call: Backward, last: __mmask16) {
     let mask = |v: usize| if v + 1 == V { last } else { !0 };

@@ -1,4 +1,4 @@
-//! What selects elements: dropout by a hash, and the largest of each row.
+//! Selection of elements: dropout by a hash, and the k largest of each row.
 
 use assay_tensor::dropout_keeps;
 

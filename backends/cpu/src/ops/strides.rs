@@ -1,4 +1,4 @@
-//! Walking several strided operands in step, with axes merged wherever all operands allow it.
+//! Iteration over several strided operands at once, with axes merged wherever all operands allow it.
 
 use std::ops::Range;
 

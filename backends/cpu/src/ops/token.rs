@@ -1,5 +1,5 @@
-//! The steps of one token that is decoded, between the products that read the weights: attention to what came before, and
-//! the way to PULSE's slots and back.
+//! Operations of decoding one token, between the products that read the weights: attention to the tokens before, and reading and
+//! writing PULSE's slots.
 
 use std::cell::Cell;
 

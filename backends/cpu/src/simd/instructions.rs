@@ -1,4 +1,4 @@
-//! One loop, compiled for each instruction set, chosen when it runs.
+//! Instruction sets: loops that are compiled for each, and the choice at run time.
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Arithmetic of a number or of a vector of AVX-512, for what the compiler does not make vectors of by itself: rows of a table.
+//! Arithmetic on a number or on an AVX-512 vector, for code that the compiler does not vectorise by itself: look-up in a table.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{

@@ -89,7 +89,7 @@ pub(crate) fn reduce_rows<const N: usize>(
     fold_lanes(a, join)
 }
 
-/// The sum of `f` of the elements at each index of the rows, see [`reduce`].
+/// The sum of `f` of the elements at each index of the rows, see [`reduce_rows`].
 #[inline(always)]
 pub(crate) fn sum_rows<const N: usize>(rows: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     reduce_rows(rows, 0.0, f, |a, b| a + b)
