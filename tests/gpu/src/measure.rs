@@ -58,7 +58,7 @@ pub fn in_turns(
 ) -> Result<(Vec<f64>, Vec<f64>), Failure> {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for pair in 0..=pairs {
-        let milliseconds = [driver.time(&mut first.1)?, driver.time(&mut second.1)?];
+        let milliseconds = [driver.measure_time(&mut first.1)?, driver.measure_time(&mut second.1)?];
         // An emulated device may be done in no time at all.
         let rates = [first.0, second.0].map(|units| units * 1e3);
         if pair > 0 {
@@ -97,7 +97,7 @@ impl<'a> Multiply<'a> {
         let places = [driver.allocate(bytes)?, driver.allocate(bytes)?, driver.allocate(bytes)?];
         let content = random_bytes(side * side, element);
         for place in &places[..2] {
-            driver.copy_in(*place, &content)?;
+            driver.copy_to_device(*place, &content)?;
         }
         let operand = |address, element| Operand { address, element, stride: side, batch_stride: 0, transposed: false };
         let product = Product {
@@ -121,7 +121,7 @@ impl<'a> Multiply<'a> {
 
     /// Starts it.
     pub fn run(&self) -> Result<(), DriverError> {
-        self.driver.product(&self.product)
+        self.driver.launch_product(&self.product)
     }
 }
 
@@ -144,7 +144,7 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(driver: &'a dyn Driver, bytes: usize) -> Result<Self, DriverError> {
         let places = [driver.allocate(bytes)?, driver.allocate(bytes)?];
-        driver.clear(places[1], bytes)?;
+        driver.zero_memory(places[1], bytes)?;
         Ok(Copy { driver, bytes, places })
     }
 
@@ -154,7 +154,7 @@ impl<'a> Copy<'a> {
     }
 
     fn run(&self) -> Result<(), DriverError> {
-        self.driver.copy(self.places[0], self.places[1], self.bytes)
+        self.driver.copy_on_device(self.places[0], self.places[1], self.bytes)
     }
 }
 

@@ -99,7 +99,7 @@ pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut R
     let (mut whole, mut sums) = (Vec::new(), Vec::new());
     for pair in 0..=sizes.pairs {
         let mut failed = None;
-        let milliseconds = alone.time(&mut || {
+        let milliseconds = alone.measure_time(&mut || {
             failed = training.step().err();
             Ok(())
         })?;
