@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_core::AttemptId;
-use assay_host::{
-    ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel,
-};
-use assay_protocol::{DEVICE, Failure, FailureClass, RunRequest};
+use assay_host::{ExecutorCommand, Limits, NotFound, Stop, StopHandle, StopSignal, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, DEVICE, Failure, FailureClass, RunRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::link::{Assignment, Ending, FromWorker, News, ToWorker};
+use crate::link::{Assignment, FromWorker, ToWorker};
 use crate::machine::{Claim, Machine, Need};
 
 /// How often a node says that it is alive.
@@ -69,7 +67,7 @@ pub async fn run(
     }
 }
 
-/// One attempt, from its assignment to its ending.
+/// Runs one attempt, from its assignment to its outcome.
 async fn attempt(
     find: Arc<FindExecutor>,
     assignment: Assignment,
@@ -79,8 +77,8 @@ async fn attempt(
     to_server: mpsc::Sender<FromWorker>,
 ) -> AttemptId {
     let id = assignment.attempt;
-    let ending = match find(&assignment.backend) {
-        Err(error) => Ending::Failed(error.into()),
+    let outcome = match find(&assignment.backend) {
+        Err(error) => AttemptOutcome::Failed(error.into()),
         Ok(mut command) => {
             if let Some(device) = assignment.device {
                 command.env.push((DEVICE.into(), device.to_string().into()));
@@ -97,12 +95,12 @@ async fn attempt(
             match claim {
                 // The room is given back as soon as the executor is gone.
                 Ok(_claim) => execute(&command, assignment, &limits, stopped, &to_server).await,
-                Err(failure) => Ending::Failed(failure),
+                Err(failure) => AttemptOutcome::Failed(failure),
             }
         }
     };
-    // A server that is gone needs no ending.
-    let _ = to_server.send(FromWorker::Ended(id, ending)).await;
+    // A server that is gone needs no outcome.
+    let _ = to_server.send(FromWorker::AttemptEnded(id, outcome)).await;
     id
 }
 
@@ -113,16 +111,13 @@ async fn execute(
     limits: &Limits,
     stopped: StopSignal,
     to_server: &mpsc::Sender<FromWorker>,
-) -> Ending {
+) -> AttemptOutcome {
     let (events, received) = mpsc::channel(64);
     let forwarding = tokio::spawn(forward(assignment.attempt, received, to_server.clone()));
     let outcome = run_attempt(command, request(assignment), limits, stopped, events).await;
     // All that the executor said is passed on before its end is.
     let _ = forwarding.await;
-    match outcome {
-        Outcome::Completed(values) => Ending::Completed(values),
-        Outcome::Failed(failure) => Ending::Failed(failure),
-    }
+    outcome
 }
 
 /// Waits for room on the machine, and says what for if that takes a while.
@@ -149,7 +144,8 @@ async fn claim(
         };
         if began.elapsed() > UNSAID && said.as_ref() != Some(&blocker) {
             // A server that is gone stops the attempt by itself.
-            let _ = to_server.send(FromWorker::News(assignment.attempt, News::Queued(blocker.to_string()))).await;
+            let event = AttemptEvent::Queued(blocker.to_string());
+            let _ = to_server.send(FromWorker::AttemptEvent(assignment.attempt, event)).await;
             said = Some(blocker);
         }
         tokio::time::sleep(POLL).await;
@@ -170,17 +166,9 @@ fn request(assignment: Assignment) -> RunRequest {
     }
 }
 
-async fn forward(id: AttemptId, mut events: mpsc::Receiver<HostEvent>, to_server: mpsc::Sender<FromWorker>) {
+async fn forward(id: AttemptId, mut events: mpsc::Receiver<AttemptEvent>, to_server: mpsc::Sender<FromWorker>) {
     while let Some(event) = events.recv().await {
-        let news = match event {
-            HostEvent::Greeted(hello) => News::Greeted(Box::new(hello)),
-            HostEvent::Started => News::Started,
-            HostEvent::Progress(progress) => News::Progress(progress),
-            HostEvent::Metrics(points) => News::Metrics(points),
-            HostEvent::Log(level, text) => News::Log(level, text),
-            HostEvent::Artifact { name, path } => News::Artifact { name, path },
-        };
-        if to_server.send(FromWorker::News(id, news)).await.is_err() {
+        if to_server.send(FromWorker::AttemptEvent(id, event)).await.is_err() {
             return;
         }
     }

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use assay_protocol::{Failure, Hello, LogLevel, Request, RunRequest, encode_frame};
+use assay_protocol::{AttemptEvent, AttemptOutcome, Failure, Hello, LogLevel, Request, RunRequest, encode_frame};
 use futures::FutureExt;
 use futures::future::FusedFuture;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -12,13 +12,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::command::ExecutorCommand;
-use crate::conversation::{Conversation, Said, accept};
-use crate::event::{HostEvent, Outcome, Stop, StopSignal, stop_channel};
+use crate::conversation::{Conversation, ConversationEnd, accept};
 use crate::explain;
 use crate::frames::write_requests;
 use crate::limits::Limits;
 use crate::process::{Exit, Process};
 use crate::stderr::{Budget, LastWords, Overspent, pump};
+use crate::stop::{Stop, StopSignal, stop_channel};
 
 /// How long the kernel may take to end a process that was killed, before we go on without knowing how it ended.
 const KILL_TAKES: Duration = Duration::from_secs(5);
@@ -39,14 +39,14 @@ pub async fn run_attempt(
     mut request: RunRequest,
     limits: &Limits,
     stop: StopSignal,
-    events: mpsc::Sender<HostEvent>,
-) -> Outcome {
+    events: mpsc::Sender<AttemptEvent>,
+) -> AttemptOutcome {
     if let Err(failure) = make_absolute(&mut request) {
-        return Outcome::Failed(failure);
+        return AttemptOutcome::Failed(failure);
     }
     // Found out here, where the message can say so; the executor would only see no request.
     if let Err(error) = encode_frame(&Request::Run(request.clone())) {
-        return Outcome::Failed(explain::too_large_request(&error));
+        return AttemptOutcome::Failed(explain::too_large_request(&error));
     }
     supervise(command, Some(&request), limits, stop, events).await
 }
@@ -61,16 +61,16 @@ pub async fn greet(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, 
     let listen = async {
         let mut hello = None;
         while let Some(event) = heard.recv().await {
-            if let HostEvent::Greeted(greeting) = event {
-                hello = Some(greeting);
+            if let AttemptEvent::Greeted(greeting) = event {
+                hello = Some(*greeting);
             }
         }
         hello
     };
     match tokio::join!(supervise(command, None, limits, stop, events), listen) {
-        (Outcome::Failed(failure), _) => Err(failure),
-        (Outcome::Completed(_), Some(hello)) => Ok(hello),
-        (Outcome::Completed(_), None) => Err(explain::silent(command, limits)),
+        (AttemptOutcome::Failed(failure), _) => Err(failure),
+        (AttemptOutcome::Completed(_), Some(hello)) => Ok(hello),
+        (AttemptOutcome::Completed(_), None) => Err(explain::silent(command, limits)),
     }
 }
 
@@ -87,9 +87,9 @@ fn make_absolute(request: &mut RunRequest) -> Result<(), Failure> {
 }
 
 /// What ended the work of an attempt.
-enum End {
+enum SupervisionEnd {
     /// The conversation did.
-    Said(Said),
+    Conversation(ConversationEnd),
     /// The time was up: that of the attempt, that to react to a stop, or that to read what a process had said before it
     /// was killed for its memory.
     TimeUp,
@@ -102,12 +102,12 @@ async fn supervise(
     request: Option<&RunRequest>,
     limits: &Limits,
     stop: StopSignal,
-    events: mpsc::Sender<HostEvent>,
-) -> Outcome {
+    events: mpsc::Sender<AttemptEvent>,
+) -> AttemptOutcome {
     let began = Instant::now();
     let (process, pipes) = match start(command, request, limits).await {
         Ok(started) => started,
-        Err(error) => return Outcome::Failed(explain::not_started(command, &error)),
+        Err(error) => return AttemptOutcome::Failed(explain::not_started(command, &error)),
     };
     let budget = Budget::new(limits.log_bytes);
     let last_words = Mutex::new(LastWords::default());
@@ -119,26 +119,27 @@ async fn supervise(
     let write = write_requests(pipes.stdin, queue).map(Ok);
     let mut background = pin!(async { tokio::try_join!(write, log).map(drop) }.fuse());
 
-    let mut work = Work { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
+    let mut supervision =
+        Supervision { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
     // The conversation goes when the work ends, and with it both pipes: the executor sees the end of its input.
     let end = {
         let talk = pin!(talk.hold(pipes.stdout));
-        work.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
+        supervision.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
     };
     let gentle = match end {
         // How it exits says why it said nothing more; whoever only greets it needs to know that too.
-        End::Said(Said::Closed) => true,
-        End::Said(Said::Completed(_) | Said::Failed(_)) => request.is_some(),
+        SupervisionEnd::Conversation(ConversationEnd::Closed) => true,
+        SupervisionEnd::Conversation(ConversationEnd::Completed(_) | ConversationEnd::Failed(_)) => request.is_some(),
         _ => false,
     };
     let patience = if gentle { limits.grace } else { Duration::ZERO };
     let ending = wind_down(&process, background.as_mut(), patience).await;
 
     let last_words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
-    let (outcome, remark) = verdict(end, work.stopped, &ending, limits, &last_words);
+    let (outcome, remark) = verdict(end, supervision.stopped, &ending, limits, &last_words);
     if let Some(remark) = remark {
         // Not worth waiting for a consumer that is behind.
-        let _ = events.try_send(HostEvent::Log(LogLevel::Warn, remark));
+        let _ = events.try_send(AttemptEvent::Log(LogLevel::Warn, remark));
     }
     outcome
 }
@@ -167,7 +168,7 @@ async fn start(
 }
 
 /// The time in which an executor works and talks.
-struct Work {
+struct Supervision {
     /// Set once the attempt was asked to stop.
     stopped: Option<Stop>,
     /// When the work ends, come what may.
@@ -175,23 +176,23 @@ struct Work {
     grace: Duration,
 }
 
-impl Work {
+impl Supervision {
     /// Waits for the first of all that can end the work. `talk` may be held up by a slow consumer; nothing else is.
     async fn until_end(
         &mut self,
-        mut talk: Pin<&mut impl Future<Output = Said>>,
+        mut talk: Pin<&mut impl Future<Output = ConversationEnd>>,
         mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
         stop: StopSignal,
         cancel: Option<(mpsc::Sender<Request>, Request)>,
         mut exit: watch::Receiver<Option<Exit>>,
-    ) -> End {
+    ) -> SupervisionEnd {
         let mut stop = pin!(stop.fuse());
         let over_memory = exit.wait_for(|exit| exit.is_some_and(|exit| exit.over_memory.is_some()));
         let mut over_memory = pin!(over_memory.fuse());
         loop {
             tokio::select! {
-                said = &mut talk => return End::Said(said),
-                Err(Overspent) = &mut background => return End::Flood,
+                said = &mut talk => return SupervisionEnd::Conversation(said),
+                Err(Overspent) = &mut background => return SupervisionEnd::Flood,
                 Ok(reason) = &mut stop => {
                     self.stopped = Some(reason);
                     self.hurry();
@@ -201,7 +202,7 @@ impl Work {
                     }
                 }
                 Ok(_) = &mut over_memory => self.hurry(),
-                () = sleep_until(self.deadline) => return End::TimeUp,
+                () = sleep_until(self.deadline) => return SupervisionEnd::TimeUp,
             }
         }
     }
@@ -212,7 +213,7 @@ impl Work {
 }
 
 /// How a process came to its end.
-struct Ending {
+struct ProcessEnd {
     /// `None` if the kernel did not finish it in time.
     exit: Option<Exit>,
     /// Whether it had to be killed.
@@ -224,7 +225,7 @@ async fn wind_down(
     process: &Process,
     mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
     patience: Duration,
-) -> Ending {
+) -> ProcessEnd {
     let mut exit = process.exit.clone();
     let mut gone = pin!(async { exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit) });
     let kill_at = Instant::now() + patience;
@@ -245,33 +246,35 @@ async fn wind_down(
         // Whatever it printed last is still in its pipe, and a consumer that is behind gets a moment to take it.
         let _ = timeout(DRAIN, background).await;
     }
-    Ending { exit, killed }
+    ProcessEnd { exit, killed }
 }
 
 /// The outcome, and a remark for the log where a good outcome had a bad end.
 fn verdict(
-    end: End,
+    end: SupervisionEnd,
     stopped: Option<Stop>,
-    ending: &Ending,
+    ending: &ProcessEnd,
     limits: &Limits,
     last_words: &LastWords,
-) -> (Outcome, Option<String>) {
+) -> (AttemptOutcome, Option<String>) {
     let over_memory = ending.exit.and_then(|exit| exit.over_memory);
     let failure = match end {
-        End::Said(Said::Completed(values)) => return (Outcome::Completed(values), remark(ending, limits)),
+        SupervisionEnd::Conversation(ConversationEnd::Completed(values)) => {
+            return (AttemptOutcome::Completed(values), remark(ending, limits));
+        }
         _ if stopped.is_some() => stopped.map(Stop::failure),
         _ if over_memory.is_some() => over_memory.map(|used| explain::over_memory(used, limits)),
-        End::Said(Said::Failed(failure)) => Some(accept(failure)),
-        End::Said(Said::Refused(failure)) => Some(failure),
-        End::Said(Said::Closed) if ending.killed => Some(explain::would_not_end(limits)),
-        End::Said(Said::Closed) => None,
-        End::TimeUp => Some(explain::timeout(limits)),
-        End::Flood => Some(explain::too_much_log(limits)),
+        SupervisionEnd::Conversation(ConversationEnd::Failed(failure)) => Some(accept(failure)),
+        SupervisionEnd::Conversation(ConversationEnd::Refused(failure)) => Some(failure),
+        SupervisionEnd::Conversation(ConversationEnd::Closed) if ending.killed => Some(explain::would_not_end(limits)),
+        SupervisionEnd::Conversation(ConversationEnd::Closed) => None,
+        SupervisionEnd::TimeUp => Some(explain::timeout(limits)),
+        SupervisionEnd::Flood => Some(explain::too_much_log(limits)),
     };
-    (Outcome::Failed(failure.unwrap_or_else(|| explain::crashed(ending.exit.as_ref(), last_words))), None)
+    (AttemptOutcome::Failed(failure.unwrap_or_else(|| explain::crashed(ending.exit.as_ref(), last_words))), None)
 }
 
-fn remark(ending: &Ending, limits: &Limits) -> Option<String> {
+fn remark(ending: &ProcessEnd, limits: &Limits) -> Option<String> {
     let exit = ending.exit.as_ref();
     if ending.killed {
         Some(format!("the executor was still there {} after its last report: killed", explain::duration(limits.grace)))

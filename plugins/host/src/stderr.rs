@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use assay_protocol::LogLevel;
+use assay_protocol::{AttemptEvent, LogLevel};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
-
-use crate::event::HostEvent;
 
 /// The longest line that is kept, in bytes.
 pub(crate) const MAX_LINE: usize = 4096;
@@ -95,7 +93,7 @@ impl LastWords {
 /// [`Overspent`] if there is more than the budget allows.
 pub(crate) async fn pump(
     mut pipe: impl AsyncRead + Unpin,
-    events: &mpsc::Sender<HostEvent>,
+    events: &mpsc::Sender<AttemptEvent>,
     budget: &Budget,
     last_words: &std::sync::Mutex<LastWords>,
 ) -> Result<(), Overspent> {
@@ -105,7 +103,7 @@ pub(crate) async fn pump(
         let text = printable(&line);
         last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).hear(&text);
         // A consumer that has gone away is no reason to stop the attempt: its outcome still counts.
-        let _ = events.send(HostEvent::Log(LogLevel::Stderr, text)).await;
+        let _ = events.send(AttemptEvent::Log(LogLevel::Stderr, text)).await;
     };
     loop {
         let count = pipe.read(&mut chunk).await.unwrap_or(0);

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::support::{chaos, chaos_by_environment, curt, limits, request, run, run_with};
-use assay_host::{ExecutorCommand, Limits, Outcome, run_attempt, stop_channel};
+use assay_host::{ExecutorCommand, Limits, run_attempt, stop_channel};
+use assay_protocol::AttemptOutcome;
 
 /// Compares a table of outcomes with its snapshot; what is measured, or moves when the chaos executor is edited, is
 /// replaced.
@@ -104,7 +105,7 @@ async fn a_kind_that_the_executor_does_not_know() {
     let (_handle, stop) = stop_channel();
     let (events, _heard) = tokio::sync::mpsc::channel(8);
     let outcome = run_attempt(&chaos(), request, &limits(), stop, events).await;
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let AttemptOutcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class.name(), "unavailable");
     insta::assert_snapshot!(failure.message, @"the executor of `chaos` knows no step kind `alchemy`, only `prepare`, `train`, `quantize`, `export`, `benchmark`, `throughput`, `evaluate`, `chaos`");
 }
@@ -115,7 +116,7 @@ async fn a_workdir_that_is_not_there_is_named() {
     let (events, _heard) = tokio::sync::mpsc::channel(1);
     let request = request("ok", std::path::Path::new("/nowhere/at/all"));
     let outcome = run_attempt(&chaos(), request, &limits(), stop, events).await;
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let AttemptOutcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class.name(), "unavailable");
     assert!(failure.message.contains("/nowhere/at/all"), "{}", failure.message);
 }

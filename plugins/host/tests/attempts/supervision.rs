@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::support::{chaos, chaos_by_environment, curt, limits, request, run, run_with};
-use assay_host::{HostEvent, Limits, Outcome, Stop, greet, run_attempt, stop_channel};
-use assay_protocol::LogLevel;
+use assay_host::{Limits, Stop, greet, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, LogLevel};
 use tokio::sync::mpsc;
 
 /// Waits for something that has to happen, however slow the machine is.
@@ -43,9 +43,9 @@ async fn a_good_attempt_is_heard_in_order() {
     let (mut stderr, mut positions, mut reports) = (Vec::new(), Vec::new(), Vec::new());
     for event in &result.events {
         match event {
-            HostEvent::Log(LogLevel::Stderr, line) => stderr.push(line.as_str()),
-            HostEvent::Progress(progress) => positions.push((progress.done, progress.note.as_str())),
-            HostEvent::Greeted(hello) => assert_eq!(hello.version, "0.0.0"),
+            AttemptEvent::Log(LogLevel::Stderr, line) => stderr.push(line.as_str()),
+            AttemptEvent::Progress(progress) => positions.push((progress.done, progress.note.as_str())),
+            AttemptEvent::Greeted(hello) => assert_eq!(hello.version, "0.0.0"),
             event => reports.push(event),
         }
     }
@@ -55,8 +55,8 @@ async fn a_good_attempt_is_heard_in_order() {
     assert_eq!(stderr, ["a word on standard error"]);
     assert_eq!(positions.first(), Some(&(0, "sum 0")));
     assert_eq!(positions.last(), Some(&(2, "sum 2")));
-    assert!(matches!(result.events.first(), Some(HostEvent::Greeted(_))));
-    let Outcome::Completed(values) = &result.outcome else { panic!("{:?}", result.outcome) };
+    assert!(matches!(result.events.first(), Some(AttemptEvent::Greeted(_))));
+    let AttemptOutcome::Completed(values) = &result.outcome else { panic!("{:?}", result.outcome) };
     assert_eq!(values["threads"], 2);
 }
 
@@ -78,7 +78,7 @@ async fn an_executor_without_a_device_is_waited_for() {
 #[tokio::test]
 async fn two_attempts_at_once_do_not_mix() {
     let (one, two) = tokio::join!(run("ok", limits()), run("exit", limits()));
-    assert!(matches!(one.outcome, Outcome::Completed(_)));
+    assert!(matches!(one.outcome, AttemptOutcome::Completed(_)));
     assert!(two.outcome().contains("code 7"), "{}", two.outcome());
     assert!(two.log().is_empty(), "{:?}", two.log());
 }
@@ -88,7 +88,7 @@ async fn lingering_after_the_last_report_does_not_spoil_it() {
     let cases = [("linger", "still there", curt()), ("bad_end", "exited with code 9 after", limits())];
     for (behaviour, remark, limits) in cases {
         let result = run(behaviour, limits).await;
-        assert!(matches!(result.outcome, Outcome::Completed(_)), "{behaviour}: {:?}", result.outcome);
+        assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{behaviour}: {:?}", result.outcome);
         assert!(result.log().iter().any(|line| line.contains(remark)), "{behaviour}: {:?}", result.log());
     }
 }
@@ -123,7 +123,7 @@ async fn stop_when_started(behaviour: &str, reason: Stop, limits: Limits) -> cra
     let listen = async {
         let (mut events, mut handle) = (Vec::new(), Some(handle));
         while let Some(event) = receiver.recv().await {
-            if event == HostEvent::Started {
+            if event == AttemptEvent::Started {
                 handle.take().unwrap().send(reason).unwrap();
             }
             events.push(event);
@@ -142,14 +142,14 @@ async fn kill_from_outside_is_a_crash_that_names_the_signal() {
     let (command, limits) = (chaos(), limits());
     let attempt = run_attempt(&command, request("loop", workdir.path()), &limits, stop, sender);
     let kill = async {
-        while receiver.recv().await.is_some_and(|event| event != HostEvent::Started) {}
+        while receiver.recv().await.is_some_and(|event| event != AttemptEvent::Started) {}
         for pid in executors_in(workdir.path()) {
             kill_hard(pid);
         }
         while receiver.recv().await.is_some() {}
     };
     let (outcome, ()) = tokio::join!(attempt, kill);
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let AttemptOutcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class.name(), "crashed");
     assert_eq!(failure.message, "the executor was killed by SIGKILL before the step was finished");
     assert!(failure.hint.unwrap().contains("killed from outside"));
@@ -171,7 +171,7 @@ async fn dropping_the_future_kills_the_executor() {
         loop {
             tokio::select! {
                 outcome = &mut attempt => panic!("{outcome:?}"),
-                event = receiver.recv() => if event == Some(HostEvent::Started) { break },
+                event = receiver.recv() => if event == Some(AttemptEvent::Started) { break },
             }
         }
         assert_eq!(executors_in(workdir.path()).len(), 1);
@@ -191,7 +191,7 @@ async fn the_death_of_a_worker_is_the_death_of_its_executors() {
         let attempt = run_attempt(&command, request("loop", workdir.as_ref()), &limits, stop, sender);
         let listen = async {
             while let Some(event) = receiver.recv().await {
-                if event == HostEvent::Started {
+                if event == AttemptEvent::Started {
                     std::fs::write(std::path::Path::new(&workdir).join("started"), "").unwrap();
                 }
             }
@@ -218,7 +218,7 @@ async fn the_death_of_a_worker_is_the_death_of_its_executors() {
 async fn what_an_executor_started_goes_with_it() {
     // The grandchild holds both pipes, so that this would also hang if their ends were waited for alone.
     let result = run("grandchild", limits()).await;
-    assert!(matches!(result.outcome, Outcome::Completed(_)), "{:?}", result.outcome);
+    assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{:?}", result.outcome);
     let log = result.log();
     let pid = log.iter().find_map(|line| line.strip_prefix("grandchild ")).unwrap().parse().unwrap();
     eventually("the end of the grandchild", || !alive(pid)).await;
@@ -243,8 +243,9 @@ async fn bytes_that_are_no_text_become_harmless() {
 #[tokio::test]
 async fn progress_is_thinned_and_its_last_word_kept() {
     let result = run("flood_progress", limits()).await;
-    assert!(matches!(result.outcome, Outcome::Completed(_)), "{:?}", result.outcome);
-    let done = |event: &HostEvent| if let HostEvent::Progress(progress) = event { Some(progress.done) } else { None };
+    assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{:?}", result.outcome);
+    let done =
+        |event: &AttemptEvent| if let AttemptEvent::Progress(progress) = event { Some(progress.done) } else { None };
     let heard: Vec<u64> = result.events.iter().filter_map(done).collect();
     assert!(heard.len() < 10_000, "{}", heard.len());
     assert_eq!(heard.last(), Some(&49_999));
@@ -261,7 +262,7 @@ async fn a_consumer_that_does_not_listen_puts_off_no_limit() {
         let timeout = Duration::from_millis(if class == "oom" { 60_000 } else { 1500 });
         let limits = Limits { timeout, memory: 256 << 20, log_bytes: u64::MAX, ..curt() };
         let outcome = run_attempt(&chaos(), request(behaviour, workdir.path()), &limits, stop, sender).await;
-        let Outcome::Failed(failure) = outcome else { panic!("{behaviour}: {outcome:?}") };
+        let AttemptOutcome::Failed(failure) = outcome else { panic!("{behaviour}: {outcome:?}") };
         assert_eq!(failure.class.name(), class, "{behaviour}: {}", failure.message);
     }
 }
@@ -272,7 +273,7 @@ async fn a_consumer_that_has_gone_away_spoils_nothing() {
     let (_handle, stop) = stop_channel();
     let (sender, _) = mpsc::channel(1);
     let outcome = run_attempt(&chaos(), request("ok", workdir.path()), &limits(), stop, sender).await;
-    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert!(matches!(outcome, AttemptOutcome::Completed(_)), "{outcome:?}");
 }
 
 #[test]

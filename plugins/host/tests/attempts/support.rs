@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use assay_host::{ExecutorCommand, HostEvent, Limits, Outcome, StopSignal, run_attempt, stop_channel};
-use assay_protocol::RunRequest;
+use assay_host::{ExecutorCommand, Limits, StopSignal, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, RunRequest};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -58,8 +58,8 @@ pub fn request(behaviour: &str, workdir: &Path) -> RunRequest {
 
 /// What came of an attempt.
 pub struct Result {
-    pub events: Vec<HostEvent>,
-    pub outcome: Outcome,
+    pub events: Vec<AttemptEvent>,
+    pub outcome: AttemptOutcome,
     pub workdir: TempDir,
 }
 
@@ -88,8 +88,8 @@ impl Result {
     /// The outcome in lines, with what differs from run to run replaced.
     pub fn outcome(&self) -> String {
         let text = match &self.outcome {
-            Outcome::Completed(values) => format!("completed {}", json!(values)),
-            Outcome::Failed(failure) => {
+            AttemptOutcome::Completed(values) => format!("completed {}", json!(values)),
+            AttemptOutcome::Failed(failure) => {
                 let hint = failure.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
                 format!("{}: {}{hint}", failure.class, failure.message)
             }
@@ -101,7 +101,7 @@ impl Result {
     /// The log lines.
     pub fn log(&self) -> Vec<&str> {
         let lines = self.events.iter().filter_map(|event| match event {
-            HostEvent::Log(_, text) => Some(text.as_str()),
+            AttemptEvent::Log(_, text) => Some(text.as_str()),
             _ => None,
         });
         lines.collect()
