@@ -65,7 +65,7 @@ mod time;
 mod worker;
 
 pub use effect::{Effect, RunOutcome, StopReason};
-pub use event::{Capacity, Event, Outcome, Resolution};
+pub use event::{AttemptStatus, Capacity, Event, Resolution};
 pub use ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 pub use journal::{Entry, JournalGap, replay};
 pub use orchestrator::Orchestrator;

@@ -6,7 +6,7 @@ use assay_protocol::{Failure, FailureClass};
 
 use crate::deadlines::Deadline;
 use crate::effect::{Effect, StopReason};
-use crate::event::Outcome;
+use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::run::{Run, RunPhase};
@@ -224,11 +224,11 @@ impl Orchestrator {
         if failure.class == FailureClass::Timeout {
             self.stop_slot(attempt, StopReason::TimedOut, out);
         }
-        self.attempt_over(attempt, Outcome::Failed(failure), out);
+        self.attempt_over(attempt, AttemptStatus::Failed(failure), out);
     }
 
     /// The live attempt of a task is over. What comes of any other attempt changes nothing: this is the fence.
-    pub(crate) fn attempt_over(&mut self, attempt: AttemptId, outcome: Outcome, out: &mut Vec<Effect>) {
+    pub(crate) fn attempt_over(&mut self, attempt: AttemptId, outcome: AttemptStatus, out: &mut Vec<Effect>) {
         if !self.accepts(attempt) {
             return;
         }
@@ -236,9 +236,9 @@ impl Orchestrator {
         out.push(Effect::AttemptOver { attempt, outcome: outcome.clone() });
         let stopping = self.task(id).is_some_and(|task| matches!(task.state, TaskState::Stopping { .. }));
         match outcome {
-            Outcome::Succeeded => self.settle(id, TaskState::Succeeded { epoch: attempt.epoch }, out),
-            Outcome::Failed(_) if stopping => self.settle(id, TaskState::Cancelled, out),
-            Outcome::Failed(failure) => self.attempt_failed(id, failure, out),
+            AttemptStatus::Succeeded => self.settle(id, TaskState::Succeeded { epoch: attempt.epoch }, out),
+            AttemptStatus::Failed(_) if stopping => self.settle(id, TaskState::Cancelled, out),
+            AttemptStatus::Failed(failure) => self.attempt_failed(id, failure, out),
         }
     }
 
@@ -267,12 +267,12 @@ impl Orchestrator {
         for &attempt in worker.slots.keys() {
             let message = format!("its worker `{}` {how}", worker.capacity.name);
             let failure = Failure { class: FailureClass::Preempted, message, hint: None };
-            self.attempt_over(attempt, Outcome::Failed(failure), out);
+            self.attempt_over(attempt, AttemptStatus::Failed(failure), out);
         }
     }
 
     /// Learns from how an attempt ended whether its device is of use.
-    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &Outcome) {
+    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
         let unavailable = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Unavailable);
         if let Some(worker) = self.slots.get(&attempt).and_then(|worker| self.workers.get_mut(worker)) {
             worker.judge(attempt, unavailable);

@@ -66,7 +66,7 @@ pub async fn execute(
         let worker = WorkerId(number);
         first.push(Event::WorkerJoined { worker, capacity: link.capacity.clone() });
         workers.insert(worker, (link.name, link.to));
-        tokio::spawn(forward(worker, link.from, inputs.clone()));
+        tokio::spawn(forward_messages(worker, link.from, inputs.clone()));
     }
     first.push(Event::RunSubmitted { run, plan });
     let canceller = inputs.clone();
@@ -78,12 +78,12 @@ pub async fn execute(
     let workflow = Arc::new(submission.workflow);
     let forced = submission.forced;
     Driver::new(ledger, workflow, forced, run, Orchestrator::default(), workers, inputs, watch)
-        .drive(first, received)
+        .run_to_end(first, received)
         .await
 }
 
 /// Carries a worker's messages into the driver's one queue, and says when the worker is gone.
-async fn forward(worker: WorkerId, mut from: mpsc::Receiver<FromWorker>, inputs: mpsc::Sender<Input>) {
+async fn forward_messages(worker: WorkerId, mut from: mpsc::Receiver<FromWorker>, inputs: mpsc::Sender<Input>) {
     while let Some(message) = from.recv().await {
         if inputs.send(Input::Worker(worker, Some(message))).await.is_err() {
             return;

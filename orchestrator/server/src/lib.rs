@@ -1,14 +1,13 @@
 //! Drives the core: links to workers, timers, the journal.
 //!
-//! - Nothing acts before it is remembered: what a turn of the loop changed is written in one transaction, and only
-//!   then are workers spoken to.
+//! - Records are written before effects are performed: what a turn of the loop changed is written in one transaction, and
+//!   only then are messages sent to workers.
 //! - Nothing that a superseded attempt says reaches the store.
 //! - The server knows no SQL and no file of the store: it speaks to a [`Ledger`].
 
 mod clock;
 mod driver;
 mod execute;
-mod hear;
 mod plan;
 mod ports;
 mod resolve;
@@ -16,6 +15,7 @@ mod results;
 mod task;
 mod unresolved;
 mod watch;
+mod worker_messages;
 
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskId, TaskIx, replay};
-use assay_protocol::{Failure, FailureClass, MetricPoint};
+use assay_protocol::{AttemptEvent, AttemptOutcome, Failure, FailureClass, MetricPoint};
 use assay_server::{
     CachedResult, Content, Ledger, LedgerError, Lookup, Marks, NewRun, Record, RunReport, RunStateName, Submission,
     TaskStateName, WorkerLink, execute,
 };
 use assay_spec::{ArtifactRef, StepKind, Workflow, check};
-use assay_worker::link::{Assignment, Ending, FromWorker, News, ToWorker};
+use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -127,15 +127,15 @@ fn completed(assignment: &Assignment) -> Vec<FromWorker> {
     let id = assignment.attempt;
     let point = MetricPoint { name: "loss".into(), step: 1, value: 0.5 };
     vec![
-        FromWorker::News(id, News::Started),
-        FromWorker::News(id, News::Metrics(vec![point])),
-        FromWorker::Ended(id, Ending::Completed(BTreeMap::from([("made".to_owned(), Value::from(7))]))),
+        FromWorker::AttemptEvent(id, AttemptEvent::Started),
+        FromWorker::AttemptEvent(id, AttemptEvent::Metrics(vec![point])),
+        FromWorker::AttemptEnded(id, AttemptOutcome::Completed(BTreeMap::from([("made".to_owned(), Value::from(7))]))),
     ]
 }
 
 fn crashed(id: AttemptId) -> FromWorker {
     let failure = Failure { class: FailureClass::Crashed, message: "killed by SIGKILL".into(), hint: None };
-    FromWorker::Ended(id, Ending::Failed(failure))
+    FromWorker::AttemptEnded(id, AttemptOutcome::Failed(failure))
 }
 
 /// Runs a workflow over a worker that answers each message as `script` says.
@@ -207,8 +207,8 @@ async fn what_a_superseded_attempt_says_is_refused() {
             // The dead attempt speaks once more before each of the others does.
             let ghost = first.expect("the first attempt came first");
             let point = MetricPoint { name: "ghost".into(), step: 1, value: 1.0 };
-            let mut said = vec![FromWorker::News(ghost, News::Metrics(vec![point]))];
-            said.push(FromWorker::Ended(ghost, Ending::Completed(BTreeMap::new())));
+            let mut said = vec![FromWorker::AttemptEvent(ghost, AttemptEvent::Metrics(vec![point]))];
+            said.push(FromWorker::AttemptEnded(ghost, AttemptOutcome::Completed(BTreeMap::new())));
             said.extend(completed(&assignment));
             said
         }
@@ -286,11 +286,11 @@ async fn a_cancelled_run_stops_its_attempts_and_its_journal_replays() {
     let report = run(ledger.clone(), CHAIN, cancel, move |order| match order {
         ToWorker::Start(assignment) => {
             press.try_send(()).expect("one start, one press");
-            vec![FromWorker::News(assignment.attempt, News::Started)]
+            vec![FromWorker::AttemptEvent(assignment.attempt, AttemptEvent::Started)]
         }
         ToWorker::Stop(attempt) => {
             let failure = Failure { class: FailureClass::Cancelled, message: "cancelled".into(), hint: None };
-            vec![FromWorker::Ended(attempt, Ending::Failed(failure))]
+            vec![FromWorker::AttemptEnded(attempt, AttemptOutcome::Failed(failure))]
         }
     })
     .await;
