@@ -208,7 +208,7 @@ impl Driver {
     }
 
     fn on_task_changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
-        let Some((name, detail)) = crate::task::describe(state, &self.workflow) else { return };
+        let Some((name, detail)) = crate::task::describe_state(state, &self.workflow) else { return };
         let memory = &mut self.tasks[task.0 as usize];
         self.to_resolve.changed(task, memory.state, name);
         memory.state = name;
@@ -260,7 +260,7 @@ impl Driver {
         self.append_record(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
         self.tasks[task.0 as usize].attempts = attempt.epoch.0;
         let (_, link) = found.ok_or_else(|| plain("the worker is gone"))?;
-        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await;
+        let workdir = self.ledger.create_workdir(self.run, task, attempt.epoch).await;
         let workdir = workdir.map_err(|error| plain(&error.to_string()))?;
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
         let memory = &mut self.tasks[task.0 as usize];
@@ -294,7 +294,7 @@ impl Driver {
     ) -> Result<BTreeMap<String, PathBuf>, (String, Option<String>)> {
         let mut paths = BTreeMap::new();
         for artifact in artifacts {
-            match self.ledger.content(artifact).await.map_err(|error| (error.to_string(), None))? {
+            match self.ledger.locate_content(artifact).await.map_err(|error| (error.to_string(), None))? {
                 Content::Whole(path) => paths.insert(artifact.hash.clone(), path),
                 Content::Lost { why } => {
                     let message = format!("its input `{}` ({}) cannot be used: {why}", artifact.name, artifact.hash);
@@ -324,7 +324,7 @@ impl Driver {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.ledger.record(self.run, std::mem::take(&mut self.pending)).await?;
+        self.ledger.append_records(self.run, std::mem::take(&mut self.pending)).await?;
         for folder in self.settled.drain(..) {
             // Waited for, since this may be the last thing that the process does. Most steps leave nothing; what cannot be
             // removed now is removed by the store in a while.

@@ -48,7 +48,7 @@ pub struct WorkerLink {
 ///
 /// # Errors
 /// If the store fails. The workers are let go, and what was written before stays.
-pub async fn execute(
+pub async fn execute_run(
     ledger: Arc<dyn Ledger>,
     submission: Submission,
     links: Vec<WorkerLink>,
@@ -56,7 +56,7 @@ pub async fn execute(
     watch: UnboundedSender<RunEvent>,
 ) -> Result<RunReport, LedgerError> {
     let plan = run_plan(&submission.workflow).map_err(|error| LedgerError::new(error.to_string()))?;
-    let run = ledger.begin(new_run(&submission)).await?;
+    let run = ledger.begin_run(new_run(&submission)).await?;
     let _ = watch.send(RunEvent::Began(run));
 
     let (inputs, received) = mpsc::channel(1024);

@@ -17,15 +17,15 @@ mod unresolved;
 mod watch;
 mod worker_messages;
 
-pub use execute::{Submission, WorkerLink, execute};
+pub use execute::{Submission, WorkerLink, execute_run};
 pub use plan::run_plan;
 pub use ports::{
     CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,
     RunStateName, TaskStateName,
 };
 pub use results::{
-    Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
-    metric_kind, number, rank, results,
+    Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction_text,
+    metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
 pub use task::refuse_large;
 pub use watch::{RunEvent, RunReport, TaskReport};

@@ -60,7 +60,7 @@ impl Driver {
             }
             let LocalFile { key, path, .. } = file;
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest(&path, &name).await {
+            match self.ledger.ingest_file(&path, &name).await {
                 Ok(artifact) => step.pin(&key, &artifact),
                 Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") })),
             }
@@ -79,7 +79,7 @@ impl Driver {
         }
         let key = self.key(task);
         let memory = &mut self.tasks[task.0 as usize];
-        match self.ledger.lookup(&key).await? {
+        match self.ledger.look_up_result(&key).await? {
             Lookup::Unknown => Ok(None),
             Lookup::Lost { output, why } => {
                 let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
@@ -101,7 +101,7 @@ impl Driver {
             return Ok(());
         }
         let work: Vec<(TaskIx, String)> = tasks.into_iter().map(|task| (task, self.key(task))).collect();
-        let holders = self.ledger.claim(self.run, &work).await?;
+        let holders = self.ledger.claim_work(self.run, &work).await?;
         for ((task, _), holder) in work.into_iter().zip(holders) {
             match holder {
                 None => {

@@ -161,7 +161,7 @@ async fn store_outputs(
     let mut outputs: Outputs = values.into_iter().map(|(name, value)| (name, Output::Value(value))).collect();
     for (name, path) in files {
         let file = path.file_name().map_or_else(|| name.clone(), |file| file.to_string_lossy().into_owned());
-        let artifact = ledger.ingest(&path, &file).await?;
+        let artifact = ledger.ingest_file(&path, &file).await?;
         outputs.insert(name, Output::Artifact(artifact));
     }
     Ok(outputs)

@@ -27,7 +27,7 @@ pub type FindExecutor = dyn Fn(&str) -> Result<ExecutorCommand, NotFound> + Send
 
 /// Runs a node until the server's end of the link is gone; then every executor is killed. Each attempt waits until the
 /// machine, which other runs use as well, has room for it.
-pub async fn run(
+pub async fn run_node(
     find: Arc<FindExecutor>,
     memory: u64,
     machine: Machine,
@@ -45,7 +45,7 @@ pub async fn run(
                     let (stop, stopped) = stop_channel();
                     stops.insert(assignment.attempt, stop);
                     let to_server = to_server.clone();
-                    attempts.spawn(attempt(find.clone(), *assignment, memory, machine.clone(), stopped, to_server));
+                    attempts.spawn(process_assignment(find.clone(), *assignment, memory, machine.clone(), stopped, to_server));
                 }
                 Some(ToWorker::Stop(id)) => {
                     if let Some(stop) = stops.remove(&id) {
@@ -68,7 +68,7 @@ pub async fn run(
 }
 
 /// Runs one attempt, from its assignment to its outcome.
-async fn attempt(
+async fn process_assignment(
     find: Arc<FindExecutor>,
     assignment: Assignment,
     memory: u64,
@@ -89,12 +89,12 @@ async fn attempt(
                 ..Limits::default()
             };
             let claim = tokio::select! {
-                claim = claim(&machine, &assignment, &to_server) => claim,
+                claim = claim_room(&machine, &assignment, &to_server) => claim,
                 Ok(reason) = &mut stopped => Err(reason.failure()),
             };
             match claim {
                 // The room is given back as soon as the executor is gone.
-                Ok(_claim) => execute(&command, assignment, &limits, stopped, &to_server).await,
+                Ok(_claim) => run_executor(&command, assignment, &limits, stopped, &to_server).await,
                 Err(failure) => AttemptOutcome::Failed(failure),
             }
         }
@@ -105,7 +105,7 @@ async fn attempt(
 }
 
 /// Runs the attempt in an executor, and passes on what it says.
-async fn execute(
+async fn run_executor(
     command: &ExecutorCommand,
     assignment: Assignment,
     limits: &Limits,
@@ -113,15 +113,15 @@ async fn execute(
     to_server: &mpsc::Sender<FromWorker>,
 ) -> AttemptOutcome {
     let (events, received) = mpsc::channel(64);
-    let forwarding = tokio::spawn(forward(assignment.attempt, received, to_server.clone()));
-    let outcome = run_attempt(command, request(assignment), limits, stopped, events).await;
+    let forwarding = tokio::spawn(forward_events(assignment.attempt, received, to_server.clone()));
+    let outcome = run_attempt(command, run_request(assignment), limits, stopped, events).await;
     // All that the executor said is passed on before its end is.
     let _ = forwarding.await;
     outcome
 }
 
 /// Waits for room on the machine, and says what for if that takes a while.
-async fn claim(
+async fn claim_room(
     machine: &Machine,
     assignment: &Assignment,
     to_server: &mpsc::Sender<FromWorker>,
@@ -132,9 +132,9 @@ async fn claim(
         device: assignment.device.map(|number| (assignment.backend.clone(), number)),
     };
     let began = Instant::now();
-    let (mut queued, mut said) = (machine.queue(need), None);
+    let (mut queued, mut said) = (machine.join_queue(need), None);
     loop {
-        let blocker = match queued.poll() {
+        let blocker = match queued.try_claim() {
             Ok(Ok(claim)) => return Ok(claim),
             Ok(Err(blocker)) => blocker,
             Err(error) => {
@@ -152,7 +152,7 @@ async fn claim(
     }
 }
 
-fn request(assignment: Assignment) -> RunRequest {
+fn run_request(assignment: Assignment) -> RunRequest {
     RunRequest {
         task: assignment.address,
         epoch: assignment.attempt.epoch.0,
@@ -166,7 +166,7 @@ fn request(assignment: Assignment) -> RunRequest {
     }
 }
 
-async fn forward(id: AttemptId, mut events: mpsc::Receiver<AttemptEvent>, to_server: mpsc::Sender<FromWorker>) {
+async fn forward_events(id: AttemptId, mut events: mpsc::Receiver<AttemptEvent>, to_server: mpsc::Sender<FromWorker>) {
     while let Some(event) = events.recv().await {
         if to_server.send(FromWorker::AttemptEvent(id, event)).await.is_err() {
             return;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use assay_executor::{Setup, run_alone, serve};
+use assay_executor::{Setup, run_single_step, serve_requests};
 use assay_host::{ExecutorCommand, Limits, Stop, run_attempt, stop_channel};
 use assay_protocol::{AttemptEvent, AttemptOutcome, DeviceInfo, FailureClass, RunRequest};
 use assay_spec::StepKind;
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
-        Some("serve") => serve(setup()),
-        Some("alone") => run_alone(setup(), Path::new(&args[2])),
+        Some("serve") => serve_requests(setup()),
+        Some("alone") => run_single_step(setup(), Path::new(&args[2])),
         _ => tests(),
     }
 }

@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::command::ExecutorCommand;
-use crate::conversation::{Conversation, ConversationEnd, accept};
+use crate::conversation::{Conversation, ConversationEnd, restrict_class};
 use crate::explain;
 use crate::frames::write_requests;
 use crate::limits::Limits;
 use crate::process::{Exit, Process};
-use crate::stderr::{Budget, LastWords, Overspent, pump};
+use crate::stderr::{Budget, Overspent, StderrTail, forward_lines};
 use crate::stop::{Stop, StopSignal, stop_channel};
 
 /// How long the kernel may take to end a process that was killed, before we go on without knowing how it ended.
@@ -48,14 +48,14 @@ pub async fn run_attempt(
     if let Err(error) = encode_frame(&Request::Run(request.clone())) {
         return AttemptOutcome::Failed(explain::too_large_request(&error));
     }
-    supervise(command, Some(&request), limits, stop, events).await
+    supervise_process(command, Some(&request), limits, stop, events).await
 }
 
 /// Starts an executor only to hear who it is and what it can do.
 ///
 /// # Errors
 /// As [`run_attempt`]'s failures: it cannot be started, does not greet in time, or greets wrongly.
-pub async fn greet(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, Failure> {
+pub async fn greet_executor(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, Failure> {
     let (_handle, stop) = stop_channel();
     let (events, mut heard) = mpsc::channel(16);
     let listen = async {
@@ -67,10 +67,10 @@ pub async fn greet(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, 
         }
         hello
     };
-    match tokio::join!(supervise(command, None, limits, stop, events), listen) {
+    match tokio::join!(supervise_process(command, None, limits, stop, events), listen) {
         (AttemptOutcome::Failed(failure), _) => Err(failure),
         (AttemptOutcome::Completed(_), Some(hello)) => Ok(hello),
-        (AttemptOutcome::Completed(_), None) => Err(explain::silent(command, limits)),
+        (AttemptOutcome::Completed(_), None) => Err(explain::no_greeting(command, limits)),
     }
 }
 
@@ -97,7 +97,7 @@ enum SupervisionEnd {
     Flood,
 }
 
-async fn supervise(
+async fn supervise_process(
     command: &ExecutorCommand,
     request: Option<&RunRequest>,
     limits: &Limits,
@@ -105,17 +105,17 @@ async fn supervise(
     events: mpsc::Sender<AttemptEvent>,
 ) -> AttemptOutcome {
     let began = Instant::now();
-    let (process, pipes) = match start(command, request, limits).await {
+    let (process, pipes) = match start_process(command, request, limits).await {
         Ok(started) => started,
         Err(error) => return AttemptOutcome::Failed(explain::not_started(command, &error)),
     };
     let budget = Budget::new(limits.log_bytes);
-    let last_words = Mutex::new(LastWords::default());
+    let stderr_tail = Mutex::new(StderrTail::default());
     let (requests, queue) = mpsc::channel(2);
     let cancel = request.map(|request| (requests.clone(), Request::Cancel { epoch: request.epoch }));
     let exit = process.exit.clone();
     let talk = Conversation { command, limits, request, events: &events, budget: &budget, requests, exit };
-    let log = pump(pipes.stderr, &events, &budget, &last_words);
+    let log = forward_lines(pipes.stderr, &events, &budget, &stderr_tail);
     let write = write_requests(pipes.stdin, queue).map(Ok);
     let mut background = pin!(async { tokio::try_join!(write, log).map(drop) }.fuse());
 
@@ -123,7 +123,7 @@ async fn supervise(
         Supervision { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
     // The conversation goes when the work ends, and with it both pipes: the executor sees the end of its input.
     let end = {
-        let talk = pin!(talk.hold(pipes.stdout));
+        let talk = pin!(talk.run_to_end(pipes.stdout));
         supervision.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
     };
     let gentle = match end {
@@ -135,8 +135,8 @@ async fn supervise(
     let patience = if gentle { limits.grace } else { Duration::ZERO };
     let ending = wind_down(&process, background.as_mut(), patience).await;
 
-    let last_words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
-    let (outcome, remark) = verdict(end, supervision.stopped, &ending, limits, &last_words);
+    let stderr_tail = stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+    let (outcome, remark) = decide_outcome(end, supervision.stopped, &ending, limits, &stderr_tail);
     if let Some(remark) = remark {
         // Not worth waiting for a consumer that is behind.
         let _ = events.try_send(AttemptEvent::Log(LogLevel::Warn, remark));
@@ -151,7 +151,7 @@ struct Pipes {
     stderr: ChildStderr,
 }
 
-async fn start(
+async fn start_process(
     command: &ExecutorCommand,
     request: Option<&RunRequest>,
     limits: &Limits,
@@ -195,19 +195,19 @@ impl Supervision {
                 Err(Overspent) = &mut background => return SupervisionEnd::Flood,
                 Ok(reason) = &mut stop => {
                     self.stopped = Some(reason);
-                    self.hurry();
+                    self.shorten_deadline();
                     if let Some((requests, cancel)) = &cancel {
                         // A full queue means that the executor does not even read its request: then it is killed.
                         let _ = requests.try_send(cancel.clone());
                     }
                 }
-                Ok(_) = &mut over_memory => self.hurry(),
+                Ok(_) = &mut over_memory => self.shorten_deadline(),
                 () = sleep_until(self.deadline) => return SupervisionEnd::TimeUp,
             }
         }
     }
 
-    fn hurry(&mut self) {
+    fn shorten_deadline(&mut self) {
         self.deadline = self.deadline.min(Instant::now() + self.grace);
     }
 }
@@ -236,7 +236,7 @@ async fn wind_down(
             exit = &mut gone => break exit,
             _ = &mut background => {}
             () = sleep_until(kill_at), if !killed => {
-                process.kill();
+                process.kill_group();
                 killed = true;
             }
             () = sleep_until(kill_at + KILL_TAKES) => break None,
@@ -250,36 +250,39 @@ async fn wind_down(
 }
 
 /// The outcome, and a remark for the log where a good outcome had a bad end.
-fn verdict(
+fn decide_outcome(
     end: SupervisionEnd,
     stopped: Option<Stop>,
     ending: &ProcessEnd,
     limits: &Limits,
-    last_words: &LastWords,
+    stderr_tail: &StderrTail,
 ) -> (AttemptOutcome, Option<String>) {
     let over_memory = ending.exit.and_then(|exit| exit.over_memory);
     let failure = match end {
         SupervisionEnd::Conversation(ConversationEnd::Completed(values)) => {
-            return (AttemptOutcome::Completed(values), remark(ending, limits));
+            return (AttemptOutcome::Completed(values), outcome_remark(ending, limits));
         }
         _ if stopped.is_some() => stopped.map(Stop::failure),
         _ if over_memory.is_some() => over_memory.map(|used| explain::over_memory(used, limits)),
-        SupervisionEnd::Conversation(ConversationEnd::Failed(failure)) => Some(accept(failure)),
+        SupervisionEnd::Conversation(ConversationEnd::Failed(failure)) => Some(restrict_class(failure)),
         SupervisionEnd::Conversation(ConversationEnd::Refused(failure)) => Some(failure),
         SupervisionEnd::Conversation(ConversationEnd::Closed) if ending.killed => Some(explain::would_not_end(limits)),
         SupervisionEnd::Conversation(ConversationEnd::Closed) => None,
-        SupervisionEnd::TimeUp => Some(explain::timeout(limits)),
+        SupervisionEnd::TimeUp => Some(explain::timed_out(limits)),
         SupervisionEnd::Flood => Some(explain::too_much_log(limits)),
     };
-    (AttemptOutcome::Failed(failure.unwrap_or_else(|| explain::crashed(ending.exit.as_ref(), last_words))), None)
+    (AttemptOutcome::Failed(failure.unwrap_or_else(|| explain::process_crash(ending.exit.as_ref(), stderr_tail))), None)
 }
 
-fn remark(ending: &ProcessEnd, limits: &Limits) -> Option<String> {
+fn outcome_remark(ending: &ProcessEnd, limits: &Limits) -> Option<String> {
     let exit = ending.exit.as_ref();
     if ending.killed {
-        Some(format!("the executor was still there {} after its last report: killed", explain::duration(limits.grace)))
+        Some(format!(
+            "the executor was still there {} after its last report: killed",
+            explain::format_duration(limits.grace)
+        ))
     } else if exit.is_some_and(|exit| exit.status.is_some_and(|status| !status.success())) {
-        Some(format!("the executor {} after it had completed the step", explain::ending(exit)))
+        Some(format!("the executor {} after it had completed the step", explain::describe_exit(exit)))
     } else {
         None
     }

@@ -18,7 +18,7 @@ use crate::explain;
 use crate::frames::Frames;
 use crate::limits::Limits;
 use crate::process::Exit;
-use crate::stderr::{Budget, MAX_LINE, cut, printable};
+use crate::stderr::{Budget, MAX_LINE, to_printable, truncate_text};
 
 /// How often a step's position is passed on. A display can show no more, and an executor keeps to less.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
@@ -81,27 +81,27 @@ struct AnyHello {
 
 impl Conversation<'_> {
     /// Hears the greeting, asks for the step, and hears its reports until the last.
-    pub(crate) async fn hold(self, output: impl AsyncRead + Unpin) -> ConversationEnd {
+    pub(crate) async fn run_to_end(self, output: impl AsyncRead + Unpin) -> ConversationEnd {
         let mut frames = Frames::new(output);
         let mut state = State::default();
-        let said = self.hold_fallibly(&mut frames, &mut state).await;
+        let said = self.exchange_messages(&mut frames, &mut state).await;
         self.release_progress(&mut state).await;
         said.unwrap_or_else(|refused| refused)
     }
 
-    async fn hold_fallibly<R: AsyncRead + Unpin>(
+    async fn exchange_messages<R: AsyncRead + Unpin>(
         &self,
         frames: &mut Frames<R>,
         state: &mut State,
     ) -> Result<ConversationEnd, ConversationEnd> {
-        let silent = || ConversationEnd::Refused(explain::silent(self.command, self.limits));
+        let silent = || ConversationEnd::Refused(explain::no_greeting(self.command, self.limits));
         let Some(body) = self.next_within(frames, self.limits.greeting, silent).await? else {
             return Ok(ConversationEnd::Closed);
         };
-        let hello = self.greeting(body)?;
+        let hello = self.check_greeting(body)?;
         let unknown_kind = self.request.filter(|request| hello.kinds.iter().all(|kind| kind.name != request.kind));
         let unknown_kind = unknown_kind.map(|request| explain::unknown_kind(&hello, &request.kind));
-        self.tell(AttemptEvent::Greeted(Box::new(hello))).await;
+        self.send_event(AttemptEvent::Greeted(Box::new(hello))).await;
         let Some(request) = self.request else { return Ok(ConversationEnd::Completed(BTreeMap::new())) };
         if let Some(failure) = unknown_kind {
             return Err(ConversationEnd::Refused(failure));
@@ -117,7 +117,7 @@ impl Conversation<'_> {
                 return Ok(ConversationEnd::Closed);
             };
             let report = parse_frame(body).map_err(refuse_frame)?;
-            if let Some(last) = self.hear(report, request, state).await.map_err(ConversationEnd::Refused)? {
+            if let Some(last) = self.on_report(report, request, state).await.map_err(ConversationEnd::Refused)? {
                 return Ok(last);
             }
             state.keep_pace().await;
@@ -151,7 +151,7 @@ impl Conversation<'_> {
     }
 
     /// Checks the first frame: a greeting, in this version, under the name that was called.
-    fn greeting(&self, body: &[u8]) -> Result<Hello, ConversationEnd> {
+    fn check_greeting(&self, body: &[u8]) -> Result<Hello, ConversationEnd> {
         let any: Result<AnyHello, _> = serde_json::from_slice(body);
         if let Some(other) = any.ok().filter(|any| any.report == "hello" && any.protocol != PROTOCOL) {
             return Err(ConversationEnd::Refused(explain::other_protocol(self.command, other.protocol)));
@@ -167,7 +167,7 @@ impl Conversation<'_> {
     }
 
     /// Hears one report; `Some` if it was the last.
-    async fn hear(
+    async fn on_report(
         &self,
         report: Report,
         request: &RunRequest,
@@ -185,21 +185,21 @@ impl Conversation<'_> {
             Report::Started { .. } if state.started => return Err(explain::out_of_turn("`started` came twice")),
             Report::Started { .. } => {
                 state.started = true;
-                self.tell(AttemptEvent::Started).await;
+                self.send_event(AttemptEvent::Started).await;
             }
-            Report::Progress { progress, .. } => self.progress(state, progress).await,
-            Report::Metrics { points, .. } => self.metrics(state, points).await?,
-            Report::Log { level, text, .. } => self.log(level, &text).await?,
-            Report::Artifact { name, path, .. } => self.artifact(state, name, path, &request.workdir).await?,
+            Report::Progress { progress, .. } => self.on_progress(state, progress).await,
+            Report::Metrics { points, .. } => self.on_metrics(state, points).await?,
+            Report::Log { level, text, .. } => self.on_log(level, &text).await?,
+            Report::Artifact { name, path, .. } => self.on_artifact(state, name, path, &request.workdir).await?,
             Report::Completed { values, .. } => return Ok(Some(ConversationEnd::Completed(values))),
             Report::Failed { failure, .. } => return Ok(Some(ConversationEnd::Failed(failure))),
         }
         Ok(None)
     }
 
-    async fn progress(&self, state: &mut State, mut progress: Progress) {
-        progress.note = cut(&printable(progress.note.as_bytes()), MAX_NAME);
-        progress.unit = cut(&printable(progress.unit.as_bytes()), MAX_NAME);
+    async fn on_progress(&self, state: &mut State, mut progress: Progress) {
+        progress.note = truncate_text(&to_printable(progress.note.as_bytes()), MAX_NAME);
+        progress.unit = truncate_text(&to_printable(progress.unit.as_bytes()), MAX_NAME);
         state.held_back = Some(progress);
         if state.last_progress.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
             self.release_progress(state).await;
@@ -208,36 +208,36 @@ impl Conversation<'_> {
 
     async fn release_progress(&self, state: &mut State) {
         if let Some(progress) = state.held_back.take() {
-            self.tell(AttemptEvent::Progress(progress)).await;
+            self.send_event(AttemptEvent::Progress(progress)).await;
             state.last_progress = Some(Instant::now());
         }
     }
 
-    async fn metrics(&self, state: &mut State, points: Vec<MetricPoint>) -> Result<(), Failure> {
+    async fn on_metrics(&self, state: &mut State, points: Vec<MetricPoint>) -> Result<(), Failure> {
         state.points = state.points.saturating_add(points.len() as u64);
         if state.points > self.limits.metric_points {
             return Err(explain::too_many_points(self.limits.metric_points));
         }
         if let Some(bad) = points.iter().find(|point| point.name.is_empty() || point.name.len() > MAX_NAME) {
-            let name = cut(&bad.name, 40);
+            let name = truncate_text(&bad.name, 40);
             return Err(explain::out_of_turn(&format!(
                 "`{name}` cannot be the name of a metric: it has {} bytes, and 1 to {MAX_NAME} are allowed",
                 bad.name.len()
             )));
         }
-        self.tell(AttemptEvent::Metrics(points)).await;
+        self.send_event(AttemptEvent::Metrics(points)).await;
         Ok(())
     }
 
-    async fn log(&self, level: LogLevel, text: &str) -> Result<(), Failure> {
-        self.budget.spend(text.len() + 1).map_err(|_| explain::too_much_log(self.limits))?;
+    async fn on_log(&self, level: LogLevel, text: &str) -> Result<(), Failure> {
+        self.budget.spend_bytes(text.len() + 1).map_err(|_| explain::too_much_log(self.limits))?;
         for line in text.lines() {
-            self.tell(AttemptEvent::Log(level, cut(&printable(line.as_bytes()), MAX_LINE))).await;
+            self.send_event(AttemptEvent::Log(level, truncate_text(&to_printable(line.as_bytes()), MAX_LINE))).await;
         }
         Ok(())
     }
 
-    async fn artifact(&self, state: &mut State, name: String, path: PathBuf, workdir: &Path) -> Result<(), Failure> {
+    async fn on_artifact(&self, state: &mut State, name: String, path: PathBuf, workdir: &Path) -> Result<(), Failure> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(explain::bad_artifact(&name, &format!("a name has 1 to {MAX_NAME} bytes")));
         }
@@ -248,15 +248,15 @@ impl Conversation<'_> {
             return Err(explain::bad_artifact(&name, "it was reported before"));
         }
         let workdir = workdir.to_path_buf();
-        let verified = tokio::task::spawn_blocking(move || crate::artifact::verify(&workdir, &path)).await;
+        let verified = tokio::task::spawn_blocking(move || crate::artifact::verify_path(&workdir, &path)).await;
         let path = verified.unwrap_or_else(|error| Err(error.to_string()));
         let path = path.map_err(|why| explain::bad_artifact(&name, &why))?;
-        self.tell(AttemptEvent::Artifact { name, path }).await;
+        self.send_event(AttemptEvent::Artifact { name, path }).await;
         Ok(())
     }
 
     /// Passes an event on. A consumer that has gone away is no reason to stop: the outcome still counts.
-    async fn tell(&self, event: AttemptEvent) {
+    async fn send_event(&self, event: AttemptEvent) {
         let _ = self.events.send(event).await;
     }
 }
@@ -278,7 +278,7 @@ fn refuse_frame(error: FrameError) -> ConversationEnd {
 }
 
 /// Whether an executor's own word for the class of a failure is taken.
-pub(crate) fn accept(failure: Failure) -> Failure {
+pub(crate) fn restrict_class(failure: Failure) -> Failure {
     match failure.class {
         FailureClass::Cancelled | FailureClass::Preempted => explain::not_cancelled_by_us(),
         _ => failure,

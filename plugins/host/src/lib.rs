@@ -29,7 +29,7 @@ mod process;
 mod stderr;
 mod stop;
 
-pub use attempt::{greet, run_attempt};
+pub use attempt::{greet_executor, run_attempt};
 pub use command::{ExecutorCommand, NotFound};
 pub use limits::Limits;
 pub use memory::machine_memory;

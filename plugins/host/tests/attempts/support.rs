@@ -23,11 +23,11 @@ pub fn limits() -> Limits {
 }
 
 /// For executors that have to be killed in the end.
-pub fn curt() -> Limits {
+pub fn short_limits() -> Limits {
     Limits { grace: Duration::from_millis(300), ..limits() }
 }
 
-pub fn chaos() -> ExecutorCommand {
+pub fn chaos_command() -> ExecutorCommand {
     ExecutorCommand {
         backend: "chaos".into(),
         program: PathBuf::from(env!("CARGO_BIN_EXE_assay-executor-chaos")),
@@ -39,10 +39,10 @@ pub fn chaos() -> ExecutorCommand {
 
 /// The chaos executor with its behaviour in the environment, for what happens before the request is read.
 pub fn chaos_by_environment(behaviour: &str) -> ExecutorCommand {
-    ExecutorCommand { env: vec![("ASSAY_CHAOS".into(), behaviour.into())], ..chaos() }
+    ExecutorCommand { env: vec![("ASSAY_CHAOS".into(), behaviour.into())], ..chaos_command() }
 }
 
-pub fn request(behaviour: &str, workdir: &Path) -> RunRequest {
+pub fn chaos_request(behaviour: &str, workdir: &Path) -> RunRequest {
     RunRequest {
         task: "roll#1".into(),
         epoch: 1,
@@ -63,15 +63,15 @@ pub struct Result {
     pub workdir: TempDir,
 }
 
-pub async fn run(behaviour: &str, limits: Limits) -> Result {
+pub async fn run_behaviour(behaviour: &str, limits: Limits) -> Result {
     let (_handle, stop) = stop_channel();
-    run_with(chaos(), behaviour, limits, stop).await
+    run_with(chaos_command(), behaviour, limits, stop).await
 }
 
 pub async fn run_with(command: ExecutorCommand, behaviour: &str, limits: Limits, stop: StopSignal) -> Result {
     let workdir = TempDir::new().unwrap();
     let (sender, mut receiver) = mpsc::channel(8);
-    let request = request(behaviour, workdir.path());
+    let request = chaos_request(behaviour, workdir.path());
     let attempt = run_attempt(&command, request, &limits, stop, sender);
     let listen = async {
         let mut events = Vec::new();
