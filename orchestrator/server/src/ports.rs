@@ -36,7 +36,7 @@ pub trait Ledger: Send + Sync + 'static {
     /// A new empty folder for one attempt's work, on the same file system as the artifacts.
     async fn create_workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
 
-    /// The folder in which attempts at the work of this cache key leave what a later one can go on from, in this run or
+    /// The folder in which attempts at the work of this cache key leave what a later one can resume from, in this run or
     /// another. It is not made here: the step that has something to leave makes it.
     fn resume_dir(&self, key: &str) -> PathBuf;
 }
@@ -340,7 +340,7 @@ pub enum RunStateName {
     Failed,
     /// A person stopped it.
     Cancelled,
-    /// Its process went away without a word; found so by a later one.
+    /// Its process exited unexpectedly; a later process found that.
     Interrupted,
 }
 

@@ -55,7 +55,7 @@ impl Live {
 }
 
 /// A task's state as it is stored and shown: its name, and a few words that the name does not say. `None` for what lies
-/// between two states that a person can tell apart.
+/// between two states that a person can distinguish.
 pub(crate) fn describe_state(state: &TaskState, workflow: &Workflow) -> Option<(TaskStateName, String)> {
     let (name, detail) = match state {
         TaskState::Resolving => return None,

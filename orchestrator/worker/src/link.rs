@@ -36,7 +36,7 @@ pub struct Assignment {
     pub artifacts: BTreeMap<String, PathBuf>,
     /// The attempt's own empty folder.
     pub workdir: PathBuf,
-    /// Where attempts of this task leave what a later one can go on from; it need not exist.
+    /// Where attempts of this task leave what a later one can resume from; it need not exist.
     pub resume: PathBuf,
     /// Whether nothing else may run on the machine meanwhile.
     pub exclusive: bool,

@@ -61,7 +61,9 @@ impl Attempt<'_> {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let start = said.char_indices().rev().nth(MOST_SHOWN).map_or(0, |(at, _)| at);
             let end = said.get(start..).unwrap_or_default().trim();
-            return Err(StepError::failed(format!("a further process ended without a result; its last words: {end}")));
+            return Err(StepError::failed(format!(
+                "a further process exited without a result; the end of its output: {end}"
+            )));
         };
         match summary.failure {
             None => Ok(summary.values),

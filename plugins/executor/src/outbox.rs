@@ -121,7 +121,7 @@ impl Outbox {
         }
         if let Err(error) = self.sink.send(report) {
             // An attempt that cannot be reported on is over. The worker sees its pipe end and says so.
-            eprintln!("a report could not be sent, so that this executor ends: {error}");
+            eprintln!("cannot send a report, so this executor exits: {error}");
             self.closed = true;
             (self.hang_up)();
         }

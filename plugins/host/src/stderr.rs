@@ -1,4 +1,4 @@
-//! Standard error: log lines, and the last words of a process that crashed.
+//! Standard error: log lines, and the last lines of a process that crashed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -27,7 +27,7 @@ impl Stop {
 /// The end of a stop channel that [`run_attempt`](crate::run_attempt) listens to.
 pub type StopSignal = oneshot::Receiver<Stop>;
 
-/// The other end: `handle.send(Stop::Cancelled)` stops the attempt. Dropped without a word, it stops nothing.
+/// The other end: `handle.send(Stop::Cancelled)` stops the attempt. Dropped unused, it stops nothing.
 pub type StopHandle = oneshot::Sender<Stop>;
 
 /// A channel to stop one attempt through.

@@ -105,7 +105,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Where attempts at the work of a cache key leave what a later one can go on from. It need not exist.
+    /// Where attempts at the work of a cache key leave what a later one can resume from. It need not exist.
     #[must_use]
     pub fn resume_dir(&self, key: &str) -> PathBuf {
         self.layout.resume_of(key)

@@ -35,7 +35,7 @@ impl Layout {
         self.home.join("work")
     }
 
-    /// Where attempts leave what a later one can go on from, a folder for each cache key.
+    /// Where attempts leave what a later one can resume from, a folder for each cache key.
     pub(crate) fn resume(&self) -> PathBuf {
         self.home.join("resume")
     }

@@ -45,7 +45,7 @@ impl Store {
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
-    /// The tasks of a run, in the order of their places. Those that a process left unfinished when it went away are
+    /// The tasks of a run, in the order of their places. Those that a process left unfinished when it exited are
     /// cancelled, whether or not the store has been repaired since.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Runs whose process went away without a word are closed, and what they left is put in order.
+//! Runs whose process exited unexpectedly are closed, and what they left is put in order.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -86,12 +86,12 @@ impl Store {
 }
 
 /// What is said of an attempt whose process is gone.
-pub(crate) const GONE: &str = "the process that ran it went away";
+pub(crate) const GONE: &str = "the process that ran it exited unexpectedly";
 
-/// What is said of a task that was in this state when its run's process went away.
+/// The detail of a task that was in this state when its run's process exited.
 pub(crate) fn unfinished_detail(state: TaskStateName) -> &'static str {
     match state {
-        TaskStateName::Running => "interrupted: the process that ran it went away",
+        TaskStateName::Running => "interrupted: the process that ran it exited unexpectedly",
         _ => "not run: its run was interrupted",
     }
 }

@@ -87,7 +87,7 @@ Examples:
     /// Print the results of a run: one row a cell
     ///
     /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON form
-    /// names, for each metric, the best cell and those that cannot be told apart from it.
+    /// names, for each metric, the best cell and those that cannot be distinguished from it.
     #[command(after_help = "\
 Examples:
   assay results latest
@@ -97,7 +97,7 @@ Examples:
     /// Compare two runs, or two cells
     ///
     /// First what differs in their configs, then the metrics: B less A with its 95 % interval, and whether the data can
-    /// tell them apart (Welch's test, corrected by Holm's method for all that is compared).
+    /// distinguish them (Welch's test, corrected by Holm's method for all that is compared).
     #[command(after_help = "\
 Examples:
   assay compare 3 4                                            every cell that both runs have

@@ -50,9 +50,9 @@ fn summary(record: &RunRecord) -> String {
         RunStateName::Running => "is running",
         RunStateName::Succeeded => "succeeded",
         RunStateName::Failed => "failed",
-        RunStateName::Cancelled => "was stopped; finished tasks are kept, and the next `assay run` reuses them",
+        RunStateName::Cancelled => "was stopped; completed tasks were kept, and the next `assay run` reuses them",
         RunStateName::Interrupted => {
-            "was interrupted: its process went away; finished tasks are kept, and the next `assay run` reuses them"
+            "was interrupted: its process exited unexpectedly; completed tasks were kept, and the next `assay run` reuses them"
         }
     };
     format!("run {} {state}  ({})", record.id(), parts.join(", "))

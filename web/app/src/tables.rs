@@ -290,7 +290,7 @@ fn observations(row: &Row) -> String {
 fn list_verdicts(results: &Results) -> String {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for column in results.columns.iter().filter(|column| !column.verdict.is_empty()) {
-        let best = column.best.as_ref().filter(|best| best.told_apart);
+        let best = column.best.as_ref().filter(|best| best.distinguishable);
         let words = match best {
             Some(best) => format!("{} is {}", best.cell, column.verdict),
             None => column.verdict.clone(),

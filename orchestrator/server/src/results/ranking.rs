@@ -1,4 +1,4 @@
-//! Whether one cell may be called the best. Only if the data can tell it apart from every other cell.
+//! Whether one cell may be called the best. Only if the data can distinguish it from every other cell.
 
 use assay_spec::Better;
 use assay_statistics::compare::{Rule, compare_replicates, correct};
@@ -9,9 +9,9 @@ use assay_statistics::{Direction, mean};
 pub struct Ranking {
     /// The cell with the best mean; `None` where there is nothing to compare.
     pub leader: Option<usize>,
-    /// The cells that the data cannot tell apart from the leader, itself left out.
+    /// The cells that the data cannot distinguish from the leader, which is left out.
     pub close: Vec<usize>,
-    /// The leader, if it may be called the best: the data tell it apart from every other cell.
+    /// The leader, if it may be called the best: the data distinguish it from every other cell.
     pub best: Option<usize>,
     /// A sentence for people; empty where there is nothing to compare.
     pub verdict: String,
@@ -84,9 +84,9 @@ fn rank_by_test(cells: &[&[f64]], means: &[(usize, f64)], leader: usize, directi
     let close = std::iter::zip(others, compared).filter(|(_, comparison)| !comparison.significant());
     let close: Vec<usize> = close.map(|(at, _)| at).collect();
     let verdict = match close.len() + 1 {
-        1 => "best; told apart from every other cell".to_owned(),
-        count if count == means.len() => format!("not ranked: the {count} cells cannot be told apart"),
-        count => format!("not ranked: {count} of {} cells cannot be told apart", means.len()),
+        1 => "best; distinguished from every other cell".to_owned(),
+        count if count == means.len() => format!("not ranked: the {count} cells cannot be distinguished"),
+        count => format!("not ranked: {count} of {} cells cannot be distinguished", means.len()),
     };
     Ranking::new(leader, close, verdict)
 }
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn a_winner_needs_evidence() {
         let (low, high, middle) = ([1.0, 1.01, 0.99], [2.0, 2.01, 1.99], [1.01, 1.02, 0.98]);
-        check_ranking(&[&high, &low], Better::Lower, Some(1), &[], "best; told apart from every other cell");
-        check_ranking(&[&high, &low], Better::Higher, Some(0), &[], "best; told apart from every other cell");
-        let words = "not ranked: 2 of 3 cells cannot be told apart";
+        check_ranking(&[&high, &low], Better::Lower, Some(1), &[], "best; distinguished from every other cell");
+        check_ranking(&[&high, &low], Better::Higher, Some(0), &[], "best; distinguished from every other cell");
+        let words = "not ranked: 2 of 3 cells cannot be distinguished";
         check_ranking(&[&high, &low, &middle], Better::Lower, None, &[2], words);
         assert_eq!(rank_cells(&[&high, &low, &middle], Better::Lower).leader, Some(1));
-        check_ranking(&[&low, &middle], Better::Lower, None, &[1], "not ranked: the 2 cells cannot be told apart");
+        check_ranking(&[&low, &middle], Better::Lower, None, &[1], "not ranked: the 2 cells cannot be distinguished");
         check_ranking(&[&high, &low], Better::Neither, None, &[], "");
     }
 
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_diverged_is_left_out_and_that_is_said() {
-        let words = "best; told apart from every other cell; 1 cell with values that are not finite left out";
+        let words = "best; distinguished from every other cell; 1 cell with values that are not finite left out";
         check_ranking(&[&[1.0, 1.01, 0.99], &[2.0, 2.01, 1.99], &[0.5, f64::NAN]], Better::Lower, Some(0), &[], words);
     }
 

@@ -88,9 +88,9 @@ pub struct Column {
 pub struct Best {
     /// The cell.
     pub cell: String,
-    /// Whether the data tell it apart from every other cell. Only then may it be called the best.
-    pub told_apart: bool,
-    /// The cells that cannot be told apart from it.
+    /// Whether the data distinguish it from every other cell. Only then may it be called the best.
+    pub distinguishable: bool,
+    /// The cells that cannot be distinguished from it.
     pub indistinguishable: Vec<String>,
 }
 
@@ -264,7 +264,7 @@ fn judge_column(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> 
     let name = |place: &usize| rows[*place].cell.clone();
     let best = ranking.leader.map(|leader| Best {
         cell: name(&leader),
-        told_apart: ranking.best.is_some(),
+        distinguishable: ranking.best.is_some(),
         indistinguishable: ranking.close.iter().map(name).collect(),
     });
     let direction = direction_text(better);

@@ -128,7 +128,7 @@ fn replicates_are_drawn_together_and_followed_along_their_line() {
 }
 
 #[test]
-fn cells_are_told_apart_by_their_values_and_never_by_their_names() {
+fn cells_are_distinguished_by_their_values_and_never_by_their_names() {
     let tasks: Vec<Task> = ["a#1", "a#2"]
         .into_iter()
         .flat_map(|tag| {
@@ -193,7 +193,7 @@ fn one_piece_of_work_is_one_observation() {
     let same: Vec<Option<usize>> = table.rows.iter().map(|row| row.same_as).collect();
     assert_eq!(same, [None, Some(0), Some(0), None]);
     let best = table.columns[0].best.clone().unwrap();
-    assert_eq!((best.cell.as_str(), best.told_apart, best.indistinguishable.len()), ("other{}", true, 0));
+    assert_eq!((best.cell.as_str(), best.distinguishable, best.indistinguishable.len()), ("other{}", true, 0));
     assert!(table.notes.iter().any(|note| note.contains('=')), "{:?}", table.notes);
 }
 
@@ -247,5 +247,8 @@ fn the_best_cell_is_named_with_those_that_cannot_be_told_from_it() {
         cells.iter().flat_map(|(states, values)| (1..).zip(values).map(|(r, v)| train(*states, r, *v))).collect();
     let best = tabulate_headlines(&tasks).columns[0].best.clone().unwrap();
     assert_eq!(best.cell, "train{\"states\":32}");
-    assert_eq!((best.told_apart, best.indistinguishable.as_slice()), (false, &["train{\"states\":16}".to_owned()][..]));
+    assert_eq!(
+        (best.distinguishable, best.indistinguishable.as_slice()),
+        (false, &["train{\"states\":16}".to_owned()][..])
+    );
 }

@@ -1,4 +1,4 @@
-//! Every way in which an executor can misbehave is told apart, in words.
+//! Every way in which an executor can misbehave has a failure class and a message of its own.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -130,14 +130,17 @@ async fn a_run_whose_process_is_gone_is_shown_as_interrupted_by_whoever_looks() 
     assert_eq!(reader.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Interrupted);
     assert_eq!(states().await, [S::Succeeded, S::Cancelled, S::Cancelled]);
     let task = reader.task(RunId(1), TaskIx(1)).await.unwrap().unwrap();
-    assert_eq!((task.state, task.detail.as_str()), (S::Cancelled, "interrupted: the process that ran it went away"));
+    assert_eq!(
+        (task.state, task.detail.as_str()),
+        (S::Cancelled, "interrupted: the process that ran it exited unexpectedly")
+    );
     assert_eq!(task.cache_key, Some(key('b')));
     let attempt = reader.attempts(RunId(1), TaskIx(1)).await.unwrap().remove(0);
     assert_eq!(attempt.failure.map(|failure| failure.class).as_deref(), Some("preempted"));
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_apart() {
+async fn a_full_disk_has_an_error_kind_of_its_own() {
     use sea_orm::ConnectionTrait;
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).await.unwrap();
