@@ -72,6 +72,6 @@ pub use orchestrator::Orchestrator;
 pub use plan::{JobPlan, LONGEST_BACKOFF_MS, PREEMPTIONS, PlanError, Resource, Retry, RunPlan, TaskPlan};
 pub use run::{Run, RunPhase};
 pub use settings::Settings;
-pub use task::{Task, TaskState};
+pub use task::{ScheduledTask, TaskState};
 pub use time::Millis;
 pub use worker::Worker;

@@ -10,11 +10,11 @@ use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::run::{Run, RunPhase};
-use crate::task::{Task, TaskState};
+use crate::task::{ScheduledTask, TaskState};
 use crate::worker::{Slot, SlotPhase};
 
 impl Run {
-    fn task_mut(&mut self, task: TaskIx) -> Option<&mut Task> {
+    fn task_mut(&mut self, task: TaskIx) -> Option<&mut ScheduledTask> {
         self.tasks.get_mut(task.0 as usize)
     }
 }
@@ -114,7 +114,7 @@ impl Orchestrator {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let mut complete = Vec::new();
         for dependent in run.tasks[id.task.0 as usize].dependents.clone() {
-            if let Some(Task { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent) {
+            if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent) {
                 *unfinished -= 1;
                 if *unfinished == 0 {
                     complete.push(dependent);
@@ -182,7 +182,7 @@ impl Orchestrator {
         let (now, grace) = (self.now, self.settings.grace_ms);
         let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
         let limit = run.plan.tasks.get(attempt.task.task.0 as usize).and_then(|plan| plan.timeout_ms);
-        if let Some(Task { state: TaskState::Running { epoch, started, timeout_at, .. }, .. }) =
+        if let Some(ScheduledTask { state: TaskState::Running { epoch, started, timeout_at, .. }, .. }) =
             run.task_mut(attempt.task.task)
             && *epoch == attempt.epoch
         {
@@ -197,7 +197,8 @@ impl Orchestrator {
     /// Counts no timeout of an attempt until [`Orchestrator::restart_timeout`].
     pub(crate) fn suspend_timeout(&mut self, attempt: AttemptId) {
         let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
-        if let Some(Task { state: TaskState::Running { epoch, timeout_at, .. }, .. }) = run.task_mut(attempt.task.task)
+        if let Some(ScheduledTask { state: TaskState::Running { epoch, timeout_at, .. }, .. }) =
+            run.task_mut(attempt.task.task)
             && *epoch == attempt.epoch
         {
             *timeout_at = None;

@@ -20,15 +20,15 @@ struct Row {
 }
 
 /// All of a run.
-pub struct Report {
+pub struct GpuReport {
     device: Value,
     title: String,
     rows: Vec<Row>,
 }
 
-impl Report {
+impl GpuReport {
     /// Of this device, and of the program built from this commit.
-    pub fn new(facts: &Facts, commit: Option<String>) -> Report {
+    pub fn new(facts: &Facts, commit: Option<String>) -> GpuReport {
         let architecture = match &facts.architecture {
             Architecture::Cuda(major, minor) => format!("sm_{major}{minor}"),
             Architecture::Hip(target) => target.clone(),
@@ -40,7 +40,7 @@ impl Report {
             "name": facts.name, "architecture": architecture, "driver": facts.driver, "compiler": facts.compiler,
             "memory": facts.memory, "multiprocessors": facts.multiprocessors, "commit": commit,
         });
-        Report { device, title, rows: Vec::new() }
+        GpuReport { device, title, rows: Vec::new() }
     }
 
     /// Adds a rate that was sampled alone.
@@ -81,7 +81,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for GpuReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
         let widest = self.rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);

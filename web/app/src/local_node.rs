@@ -61,7 +61,7 @@ pub fn greeting_limits() -> Limits {
 }
 
 /// This machine as a node.
-pub struct Machine {
+pub struct LocalNode {
     /// What it offers.
     pub capacity: Capacity,
     /// Where the executors are.
@@ -72,12 +72,12 @@ pub struct Machine {
     pub missing: BTreeMap<String, String>,
 }
 
-impl Machine {
+impl LocalNode {
     /// Looks for the backends that tasks of the workflow ask for, and greets those that may lack their device.
     ///
     /// # Errors
     /// If this program's own file cannot be found.
-    pub async fn probe_backends(workflow: &Workflow, home: &Path) -> Result<Machine, CommandError> {
+    pub async fn probe_backends(workflow: &Workflow, home: &Path) -> Result<LocalNode, CommandError> {
         let finder = Finder::new(home)?;
         let wanted: BTreeSet<&str> =
             workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
@@ -99,7 +99,7 @@ impl Machine {
             devices: backends.iter().filter_map(counted).collect(),
             attempts: None,
         };
-        Ok(Machine { capacity, finder, backends, missing })
+        Ok(LocalNode { capacity, finder, backends, missing })
     }
 
     /// Why no variant of a task can ever run here; `None` if one can.

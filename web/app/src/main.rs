@@ -8,7 +8,7 @@ mod commands;
 mod difference;
 mod exit;
 mod git;
-mod machine;
+mod local_node;
 mod progress;
 mod record;
 mod report;

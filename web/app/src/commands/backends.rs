@@ -39,7 +39,7 @@ type Greeting = (ExecutorCommand, Result<Hello, Failure>);
 
 /// Greets an executor for each of its devices.
 async fn greet_each(command: ExecutorCommand) -> Vec<Greeting> {
-    let limits = crate::machine::greeting_limits();
+    let limits = crate::local_node::greeting_limits();
     let first = greet_executor(&command, &limits).await;
     if first.as_ref().is_ok_and(|hello| hello.features.iter().any(|feature| feature == FOR_TESTS)) {
         return Vec::new();

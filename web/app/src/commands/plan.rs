@@ -13,7 +13,7 @@ use assay_store::Store;
 use serde_json::json;
 
 use crate::cli::{CommandError, PlanArgs};
-use crate::machine::Machine;
+use crate::local_node::LocalNode;
 use crate::tables::format_table;
 use crate::terminal::print_line;
 
@@ -63,7 +63,7 @@ struct Estimate {
 
 pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
     let (_, mut workflow) = super::read_workflow(&args.file, &args.overrides)?;
-    let machine = Machine::probe_backends(&workflow, home).await?;
+    let machine = LocalNode::probe_backends(&workflow, home).await?;
     machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
@@ -84,7 +84,7 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
 }
 
 /// Marks the tasks that would certainly fail: no variant of theirs can run here, or their step is known to refuse.
-fn refuse_impossible(workflow: &Workflow, machine: &Machine, prospects: &mut [Prospect]) {
+fn refuse_impossible(workflow: &Workflow, machine: &LocalNode, prospects: &mut [Prospect]) {
     for (ix, task) in workflow.tasks.iter().enumerate() {
         if !prospects[ix].may_run() {
             continue;

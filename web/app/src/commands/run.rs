@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
 use crate::git;
-use crate::machine::Machine;
+use crate::local_node::LocalNode;
 use crate::progress::{self, Board, Detail, Row};
 use crate::record::RunRecord;
 use crate::report;
@@ -32,7 +32,7 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     }
 
     let warnings = serde_json::to_value(&workflow.warnings.problems)?;
-    let machine = Machine::probe_backends(&workflow, home).await?;
+    let machine = LocalNode::probe_backends(&workflow, home).await?;
     machine.describe_to(&mut workflow);
     let (link, node) = embedded_worker(machine, args.jobs)?;
     let (cancel, cancelled) = mpsc::channel(1);
@@ -104,8 +104,8 @@ fn progress_detail(args: &RunArgs) -> Option<Detail> {
 }
 
 /// A node in this process: its link, and its life.
-fn embedded_worker(machine: Machine, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
-    let Machine { capacity, finder, missing, .. } = machine;
+fn embedded_worker(machine: LocalNode, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+    let LocalNode { capacity, finder, missing, .. } = machine;
     missing.values().for_each(print_line);
     let capacity = Capacity { attempts: jobs, ..capacity };
     let (to, to_worker) = mpsc::channel(64);
