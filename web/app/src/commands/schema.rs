@@ -5,6 +5,6 @@ use std::process::ExitCode;
 use crate::cli::CommandError;
 
 pub fn run() -> Result<ExitCode, CommandError> {
-    super::print_json(&assay_spec::json_schema(&super::kinds()))?;
+    super::print_json(&assay_spec::json_schema(&super::step_kinds()))?;
     Ok(ExitCode::SUCCESS)
 }

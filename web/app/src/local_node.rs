@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use assay_core::{Capacity, Resource};
-use assay_host::{ExecutorCommand, Limits, NotFound, greet};
+use assay_host::{ExecutorCommand, Limits, NotFound, greet_executor};
 use assay_protocol::{DeviceInfo, Failure, FailureClass, KERNELS};
 use assay_spec::{Task, Workflow};
 use assay_statistics::format::quantity;
@@ -34,8 +34,8 @@ impl Finder {
     ///
     /// # Errors
     /// If there is none; it says where was looked.
-    pub fn find(&self, backend: &str) -> Result<ExecutorCommand, NotFound> {
-        let mut command = ExecutorCommand::find(backend, &assay_native::names(), &self.own)?;
+    pub fn find_executor(&self, backend: &str) -> Result<ExecutorCommand, NotFound> {
+        let mut command = ExecutorCommand::find_backend(backend, &assay_native::backend_names(), &self.own)?;
         command.env.push((KERNELS.into(), self.kernels.clone().into()));
         Ok(command)
     }
@@ -50,7 +50,7 @@ pub struct Backend {
 }
 
 /// Logical processors that this process may use.
-pub fn processors() -> u32 {
+pub fn processor_count() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
 }
 
@@ -61,7 +61,7 @@ pub fn greeting_limits() -> Limits {
 }
 
 /// This machine as a node.
-pub struct Machine {
+pub struct LocalNode {
     /// What it offers.
     pub capacity: Capacity,
     /// Where the executors are.
@@ -72,12 +72,12 @@ pub struct Machine {
     pub missing: BTreeMap<String, String>,
 }
 
-impl Machine {
+impl LocalNode {
     /// Looks for the backends that tasks of the workflow ask for, and greets those that may lack their device.
     ///
     /// # Errors
     /// If this program's own file cannot be found.
-    pub async fn look(workflow: &Workflow, home: &Path) -> Result<Machine, CommandError> {
+    pub async fn probe_backends(workflow: &Workflow, home: &Path) -> Result<LocalNode, CommandError> {
         let finder = Finder::new(home)?;
         let wanted: BTreeSet<&str> =
             workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
@@ -93,13 +93,13 @@ impl Machine {
         let counted = |(name, backend): (&String, &Backend)| Some((name.clone(), backend.devices?));
         let capacity = Capacity {
             name: "here".to_owned(),
-            cpus: processors(),
+            cpus: processor_count(),
             memory,
             backends: backends.keys().cloned().collect(),
             devices: backends.iter().filter_map(counted).collect(),
             attempts: None,
         };
-        Ok(Machine { capacity, finder, backends, missing })
+        Ok(LocalNode { capacity, finder, backends, missing })
     }
 
     /// Why no variant of a task can ever run here; `None` if one can.
@@ -138,20 +138,20 @@ impl Machine {
 
 /// A backend, if it is here. Where it is not, why.
 async fn look_for(name: &str, finder: &Finder) -> Result<Backend, String> {
-    let command = finder.find(name).map_err(|error| Failure::from(error).message)?;
-    if let Some(built_in) = assay_native::find(name).filter(|backend| backend.everywhere) {
-        let description = (built_in.probe)(0).map_or(Value::Null, |device| describe(&device, None));
+    let command = finder.find_executor(name).map_err(|error| Failure::from(error).message)?;
+    if let Some(built_in) = assay_native::find_backend(name).filter(|backend| backend.everywhere) {
+        let description = (built_in.probe)(0).map_or(Value::Null, |device| describe_device(&device, None));
         return Ok(Backend { devices: None, description });
     }
-    match greet(&command, &greeting_limits()).await {
+    match greet_executor(&command, &greeting_limits()).await {
         Err(Failure { class: FailureClass::Unavailable, message, .. }) => Err(message),
-        Ok(hello) => Ok(Backend { devices: hello.devices, description: describe(&hello.device, hello.devices) }),
+        Ok(hello) => Ok(Backend { devices: hello.devices, description: describe_device(&hello.device, hello.devices) }),
         // Whatever else is wrong with it, an attempt will tell.
         Err(_) => Ok(Backend { devices: None, description: Value::Null }),
     }
 }
 
 /// The driver is among the details of a device.
-fn describe(device: &DeviceInfo, count: Option<u32>) -> Value {
-    json!({"name": device.name, "details": device.details, "count": count.unwrap_or_else(processors)})
+fn describe_device(device: &DeviceInfo, count: Option<u32>) -> Value {
+    json!({"name": device.name, "details": device.details, "count": count.unwrap_or_else(processor_count)})
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::Setup;
 use crate::context::Stop;
 use crate::outbox::{Outbox, SharedOutbox, Sink};
-use crate::run::run;
+use crate::run::execute_request;
 use crate::stdio;
 
 /// A step as a person writes it: the protocol's request, of which only the kind and the config are required.
@@ -22,19 +22,19 @@ use crate::stdio;
 struct StepFile {
     kind: String,
     config: Value,
-    #[serde(default = "StepFile::task")]
+    #[serde(default = "StepFile::default_task")]
     task: String,
-    #[serde(default = "StepFile::first")]
+    #[serde(default = "StepFile::default_epoch")]
     epoch: u32,
     #[serde(default)]
     artifacts: BTreeMap<String, PathBuf>,
-    #[serde(default = "StepFile::workdir")]
+    #[serde(default = "StepFile::default_workdir")]
     workdir: PathBuf,
     #[serde(default)]
     resume: Option<PathBuf>,
-    #[serde(default = "StepFile::threads")]
+    #[serde(default = "StepFile::default_threads")]
     threads: u32,
-    #[serde(default = "StepFile::first")]
+    #[serde(default = "StepFile::default_epoch")]
     replicate: u32,
     /// Written by a worker's request; of no meaning here.
     #[serde(default, rename = "request")]
@@ -42,23 +42,23 @@ struct StepFile {
 }
 
 impl StepFile {
-    fn task() -> String {
+    fn default_task() -> String {
         "alone".into()
     }
 
-    fn first() -> u32 {
+    fn default_epoch() -> u32 {
         1
     }
 
-    fn workdir() -> PathBuf {
+    fn default_workdir() -> PathBuf {
         "step-out".into()
     }
 
-    fn threads() -> u32 {
+    fn default_threads() -> u32 {
         std::thread::available_parallelism().ok().and_then(|cores| u32::try_from(cores.get()).ok()).unwrap_or(1)
     }
 
-    fn read(file: &Path) -> Result<RunRequest, String> {
+    fn read_request(file: &Path) -> Result<RunRequest, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let StepFile { kind, config, task, epoch, artifacts, workdir, resume, threads, replicate, _request } =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -88,7 +88,7 @@ struct Summary {
 /// Reports are written to standard error, one a line, and in the end one JSON object to standard output. The exit code
 /// is that of a test: 0 if the step completed, 1 if it failed, 2 if the file cannot be used.
 #[must_use]
-pub fn run_alone(setup: Setup, file: &Path) -> ExitCode {
+pub fn run_single_step(setup: Setup, file: &Path) -> ExitCode {
     match try_alone(setup, file) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -102,8 +102,9 @@ pub fn run_alone(setup: Setup, file: &Path) -> ExitCode {
 
 /// Whether the step completed.
 fn try_alone(setup: Setup, file: &Path) -> Result<bool, String> {
-    let request = StepFile::read(file)?;
-    let mut pipes = stdio::take().map_err(|error| format!("standard input and output cannot be used: {error}"))?;
+    let request = StepFile::read_request(file)?;
+    let mut pipes =
+        stdio::take_pipes().map_err(|error| format!("standard input and output cannot be used: {error}"))?;
     let (completed, summary) = run_request(setup, request, std::io::stderr()).map_err(|error| error.to_string())?;
     let printed = serde_json::to_writer_pretty(&mut pipes.output, &summary).map_err(std::io::Error::from);
     printed.and_then(|()| writeln!(pipes.output)).map_err(|error| format!("cannot print the result: {error}"))?;
@@ -118,7 +119,7 @@ fn run_request(
     let summary = Arc::new(Mutex::new(Summary { workdir: request.workdir.clone(), ..Summary::default() }));
     let lines = Lines { out, summary: Arc::clone(&summary) };
     let outbox = SharedOutbox::new(Outbox::new(Box::new(lines), request.epoch, Box::new(|| {})))?;
-    let completed = run(setup, request, Stop::default(), &outbox);
+    let completed = execute_request(setup, request, Stop::default(), &outbox);
     let summary = std::mem::take(&mut *summary.lock().unwrap_or_else(PoisonError::into_inner));
     Ok((completed, summary))
 }
@@ -174,16 +175,16 @@ mod tests {
     use super::*;
     use crate::testing::{self, Shelf};
 
-    fn read(text: &str) -> Result<RunRequest, String> {
+    fn read_request(text: &str) -> Result<RunRequest, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("step.json");
         std::fs::write(&file, text.replace("WORKDIR", folder.path().to_str().unwrap())).unwrap();
-        StepFile::read(&file).map_err(|error| error.replace(folder.path().to_str().unwrap(), "FOLDER"))
+        StepFile::read_request(&file).map_err(|error| error.replace(folder.path().to_str().unwrap(), "FOLDER"))
     }
 
     #[test]
     fn a_step_file_needs_no_more_than_a_kind_and_a_config() {
-        let request = read(r#"{"kind": "prepare", "config": {"seed": 3}, "workdir": "WORKDIR/out"}"#).unwrap();
+        let request = read_request(r#"{"kind": "prepare", "config": {"seed": 3}, "workdir": "WORKDIR/out"}"#).unwrap();
         assert_eq!((request.kind.as_str(), request.epoch, request.replicate), ("prepare", 1, 1));
         assert!(request.threads >= 1);
     }
@@ -191,29 +192,29 @@ mod tests {
     #[test]
     fn a_workers_own_request_is_a_step_file() {
         let folder = tempfile::tempdir().unwrap();
-        let request = testing::request("good", folder.path());
+        let request = testing::test_request("good", folder.path());
         let text = serde_json::to_string(&assay_protocol::Request::Run(request.clone())).unwrap();
-        assert_eq!(read(&text).unwrap(), request);
+        assert_eq!(read_request(&text).unwrap(), request);
     }
 
     #[test]
     fn what_is_wrong_with_a_step_file_is_said() {
         let broken = [r#"{"kind": "x"}"#, r#"{"kind": "x", "config": 1, "thread": 2}"#, "{\n  kind: 1}", "[]"];
-        let errors: String = broken.iter().map(|text| read(text).unwrap_err() + "\n").collect();
+        let errors: String = broken.iter().map(|text| read_request(text).unwrap_err() + "\n").collect();
         insta::assert_snapshot!(errors, @"
         FOLDER/step.json: missing field `config` at line 1 column 13
         FOLDER/step.json: unknown field `thread`, expected one of `kind`, `config`, `task`, `epoch`, `artifacts`, `workdir`, `resume`, `threads`, `replicate`, `request` at line 1 column 35
         FOLDER/step.json: key must be a string at line 2 column 3
         FOLDER/step.json: invalid length 0, expected an object with `kind` and `config` at line 1 column 2
         ");
-        assert!(StepFile::read(Path::new("/nowhere/step.json")).unwrap_err().contains("/nowhere/step.json"));
+        assert!(StepFile::read_request(Path::new("/nowhere/step.json")).unwrap_err().contains("/nowhere/step.json"));
     }
 
-    fn alone(kind: &str) -> (String, String) {
+    fn run_kind(kind: &str) -> (String, String) {
         let folder = tempfile::tempdir().unwrap();
         let shelf = Shelf::default();
-        let request = testing::request(kind, folder.path());
-        let (completed, summary) = run_request(testing::setup(), request, shelf.clone()).unwrap();
+        let request = testing::test_request(kind, folder.path());
+        let (completed, summary) = run_request(testing::test_setup(), request, shelf.clone()).unwrap();
         assert_eq!(completed, summary.state == "completed");
         let json = serde_json::to_string_pretty(&summary).unwrap();
         (shelf.text(), json.replace(folder.path().to_str().unwrap(), "FOLDER"))
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_step_alone_is_lines_for_people_and_json_for_programs() {
-        let (lines, json) = alone("good");
+        let (lines, json) = run_kind("good");
         insta::assert_snapshot!(lines, @"
         started
         replicate 2 with 2 threads
@@ -246,7 +247,7 @@ mod tests {
           }
         }
         "#);
-        let (lines, _) = alone("check");
+        let (lines, _) = run_kind("check");
         insta::assert_snapshot!(lines, @"
         started
         failed (check): 0.1 is more than 0.0001
