@@ -77,6 +77,68 @@ fn the_catalog_reports_only_metrics_that_are_described() {
     every_metric_is_described(Home::new().run("recall.yaml", &more).succeeded());
 }
 
+/// Every document for people, with its text.
+fn documents() -> Vec<(String, String)> {
+    let markdown =
+        assay_tests::files().into_iter().filter(|file| file.extension().is_some_and(|ending| ending == "md"));
+    let shown = markdown.map(|file| {
+        let text = std::fs::read_to_string(root().join(&file)).expect("a document is text");
+        (file.display().to_string(), text)
+    });
+    shown.filter(|(name, _)| !name.starts_with("CHANGELOG")).collect()
+}
+
+#[test]
+fn every_workflow_in_a_document_is_planned() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut planned = 0;
+    for (document, text) in documents() {
+        let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for block in blocks.filter(|block| block.contains("\njobs:")) {
+            let file = folder.path().join("block.yaml");
+            std::fs::write(&file, block).expect("written");
+            // The examples that pages show name files beside them.
+            std::fs::copy(book().join("examples/prepare.yaml"), folder.path().join("prepare.yaml")).expect("copied");
+            let output = Home::new().output(&["plan", &file.display().to_string()]);
+            assert!(output.status.success(), "{document}:\n{block}\n{}", self::text(&output.stderr));
+            planned += 1;
+        }
+    }
+    assert!(planned > 0);
+}
+
+#[test]
+fn the_tutorial_shows_the_file_that_it_runs() {
+    let read = |name: &str| std::fs::read_to_string(book().join(name)).expect("a text");
+    assert!(
+        read("tutorial.md").contains(read("examples/tutorial.yaml").trim_end()),
+        "docs/src/tutorial.md is out of date"
+    );
+}
+
+#[test]
+fn every_command_in_a_document_exists() {
+    let mut commands: BTreeSet<(String, String)> = BTreeSet::new();
+    for (document, text) in documents() {
+        let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
+        let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+        for code in indented.chain(spans).filter_map(|code| code.strip_prefix("assay ")) {
+            let word: String = code.chars().take_while(char::is_ascii_lowercase).collect();
+            if !word.is_empty() {
+                commands.insert((word, document.clone()));
+            }
+        }
+    }
+    assert!(commands.len() > 10, "{commands:?}");
+    let home = Home::new();
+    let mut known = BTreeSet::new();
+    for (word, document) in commands {
+        let exists = known.contains(&word) || home.output(&["help", &word]).status.success();
+        assert!(exists, "{document} names `assay {word}`, which does not exist");
+        known.insert(word);
+    }
+}
+
 #[test]
 fn the_reference_of_the_book_is_up_to_date() {
     let folder = tempfile::tempdir().expect("a temporary folder");
