@@ -5,6 +5,7 @@ mod busy;
 mod cache;
 mod commands;
 mod determinism;
+mod documentation;
 mod failures;
 mod gpu;
 mod housekeeping;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use assay_server::RunStateName;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
 
@@ -21,6 +21,7 @@ pub type CommandError = Box<dyn Error + Send + Sync>;
     name = "assay",
     version,
     max_term_width = 100,
+    disable_help_subcommand = true,
     after_help = "\
 Examples:
   assay run workflows/catalog/quickstart.yaml     run a workflow here
@@ -166,8 +167,17 @@ Examples:
     #[command(after_help = "\
 Example:
   assay schema > assay.schema.json
-  then begin a workflow file with: # yaml-language-server: $schema=assay.schema.json")]
-    Schema,
+  then begin a workflow file with: # yaml-language-server: $schema=assay.schema.json
+  assay schema --pages docs/src/reference     the reference pages of the book")]
+    Schema(SchemaArgs),
+    /// Show the help of a subcommand, or describe a step kind
+    ///
+    /// Of a step kind: what it does, its options with types, ranges and defaults, its inputs, outputs and metrics, and an example.
+    #[command(after_help = "\
+Examples:
+  assay help run          the options of `assay run`
+  assay help train        the step kind `train`")]
+    Help(HelpArgs),
     /// Be an executor: run one step for a worker (internal)
     ///
     /// Speaks the executor protocol on standard input and output. With --step it runs one step alone instead, for
@@ -439,6 +449,22 @@ pub struct JsonArg {
     pub json: bool,
 }
 
+/// `assay schema`
+#[derive(Args)]
+pub struct SchemaArgs {
+    /// Write the reference pages of the book into this folder instead
+    #[arg(long, value_name = "DIR")]
+    pub pages: Option<PathBuf>,
+}
+
+/// `assay help`
+#[derive(Args)]
+pub struct HelpArgs {
+    /// A subcommand, or a step kind as in `uses:`
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
 /// `assay executor`
 #[derive(Args)]
 pub struct ExecutorArgs {
@@ -479,7 +505,8 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
     match cli.command {
         // An executor has no store and no runtime of its own: it is a plain process.
         Command::Executor(args) => return commands::executor::run(&args),
-        Command::Schema => return commands::schema::run(),
+        Command::Schema(args) => return commands::schema::run(&args),
+        Command::Help(args) => return commands::help::run(Cli::command(), args.name.as_deref()),
         Command::Backends(args) => return commands::backends::run(args.json),
         _ => {}
     }
@@ -500,15 +527,15 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Tag(args) => commands::tag::run(home, args).await,
             Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Cancel(args) => commands::cancel::run(home, &args).await,
-            Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
+            Command::Executor(_) | Command::Schema(_) | Command::Backends(_) | Command::Help(_) => {
+                unreachable!("handled above")
+            }
         }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -517,8 +544,16 @@ mod tests {
     }
 
     #[test]
+    fn no_step_kind_is_hidden_from_help_by_a_subcommand() {
+        let line = Cli::command();
+        for kind in commands::step_kinds() {
+            assert!(line.find_subcommand(kind.name).is_none(), "`assay help {}` shows the subcommand", kind.name);
+        }
+    }
+
+    #[test]
     fn every_subcommand_has_examples() {
-        for command in Cli::command().get_subcommands().filter(|command| command.get_name() != "help") {
+        for command in Cli::command().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "`assay {}` has no example in its help", command.get_name());
         }

@@ -1,5 +1,6 @@
 //! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
-//! a run goes on in `progress`, a run as the store has it in `record`, and what is said of it in `report` and `tables`.
+//! a run goes on in `progress`, a run as the store has it in `record`, what is said of it in `report` and `tables`, and the step kinds as a
+//! person reads them in `reference`.
 //!
 //! Results, and whatever else a command was asked for, go to standard output; how it gets on, and errors, to standard error.
 
@@ -11,6 +12,7 @@ mod git;
 mod local_node;
 mod progress;
 mod record;
+mod reference;
 mod report;
 mod signals;
 mod tables;

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod executor;
 pub mod gc;
 pub mod get;
+pub mod help;
 pub mod logs;
 pub mod plan;
 pub mod results;
