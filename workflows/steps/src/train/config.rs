@@ -47,6 +47,14 @@ pub struct Config {
     #[serde(default = "eval_every")]
     #[schemars(range(min = 1))]
     pub eval_every: u64,
+    /// Ends the training before its last step if a metric of the validation split no longer improves; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<EarlyStopping>,
+    /// Whose parameters the output `model` holds, and the test split is scored with: those after the last step, or those
+    /// after the evaluation with the best value of `early_stopping.metric` (`valid/loss` without early stopping). The step
+    /// is reported as `kept/step`.
+    #[serde(default, skip_serializing_if = "Keep::is_last")]
+    pub keep: Keep,
     /// Report the mean training metrics of each so many steps.
     #[serde(default = "log_every")]
     #[schemars(range(min = 1))]
@@ -61,6 +69,72 @@ pub struct Config {
     /// `chrome://tracing` open.
     #[serde(default)]
     pub profile: bool,
+}
+
+/// When a training ends before its last step. The step is reported as `stopped/step`.
+///
+/// A curriculum's earlier stages always run to their end: patience is counted in the last stage alone, since a model that has
+/// not seen the longer samples yet may not improve on them. The best value is that of all stages. The learning rate follows
+/// the schedule of the whole curriculum, wherever training stops. The count is part of the saved state, so that an interrupted
+/// training stops at the same step as an uninterrupted one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStopping {
+    /// What is watched; a loss and a perplexity are better lower, an accuracy higher.
+    #[serde(default)]
+    pub metric: ValidationMetric,
+    /// Training stops after so many evaluations in succession without an improvement; `eval_every` says when it is evaluated.
+    #[serde(default = "patience")]
+    #[schemars(range(min = 1))]
+    pub patience: u64,
+    /// An evaluation is an improvement if it is better by more than this than the last improvement.
+    #[serde(default)]
+    #[schemars(range(min = 0.0))]
+    pub min_delta: f64,
+}
+
+/// A metric of the validation split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ValidationMetric {
+    /// The mean cross entropy of a prediction, in nats.
+    #[default]
+    #[serde(rename = "valid/loss")]
+    Loss,
+    /// The share of right predictions.
+    #[serde(rename = "valid/accuracy")]
+    Accuracy,
+    /// exp of the loss; of language models alone.
+    #[serde(rename = "valid/perplexity")]
+    Perplexity,
+}
+
+impl ValidationMetric {
+    /// The metric's name in workflow files and tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ValidationMetric::Loss => "valid/loss",
+            ValidationMetric::Accuracy => "valid/accuracy",
+            ValidationMetric::Perplexity => "valid/perplexity",
+        }
+    }
+}
+
+/// Whose parameters the trained model holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// Those after the best evaluation.
+    Best,
+    /// Those after the last step.
+    #[default]
+    Last,
+}
+
+impl Keep {
+    fn is_last(&self) -> bool {
+        *self == Keep::Last
+    }
 }
 
 /// When a training saves its whole state. The newest state alone is kept, until the training succeeds; where it lies, and
@@ -163,6 +237,9 @@ fn eval_every() -> u64 {
 fn log_every() -> u64 {
     10
 }
+fn patience() -> u64 {
+    5
+}
 fn betas() -> [f64; 2] {
     [0.9, 0.999]
 }
@@ -201,7 +278,9 @@ impl Config {
         self.check_curriculum(&mut found);
         self.check_optimizer(&mut found);
         self.check_batches(&mut found);
-        let numbers: [(&[&str], Option<u64>); 4] = [
+        let stopping = self.early_stopping;
+        let numbers: [(&[&str], Option<u64>); 5] = [
+            (&["early_stopping", "patience"], stopping.map(|stopping| stopping.patience)),
             (&["eval_every"], Some(self.eval_every)),
             (&["log_every"], Some(self.log_every)),
             (&["accumulate"], Some(self.accumulate as u64)),
@@ -209,6 +288,12 @@ impl Config {
         ];
         for (path, _) in numbers.iter().filter(|(_, value)| *value == Some(0)) {
             found.push(finding(path, format!("{} is 0", path.join(".")), "give at least 1"));
+        }
+        if let Some(min_delta) = stopping.map(|stopping| stopping.min_delta)
+            && !(min_delta >= 0.0 && min_delta.is_finite())
+        {
+            let message = format!("min_delta {min_delta} is not a number from 0 up");
+            found.push(finding(&["early_stopping", "min_delta"], message, "leave it out where any improvement counts"));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
             let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);
