@@ -16,6 +16,7 @@ pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+mod sizes;
 pub mod tag;
 pub mod verify;
 

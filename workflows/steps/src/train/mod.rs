@@ -6,6 +6,7 @@
 
 mod config;
 mod curriculum;
+mod divergence;
 mod gradient;
 mod keeper;
 mod monitor;

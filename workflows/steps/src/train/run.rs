@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::config::{Config, Keep, OptimizerConfig};
 use super::curriculum::Curriculum;
+use super::divergence::Stability;
 use super::gradient::{Assignment, How};
 use super::keeper::{Keeper, refuse};
 use super::monitor::Monitor;
@@ -40,6 +41,7 @@ pub struct Trainer<'a> {
     unvalidated: bool,
     /// What the evaluations have shown.
     monitor: Monitor,
+    stability: Stability,
     window: Window,
     /// When the steps of the window began, as if nothing but steps had happened since.
     since: Instant,
@@ -73,6 +75,7 @@ impl<'a> Trainer<'a> {
             step: 0,
             unvalidated: false,
             monitor: Monitor::new(config),
+            stability: Stability::default(),
             window: Window::default(),
             since: Instant::now(),
             reports: Reports::default(),
@@ -121,6 +124,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if asked to stop.
     pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<(Model, u64), StepError> {
+        self.stability.observe(self.step, &model, context)?;
         let mut model = model.into_blueprint();
         let steps = self.config.steps();
         let last = self.step.saturating_add(PROFILED_STEPS);
@@ -173,6 +177,12 @@ impl<'a> Trainer<'a> {
     /// Whether no step is left: the curriculum is over, or early stopping has ended it.
     fn is_finished(&self) -> bool {
         self.step >= self.config.steps() || self.monitor.has_stopped()
+    }
+
+    /// The failure of this training if it diverged.
+    #[must_use]
+    pub fn diverged(&self, seen: &str) -> StepError {
+        self.stability.diverged(self.config, seen)
     }
 
     /// Where the time went.
@@ -229,7 +239,8 @@ impl<'a> Trainer<'a> {
         if what == "loss" {
             context.metric("train/loss", step, value);
         }
-        Err(diverged(self.config, &format!("the {what} is {value} at step {step} of {}", self.config.steps())))
+        let seen = format!("the {what} is {value} at step {step} of {}", self.config.steps());
+        Err(self.stability.diverged(self.config, &seen))
     }
 
     fn announce_stage(&mut self, step: u64, context: &mut dyn Context) {
@@ -277,6 +288,7 @@ impl<'a> Trainer<'a> {
             self.reports.metric(context, "memory/peak_bytes", step, bytes as f64);
         }
         context.log(&format!("step {step}: valid loss {:.3}, accuracy {:.1} %", valid.loss, 100.0 * valid.accuracy));
+        self.stability.observe(step, model, context)?;
         self.check_finite("validation loss", valid.loss, step, context)?;
         self.monitor.observe(step, &valid, model)?;
         // The throughput is that of training alone.
@@ -340,14 +352,4 @@ fn identity(config: &Config, context: &dyn Context) -> String {
 /// If the model cannot read the split, or [`StepError::Cancelled`].
 pub fn score(model: &Model, split: &Split, config: &Config, context: &dyn Context) -> Result<SplitScore, StepError> {
     score_batches(model, split, config.batching(), || context.cancelled())
-}
-
-/// A training whose numbers are not numbers any more: what was seen, and what may help.
-pub(super) fn diverged(config: &Config, seen: &str) -> StepError {
-    let OptimizerConfig::AdamW(adamw) = &config.optimizer;
-    let hint = match adamw.clip_norm {
-        None => "lower optimizer.lr, or give optimizer.clip_norm and optimizer.warmup_steps",
-        Some(_) => "lower optimizer.lr or optimizer.clip_norm, or raise optimizer.warmup_steps",
-    };
-    StepError::Check { message: format!("training diverged: {seen}"), hint: Some(hint.into()) }
 }

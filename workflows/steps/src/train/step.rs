@@ -6,9 +6,10 @@ use assay_tensor::{DType, Device};
 use serde_json::Value;
 
 use super::config::Config;
-use super::run::{Trainer, diverged, score};
+use super::run::{Trainer, score};
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
+use crate::planned::{CHOSEN_DIM, CHOSEN_PARAMETERS, resolve_model};
 use crate::random::seed_for;
 use crate::scoring::scored;
 use crate::step::{Step, parse, schema_of};
@@ -40,6 +41,8 @@ const METRICS: &[MetricKind] = &[
     metric("train/stage", "", Better::Neither, None),
     metric("memory/peak_bytes", "B", Better::Lower, None),
     metric("model/parameters", "", Better::Lower, None),
+    CHOSEN_PARAMETERS,
+    CHOSEN_DIM,
     metric("stopped/step", "", Better::Neither, None),
     metric("best/step", "", Better::Neither, None),
     metric("best/value", "", Better::Neither, None),
@@ -86,7 +89,7 @@ impl Step for Train {
             trainer.profiler().write(&path)?;
             context.artifact("profile", &path)?;
         }
-        finish(&config, (&model, kept), &dataset, context)
+        finish(&trainer, &config, (&model, kept), &dataset, context)
     }
 }
 
@@ -108,12 +111,13 @@ fn check_precision(precision: Precision, device: &Device) -> Result<(), StepErro
 
 fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {
     let seed = seed_for(config.seed, context.replicate(), "parameters");
-    let model = Model::fresh(context.device(), &config.model, &dataset.task(), seed, DType::F32)?;
-    let count = model.parameters().count();
-    context.metric("model/parameters", 0, count as f64);
+    let task = dataset.task();
+    let sized = resolve_model(&config.model, &task, context)?;
+    let model = Model::fresh(context.device(), &sized.config, &task, seed, DType::F32)?;
+    let count = sized.parameters;
     context.log(&format!(
         "{} with {count} parameters on {}; {} training sequences of `{}`",
-        config.model.family(),
+        sized.config.family(),
         context.device().name(),
         dataset.train.len(),
         dataset.about.name
@@ -125,6 +129,7 @@ fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Resul
 /// nothing was chosen by. A model that is not one of numbers is no
 /// result, also where no batch has noticed: after the last update, or in parameters that no sequence has asked for.
 fn finish(
+    trainer: &Trainer,
     config: &Config,
     (model, kept): (&Model, u64),
     dataset: &Dataset,
@@ -134,7 +139,7 @@ fn finish(
         if let Weight::Dense(tensor) = &parameter.value
             && let Some(value) = tensor.to_f32_vec().map_err(ModelError::from)?.iter().find(|value| !value.is_finite())
         {
-            return Err(diverged(config, &format!("`{name}` holds {value} after step {kept}")));
+            return Err(trainer.diverged(&format!("`{name}` holds {value} after step {kept}")));
         }
     }
     let path = context.workdir().join("model.safetensors");
@@ -148,7 +153,7 @@ fn finish(
     }
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
     if !test.loss.is_finite() {
-        return Err(diverged(config, &format!("the test loss is {}", test.loss)));
+        return Err(trainer.diverged(&format!("the test loss is {}", test.loss)));
     }
     context.artifact("model", &path)
 }
@@ -169,7 +174,9 @@ mod tests {
             _ => Ok(tensor.clone()),
         });
         let model = model.with_parameters(&spoiled.unwrap()).unwrap();
-        let Err(StepError::Check { message, .. }) = finish(&config, (&model, 80), &dataset, &mut context) else {
+        let trainer = Trainer::new(&config, &model, &dataset, &context).unwrap();
+        let Err(StepError::Check { message, .. }) = finish(&trainer, &config, (&model, 80), &dataset, &mut context)
+        else {
             panic!("it is no result")
         };
         assert!(message.contains("`embedding.table` holds NaN after step 80"), "{message}");

@@ -134,6 +134,35 @@ fn what_is_reported_is_what_was_asked_for() {
 }
 
 #[test]
+fn a_number_of_parameters_chooses_the_width() {
+    for family in [
+        json!({"family": "ten", "layers": 1, "states": 8, "chunk": 4, "parameters": "4k"}),
+        json!({"family": "pulse", "layers": 1, "states": 4, "chunk": 4, "heads": 1, "mixing_heads": 1, "parameters": "4.2k"}),
+        json!({"family": "transformer", "layers": 1, "heads": 1, "parameters": 4000}),
+    ] {
+        let context = trained(1, 1, |config| {
+            config["model"] = family.clone();
+            config["curriculum"] = json!([{"until_step": 2, "max_length": 8}]);
+            config["optimizer"] = json!({"name": "adamw", "lr": 0.02});
+        });
+        let model = checkpoint::load(&assay_cpu::device(1).unwrap(), &context.artifacts["model"]).unwrap();
+        let (count, dim) = (model.parameters().count() as f64, model.config().common().dim as f64);
+        assert!((3800.0..=4400.0).contains(&count), "{count}: {family}");
+        assert_eq!(context.last("chosen/parameters"), Some(count));
+        assert_eq!((context.last("model/parameters"), context.last("chosen/dim")), (Some(count), Some(dim)));
+    }
+    let with = |change: Value| move |config: &mut Value| config["model"] = change;
+    let ten = |more: Value| {
+        let mut model = json!({"family": "ten", "layers": 1, "states": 8});
+        model.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        model
+    };
+    refused(with(ten(json!({"parameters": "10"}))), "no width gives 10 parameters within 5 %; the nearest are ");
+    refused(with(ten(json!({"parameters": "4k", "dim": 8}))), "both say how wide the model is");
+    refused(with(ten(json!({}))), "neither `dim` nor `parameters`");
+}
+
+#[test]
 fn a_gradient_in_pieces_trains_the_same_model_up_to_rounding() {
     let whole = trained(1, 1, |config| config["batch_size"] = json!(15));
     let pieces = trained(1, 1, |config| {
@@ -244,6 +273,29 @@ fn a_diverged_training_is_a_failed_check_that_names_the_step() {
     let Err(StepError::Check { message, hint: Some(_) }) = context.run(&Train, config) else { panic!("it must fail") };
     assert!(message.starts_with("training diverged: the ") && message.contains("at step "), "{message}");
     assert!(context.artifacts.is_empty());
+}
+
+#[test]
+fn an_unstable_recurrence_is_named_as_the_cause() {
+    let (mut context, mut config) = context(1);
+    config["model"]["resonance"] = json!("recurrent");
+    config["model"]["resonance_strength"] = json!(10.0);
+    config["optimizer"] = json!({"name": "adamw", "lr": 1e30});
+    let Err(StepError::Check { hint: Some(hint), .. }) = context.run(&Train, config) else { panic!("it must fail") };
+    assert!(
+        hint.starts_with("`resonance: recurrent` makes the recurrence unstable: after step 0 its spectral radius"),
+        "{hint}"
+    );
+    assert!(!hint.contains("optimizer.lr") && hint.contains("lower model.resonance_strength"), "{hint}");
+    let warning = "warning: after step 0 the recurrence has a spectral radius of ";
+    assert_eq!(context.logs.iter().filter(|line| line.starts_with(warning)).count(), 1, "{:#?}", context.logs);
+    // A weak one begins stable: then both may be the cause.
+    let (mut context, mut config) = self::context(1);
+    config["model"]["resonance"] = json!("recurrent");
+    config["model"]["resonance_strength"] = json!(1e-6);
+    config["optimizer"] = json!({"name": "adamw", "lr": 1e30});
+    let Err(StepError::Check { hint: Some(hint), .. }) = context.run(&Train, config) else { panic!("it must fail") };
+    assert!(hint.contains("lower optimizer.lr") && hint.contains("or the recurrence became unstable"), "{hint}");
 }
 
 #[test]
