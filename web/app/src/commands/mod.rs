@@ -17,6 +17,7 @@ pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+mod sizes;
 pub mod tag;
 pub mod verify;
 

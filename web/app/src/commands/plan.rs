@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::{Lookup, refuse_large};
-use assay_spec::{
-    ArtifactRef, LocalFile, Output, OutputKind, Outputs, ResolvedStep, Workflow, printable, printable_lines,
-};
+use assay_spec::{LocalFile, Outputs, ResolvedStep, Workflow, printable, printable_lines};
 use assay_statistics::format::duration;
+use assay_steps::PlannedSize;
 use assay_store::Store;
 use serde_json::json;
+
+use super::sizes::{describe_size, planned_sizes, producer_of, resolve_planned, size_json};
 
 use crate::cli::{CommandError, PlanArgs};
 use crate::local_node::LocalNode;
@@ -68,7 +69,8 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
     let mut prospects = find_prospects(&workflow, store.as_ref()).await?;
-    refuse_impossible(&workflow, &machine, &mut prospects);
+    let sizes = planned_sizes(&workflow);
+    refuse_impossible(&workflow, &machine, &sizes, &mut prospects);
     let history = match &store {
         Some(store) => store.job_seconds(&workflow.name).await?,
         None => BTreeMap::new(),
@@ -76,43 +78,43 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     let estimate = estimate_duration(&workflow, &prospects, history, machine.capacity.cpus);
     let failing = prospects.iter().any(|prospect| prospect.problem().is_some());
     if args.json {
-        super::print_json(&as_json(&workflow, &prospects, &estimate))?;
+        super::print_json(&as_json(&workflow, &prospects, &sizes, &estimate))?;
     } else {
-        print_plan(&workflow, &prospects, &estimate)?;
+        print_plan(&workflow, &prospects, &sizes, &estimate)?;
     }
     Ok(if failing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Marks the tasks that would certainly fail: no variant of theirs can run here, or their step is known to refuse.
-fn refuse_impossible(workflow: &Workflow, machine: &LocalNode, prospects: &mut [Prospect]) {
+fn refuse_impossible(
+    workflow: &Workflow,
+    machine: &LocalNode,
+    sizes: &[Option<PlannedSize>],
+    prospects: &mut [Prospect],
+) {
     for (ix, task) in workflow.tasks.iter().enumerate() {
         if !prospects[ix].may_run() {
             continue;
         }
-        let refusal = machine.refusal(task).or_else(|| refused_export(workflow, ix));
+        let size = match &sizes[ix] {
+            Some(PlannedSize::Unreachable(message)) => Some(message.clone()),
+            _ => None,
+        };
+        let refusal = machine.refusal(task).or(size).or_else(|| refused_export(workflow, ix));
         if let Some(message) = refusal {
             prospects[ix] = Prospect::Impossible(message);
         }
     }
 }
 
-/// Why an export would refuse the model that it is going to be given. The outputs of all tasks stand for themselves: each is an
-/// artifact whose hash is the task's place.
+/// Why an export would refuse the model that it is going to be given.
 fn refused_export(workflow: &Workflow, ix: usize) -> Option<String> {
     if workflow.tasks[ix].kind != "export" {
         return None;
     }
-    let kinds = super::step_kinds();
-    let outputs = |task: usize| {
-        let kind = kinds.iter().find(|kind| kind.name == workflow.tasks[task].kind)?;
-        let stand_in = |name: &str| ArtifactRef { hash: format!("{task:064x}"), name: name.to_owned(), bytes: 0 };
-        let one = |output: &OutputKind| (output.name.to_owned(), Output::Artifact(stand_in(output.name)));
-        Some(kind.outputs.iter().map(one).collect::<Outputs>())
-    };
-    let export = workflow.resolve(ix, &outputs).ok()?;
-    let place = |step: &ResolvedStep| usize::from_str_radix(&step.artifacts.first()?.hash, 16).ok();
-    let producer = place(&export).filter(|&task| task < ix)?;
-    let config = workflow.resolve(producer, &outputs).ok()?.config;
+    let export = resolve_planned(workflow, ix)?;
+    let producer = producer_of(&export.artifacts.first()?.hash, ix)?;
+    let config = resolve_planned(workflow, producer)?.config;
     assay_steps::refuse_planned(&export.config, &workflow.tasks[producer].kind, &config)
 }
 
@@ -208,21 +210,27 @@ fn resources_text(task: &assay_spec::Task) -> String {
     task.resources.iter().map(one).collect::<Vec<_>>().join(" | ")
 }
 
-fn print_plan(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> Result<(), CommandError> {
-    let head = ["task", "step", "needs", "would", "takes about"].map(str::to_owned);
+fn print_plan(
+    workflow: &Workflow,
+    prospects: &[Prospect],
+    sizes: &[Option<PlannedSize>],
+    estimate: &Estimate,
+) -> Result<(), CommandError> {
+    let mut head = ["task", "step", "needs", "would", "takes about"].map(str::to_owned).to_vec();
+    let has_models = sizes.iter().any(Option::is_some);
+    if has_models {
+        head.push("parameters".to_owned());
+    }
     let takes = |task: &assay_spec::Task, prospect: &Prospect| match estimate.jobs.get(&task.job) {
         Some(seconds) if prospect.may_run() => duration(*seconds),
         _ => "-".to_owned(),
     };
     let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
-        .map(|(task, p)| {
-            vec![
-                task.address.clone(),
-                task.kind.clone(),
-                resources_text(task),
-                prospect_text(workflow, p),
-                takes(task, p),
-            ]
+        .zip(sizes)
+        .map(|((task, p), size)| {
+            let size = has_models.then(|| describe_size(size.as_ref()));
+            let row = [task.address.clone(), task.kind.clone(), resources_text(task), prospect_text(workflow, p), takes(task, p)];
+            row.into_iter().chain(size).collect()
         })
         .collect();
     super::print_out(&format_table(&head, &rows))?;
@@ -247,8 +255,13 @@ fn print_plan(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) 
     Ok(())
 }
 
-fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> serde_json::Value {
-    let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
+fn as_json(
+    workflow: &Workflow,
+    prospects: &[Prospect],
+    sizes: &[Option<PlannedSize>],
+    estimate: &Estimate,
+) -> serde_json::Value {
+    let tasks = std::iter::zip(&workflow.tasks, prospects).zip(sizes).map(|((task, prospect), size)| {
         let would = match prospect {
             Prospect::Cached(_) => "cached",
             Prospect::Runs | Prospect::RunsAgain(_) => "run",
@@ -261,6 +274,7 @@ fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> 
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
             "resources": resources_text(task), "would": would, "error": prospect.problem(), "seconds": seconds,
+            "model": size_json(size.as_ref()),
             "because": if let Prospect::RunsAgain(why) = prospect { Some(why) } else { None },
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
