@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The config of a task before anything runs. The outputs of all tasks stand for themselves: each is an artifact whose hash is
 /// the task's place. None if the config depends on more than that, such as the metrics of an earlier task.
 pub fn resolve_planned(workflow: &Workflow, ix: usize) -> Option<ResolvedStep> {
-    let kinds = super::kinds();
+    let kinds = super::step_kinds();
     let outputs = |task: usize| {
         let kind = kinds.iter().find(|kind| kind.name == workflow.tasks[task].kind)?;
         let stand_in = |name: &str| ArtifactRef { hash: format!("{task:064x}"), name: name.to_owned(), bytes: 0 };
