@@ -8,7 +8,7 @@ use crate::compare::{check_close, check_identical};
 use crate::report::Report;
 use crate::storage::{ValuesAndGradients, run_case};
 
-/// How far values and gradients may be from the oracle's, in the terms of [`close`]. A weight of the softmax that is rounded
+/// How far values and gradients may be from the oracle's, in the terms of [`check_close`]. A weight of the softmax that is rounded
 /// to bf16 is off by 2^-9 of itself at most, and so is what it weighs; a gradient also has the rounding of the result's
 /// gradient and of that of the scores in it, and adds over rows.
 pub(crate) const VALUE: f64 = 1.0 / 256.0;

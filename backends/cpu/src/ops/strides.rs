@@ -53,7 +53,7 @@ impl<const N: usize> Walk<N> {
     }
 }
 
-/// What [`Walk::offsets`] gives.
+/// What [`Walk::row_offsets`] gives.
 pub(crate) struct Offsets<'a, const N: usize> {
     outer: &'a [(usize, [usize; N])],
     /// Of the next row, its place along each axis, and what the operands' offsets are there.
