@@ -1,7 +1,7 @@
 //! The other end: turns requests into steps and steps into reports.
 //!
 //! An executor is one process that runs one attempt of one step. Whoever writes a backend fills in a [`Setup`] (its
-//! name, its device, the step kinds) and calls [`serve()`] from `main`; the protocol, the batching of reports, panics and
+//! name, its device, the step kinds) and calls [`serve_requests`] from `main`; the protocol, the batching of reports, panics and
 //! cancellation are seen to here. [`run_single_step`] runs one step from a file instead, for debugging.
 //!
 //! What always holds:

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 
+use jiff::Timestamp;
+
 /// Writes a line on standard error. `eprintln!` would panic where nobody reads it any more.
 pub fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
@@ -42,22 +44,11 @@ pub fn command_line(home: &Path, words: &[&str]) -> String {
     command
 }
 
-/// A moment in milliseconds since 1970, as RFC 3339 has it, in UTC: `2026-03-01 12:34:56.789Z`. The civil date is computed as in
-/// Howard Hinnant's `chrono-Compatible Low-Level Date Algorithms`.
+/// A time in milliseconds since 1970, as RFC 3339 has it, in UTC: `2026-03-01 12:34:56.789Z`. Later than the year 9999, it is the last
+/// time of that year.
 pub fn format_time(millis: u64) -> String {
-    let (days, rest) = (millis / 86_400_000, millis % 86_400_000);
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Counted from March, so that the leap day is the last of a year.
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year_of_era + 400 * era + next;
-    let (hours, minutes) = (rest / 3_600_000, rest / 60_000 % 60);
-    let (seconds, millis) = (rest / 1000 % 60, rest % 1000);
-    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z")
+    let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    time.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%S%.3fZ").to_string()
 }
 
 #[cfg(test)]
@@ -72,6 +63,7 @@ mod tests {
             (951_868_800_000, "2000-03-01 00:00:00.000Z"),
             (1_709_210_096_789, "2024-02-29 12:34:56.789Z"),
             (4_107_542_399_000, "2100-02-28 23:59:59.000Z"),
+            (u64::MAX, "9999-12-30 22:00:00.999Z"),
         ] {
             assert_eq!(format_time(millis), expected);
         }
