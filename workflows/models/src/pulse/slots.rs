@@ -107,15 +107,15 @@ impl Slots {
         x: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         match Folded::of(self, pieces)? {
-            None => self.project(base, &self.input.forward(x)?, pieces, carry, after, observe),
+            None => self.project(base, &self.input.forward(x)?, pieces, carry, next_state, observe),
             Some(folded) => {
                 let x = x.split(1, &pieces.lengths())?;
                 let tokens = Tokens { queries: &x, values: &x, folded: Some(&folded) };
-                let read = self.walk(tokens, pieces, carry, after, observe)?;
+                let read = self.walk(tokens, pieces, carry, next_state, observe)?;
                 Ok(base.map(|base| base.add(&read)).transpose()?.unwrap_or(read))
             }
         }
@@ -131,11 +131,11 @@ impl Slots {
         projected: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         if projected.dims()[1] == 1
-            && let Some(read) = self.one_token(projected, pieces, carry, after, observe)?
+            && let Some(read) = self.one_token(projected, pieces, carry, next_state, observe)?
         {
             return self.out.onto(base, &read);
         }
@@ -143,7 +143,7 @@ impl Slots {
         let projected = projected.split(2, &[width, width])?;
         let [queries, values] = [projected[0].split(1, &lengths)?, projected[1].split(1, &lengths)?];
         let tokens = Tokens { queries: &queries, values: &values, folded: None };
-        self.out.onto(base, &self.walk(tokens, pieces, carry, after, observe)?)
+        self.out.onto(base, &self.walk(tokens, pieces, carry, next_state, observe)?)
     }
 
     /// What the tokens read, piece after piece: `[B, T, P]`, or `[B, T, D]` from the output on where it is folded.
@@ -152,7 +152,7 @@ impl Slots {
         tokens: Tokens<'_>,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let Tokens { queries, values, folded } = tokens;
@@ -177,7 +177,7 @@ impl Slots {
                 running = self.update(running)?;
             }
         }
-        self.save(running, after);
+        self.save(running, next_state);
         Ok(Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?)
     }
 
@@ -193,7 +193,7 @@ impl Slots {
         projected: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Option<Tensor>, ModelError> {
         let mut running = self.start(carry, pieces, projected.dims()[0])?;
@@ -210,7 +210,7 @@ impl Slots {
         if pieces.closes(0) {
             running = self.update(running)?;
         }
-        self.save(running, after);
+        self.save(running, next_state);
         Ok(Some(read))
     }
 
@@ -253,8 +253,8 @@ impl Slots {
         Ok(Running { state, sides: get(&names.sides, 2 * width)?.cloned(), written })
     }
 
-    fn save(&self, running: Running, after: &mut State) {
-        let (names, mut put) = (&self.names, |name: &Arc<str>, tensor: Tensor| after.insert(name.clone(), tensor));
+    fn save(&self, running: Running, next_state: &mut State) {
+        let (names, mut put) = (&self.names, |name: &Arc<str>, tensor: Tensor| next_state.insert(name.clone(), tensor));
         put(&names.state, running.state.slots);
         if let Some(cell) = running.state.cell {
             put(&names.cell, cell);
@@ -372,19 +372,19 @@ mod tests {
                 let pieces = Pieces::new(carries[0].position, length, slots.chunk);
                 assert!(Folded::of(&slots, &pieces).unwrap().is_some());
                 let run = |folded: bool, carry: &mut Carry| {
-                    let (mut after, mut routed) = (State::default(), Vec::new());
+                    let (mut next_state, mut routed) = (State::default(), Vec::new());
                     let mut observe = |weights: &Tensor| {
                         routed.push(weights.clone());
                         Ok(())
                     };
                     let read = match folded {
-                        true => slots.forward(Some(&x), &x, &pieces, carry, &mut after, &mut observe),
+                        true => slots.forward(Some(&x), &x, &pieces, carry, &mut next_state, &mut observe),
                         false => {
                             let projected = slots.input.forward(&x).unwrap();
-                            slots.project(Some(&x), &projected, &pieces, carry, &mut after, &mut observe)
+                            slots.project(Some(&x), &projected, &pieces, carry, &mut next_state, &mut observe)
                         }
                     };
-                    *carry = Carry { position: carry.position + length, state: after };
+                    *carry = Carry { position: carry.position + length, state: next_state };
                     let read = read.unwrap();
                     let learned = read.square().unwrap().sum_all().unwrap().backward().unwrap();
                     (read, routed, learned.get(&x).unwrap().clone())

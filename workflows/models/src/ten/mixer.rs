@@ -79,9 +79,9 @@ impl Mixer {
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
-        let (re, im) = self.states(x, self.input.parts(x, self.fields())?, carry, after)?;
+        let (re, im) = self.states(x, self.input.parts(x, self.fields())?, carry, next_state)?;
         if self.turn.is_none() {
             let im = (self.readout == Field::Complex).then_some(&im);
             let skip = self.skip.as_ref().map(|factor| Skip { factor, of: x, norm: None });
@@ -100,13 +100,13 @@ impl Mixer {
     ///
     /// # Errors
     /// As [`Mixer::forward`].
-    pub(super) fn after(
+    pub(super) fn forward_normed(
         &self,
         norm: &LayerNorm,
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
         // Nothing but these layers sees the norm, and each takes it itself.
         if let ([input], Recurrence::Diagonal { .. }, None, Some(before)) =
@@ -114,14 +114,14 @@ impl Mixer {
             && input.int8().is_some()
             && self.output.0.iter().all(|linear| linear.int8().is_some())
         {
-            let (re, im) = self.states(x, parts(norm.then(input, x)?, self.fields())?, carry, after)?;
+            let (re, im) = self.states(x, parts(norm.then(input, x)?, self.fields())?, carry, next_state)?;
             let im = (self.readout == Field::Complex).then_some(&im);
             let skip = self.skip.as_ref().map(|factor| Skip { factor, of: x, norm: Some(before) });
             if let Some(y) = readout(&self.output.0, (&re, im), skip, base)? {
                 return Ok(y);
             }
         }
-        self.forward(base, &norm.forward(x)?, carry, after)
+        self.forward(base, &norm.forward(x)?, carry, next_state)
     }
 
     /// How many parts beta has.
@@ -130,7 +130,7 @@ impl Mixer {
     }
 
     /// All states, `[B, T, N]` twice, for beta in parts `[B, T, N]`.
-    fn states(&self, x: &Tensor, beta: Vec<Tensor>, carry: &Carry, after: &mut State) -> Result<Pair, ModelError> {
+    fn states(&self, x: &Tensor, beta: Vec<Tensor>, carry: &Carry, next_state: &mut State) -> Result<Pair, ModelError> {
         let mut beta = beta.into_iter();
         let re = beta.next().ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
         let (batch, length) = (x.dims()[0], x.dims()[1]);
@@ -152,8 +152,8 @@ impl Mixer {
             1 => c.reshape([batch, self.states]),
             _ => c.slice(1, length - 1, 1)?.reshape([batch, self.states]),
         };
-        after.insert(name_re.clone(), last(&re)?);
-        after.insert(name_im.clone(), last(&im)?);
+        next_state.insert(name_re.clone(), last(&re)?);
+        next_state.insert(name_im.clone(), last(&im)?);
         Ok((re, im))
     }
 

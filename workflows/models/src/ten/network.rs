@@ -56,9 +56,9 @@ impl SequenceModel for Ten {
             if start > 0 {
                 carry = carry.detach();
             }
-            let (output, after) = self.piece(&tokens.slice(1, start, length)?, &carry, mode)?;
+            let (output, next_carry) = self.piece(&tokens.slice(1, start, length)?, &carry, mode)?;
             outputs.push(output);
-            carry = after;
+            carry = next_carry;
             start += length;
         }
         Ok((Tensor::concat(&outputs.iter().collect::<Vec<_>>(), 1)?, carry))
@@ -75,12 +75,12 @@ impl Ten {
             Positions::Sinusoidal => x.add(&sinusoids(x.device(), x.dtype(), carry.position, length, dim)?)?,
         };
         x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::with_room_of(&carry.state);
-        x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
+        let mut next_state = State::with_room_of(&carry.state);
+        x = stack(&self.blocks, x, carry, &mut next_state, mode, (self.checkpoint, self.precision))?;
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;
         }
-        Ok((x, Carry { position: carry.position + length, state: after }))
+        Ok((x, Carry { position: carry.position + length, state: next_state }))
     }
 
     /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.

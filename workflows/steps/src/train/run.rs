@@ -8,7 +8,7 @@ use serde_json::json;
 use super::config::{Config, Keep, OptimizerConfig};
 use super::curriculum::Curriculum;
 use super::divergence::Stability;
-use super::gradient::{Assignment, How};
+use super::gradient::{BatchOptions, TrainBatch};
 use super::keeper::{Keeper, refuse};
 use super::monitor::Monitor;
 use super::optimizer::AdamW;
@@ -200,21 +200,21 @@ impl<'a> Trainer<'a> {
         context: &mut dyn Context,
     ) -> Result<f64, StepError> {
         let whole = self.profiler.begin();
-        let how = How {
-            pieces: self.config.accumulate,
+        let options = BatchOptions {
+            micro_batches: self.config.accumulate,
             label_smoothing: self.config.label_smoothing,
             dropout: mix(self.dropout ^ step),
             precision: self.config.precision,
         };
         let span = self.profiler.begin();
-        let assignment = Assignment::new(model, &self.dataset.train, indices, &how)?;
+        let train_batch = TrainBatch::new(model, &self.dataset.train, indices, &options)?;
         self.profiler.end(span, "batch");
-        let (count, tokens) = (assignment.count, assignment.tokens);
+        let (count, tokens) = (train_batch.count, train_batch.tokens);
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         let rate = learning_rate(adamw, step, self.config.steps());
         let going_on = || !context.cancelled();
         let Outcome { loss, correct, norm } =
-            self.updater.update(model, assignment, rate, &mut self.profiler, going_on)?;
+            self.updater.update(model, train_batch, rate, &mut self.profiler, going_on)?;
         while let Some(remark) = self.updater.remark() {
             context.log(&remark);
         }

@@ -3,7 +3,7 @@
 use assay_models::{Blueprint, ModelError, Weight};
 use assay_tensor::{Device, Feed, HostData, Repeated, Tensor, Turn};
 
-use super::gradient::Assignment;
+use super::gradient::TrainBatch;
 use super::optimizer::AdamW;
 use crate::context::StepError;
 use crate::profile::Profiler;
@@ -49,29 +49,29 @@ impl Updater {
         self.repeated.remark()
     }
 
-    /// Learns, and updates the model in place with the learning rate `rate`. `going_on` is asked between pieces.
+    /// Learns, and updates the model in place with the learning rate `rate`. `going_on` is asked between micro-batches.
     ///
     /// # Errors
     /// If the device fails, or [`StepError::Cancelled`] if `going_on` says no; then the model is as it was.
     pub fn update(
         &mut self,
         model: &mut Blueprint,
-        mut assignment: Assignment,
+        mut train_batch: TrainBatch,
         rate: f64,
         profiler: &mut Profiler,
         going_on: impl Fn() -> bool,
     ) -> Result<Outcome, StepError> {
         let settings = self.optimizer.next(rate);
         let mut inputs = vec![Feed::new(HostData::F32(settings.factors().to_vec()), 4)];
-        inputs.extend(assignment.take_feeds());
+        inputs.extend(train_batch.take_feeds());
         let repeated = if profiler.is_on() { &mut self.anew } else { &mut self.repeated };
         let turn =
-            repeated.begin(&assignment.key(), &state(model, &self.optimizer), inputs).map_err(ModelError::from)?;
+            repeated.begin(&train_batch.key(), &state(model, &self.optimizer), inputs).map_err(ModelError::from)?;
         let results = match turn {
             Turn::Done(results) => results,
             Turn::Work(work) => {
                 let (factors, inputs) = work.inputs().split_first().ok_or_else(nothing)?;
-                let learned = assignment.learn(model, inputs, profiler, going_on)?;
+                let learned = train_batch.compute_gradients(model, inputs, profiler, going_on)?;
                 let span = profiler.begin();
                 let clip = self.optimizer.clip(&learned.gradients)?;
                 profiler.end(span, "clip");
