@@ -41,6 +41,9 @@ fn a_size_out_of_reach_is_refused_by_the_plan() {
     let output = Home::new().output(&["plan", &fixture("sized.yaml"), "-P", "size=10"]);
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no width gives 10 parameters within 5 %; the nearest are ") && said.contains("(dim 1)"), "{said}");
+    assert!(
+        said.contains("no width gives 10 parameters within 5 %; the nearest are ") && said.contains("(dim 1)"),
+        "{said}"
+    );
     assert!(said.contains("CANNOT RUN"), "{said}");
 }
