@@ -71,7 +71,7 @@ impl Attention {
         carry: &Carry,
         next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
-        let mixed = self.mixed(x, &self.qkv.forward(x)?, carry, next_state)?;
+        let mixed = self.attend_projected(x, &self.qkv.forward(x)?, carry, next_state)?;
         self.out.onto(base, &mixed)
     }
 
@@ -89,7 +89,7 @@ impl Attention {
     ) -> Result<Tensor, ModelError> {
         match (&self.lookup, self.qkv.int8()) {
             (Lookup::Dense(_), Some(_)) => {
-                let mixed = self.mixed(x, &norm.then(&self.qkv, x)?, carry, next_state)?;
+                let mixed = self.attend_projected(x, &norm.then(&self.qkv, x)?, carry, next_state)?;
                 self.out.onto(base, &mixed)
             }
             _ => self.forward(base, &norm.forward(x)?, carry, next_state),
@@ -97,7 +97,13 @@ impl Attention {
     }
 
     /// What queries, keys and values `[B, T, 3D]` give before `out`; sparse attention chooses by `x`, of which they are.
-    fn mixed(&self, x: &Tensor, qkv: &Tensor, carry: &Carry, next_state: &mut State) -> Result<Tensor, ModelError> {
+    fn attend_projected(
+        &self,
+        x: &Tensor,
+        qkv: &Tensor,
+        carry: &Carry,
+        next_state: &mut State,
+    ) -> Result<Tensor, ModelError> {
         let (length, dim) = (x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
         let tables = self.rotations.as_ref().map(|r| r.tables(qkv, carry.position, length)).transpose()?;

@@ -84,7 +84,7 @@ impl Model {
     /// [`ModelError::Input`] if the labels do not fit, no token has a next one, or the smoothing is no share;
     /// [`ModelError::Parameter`] if the model is quantized, or is f64 and the precision is lower.
     pub fn learn(&self, batch: &Batch, labels: &[u32], training: &Training) -> Result<Pass, ModelError> {
-        let mut accumulator = GradientAccumulator::of(self.tracked(training.precision)?, training)?;
+        let mut accumulator = GradientAccumulator::of(self.track_parameters(training.precision)?, training)?;
         let micro_batch = MicroBatch::from_batch(self.blueprint(), batch, labels, training)?;
         let count = micro_batch.count();
         accumulator.accumulate(micro_batch.upload(self.device())?)?;
@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already.
-    fn tracked(&self, precision: Precision) -> Result<Model, ModelError> {
+    fn track_parameters(&self, precision: Precision) -> Result<Model, ModelError> {
         let leaf = |weight: &Weight| matches!(weight, Weight::Dense(tensor) if tensor.is_tracked());
         let all = self.parameters().iter().all(|(_, parameter)| leaf(&parameter.value));
         if all && precision == Precision::F32 { Ok(self.clone()) } else { self.blueprint().leaves(precision) }
@@ -207,15 +207,15 @@ struct Learner<'a> {
 impl Learner<'_> {
     fn learn(&self) -> Result<Sums, ModelError> {
         match (&self.shard.plan, self.model.head()) {
-            (Plan::Whole, _) => self.at_once(),
-            (Plan::Truncated(lengths), _) => self.truncated(lengths),
+            (Plan::Whole, _) => self.learn_at_once(),
+            (Plan::Truncated(lengths), _) => self.learn_truncated(lengths),
             (Plan::Chunks(_), Head::Classifier { pool, .. }) => self.classify_by_chunks(*pool),
             (Plan::Chunks(_), _) => self.predict_by_chunks(),
         }
     }
 
     /// Goes back from a part of the loss, whose way forward `began` then.
-    fn back(&self, sums: &mut Sums, began: Instant, (loss, hits): (Tensor, Tensor)) -> Result<(), ModelError> {
+    fn run_backward(&self, sums: &mut Sums, began: Instant, (loss, hits): (Tensor, Tensor)) -> Result<(), ModelError> {
         let turned = Instant::now();
         sums.gradients = loss.backward_onto(std::mem::take(&mut sums.gradients))?;
         sums.values.push((loss.detach(), hits));
@@ -235,7 +235,7 @@ impl Learner<'_> {
         self.shard.loss_targets.get(piece).and_then(Option::as_ref)
     }
 
-    fn at_once(&self) -> Result<Sums, ModelError> {
+    fn learn_at_once(&self) -> Result<Sums, ModelError> {
         let (mut sums, began) = (Sums::default(), Instant::now());
         // The sequences of a share may all be of one token, of which a language model predicts nothing.
         if self.loss_targets(0).is_none() {
@@ -248,12 +248,12 @@ impl Learner<'_> {
         };
         let measured = self.measure(&vectors)?;
         drop(vectors);
-        self.back(&mut sums, began, measured)?;
+        self.run_backward(&mut sums, began, measured)?;
         Ok(sums)
     }
 
     /// A language model whose gradients end at the chunk boundaries.
-    fn truncated(&self, lengths: &[usize]) -> Result<Sums, ModelError> {
+    fn learn_truncated(&self, lengths: &[usize]) -> Result<Sums, ModelError> {
         let (mut sums, mut carry) = (Sums::default(), Carry::default());
         for (piece, length) in lengths.iter().enumerate() {
             let Some(loss_targets) = self.loss_targets(piece) else { break };
@@ -262,7 +262,7 @@ impl Learner<'_> {
             let (hidden, next_carry) = self.model.network().run(&tokens, &carry, &self.mode)?;
             let measured = self.model.head().measure(&hidden, loss_targets, self.smoothing)?;
             drop(hidden);
-            self.back(&mut sums, began, measured)?;
+            self.run_backward(&mut sums, began, measured)?;
             carry = next_carry.detach();
         }
         Ok(sums)
@@ -278,7 +278,7 @@ impl Learner<'_> {
                 let (loss, hits) = model.head().measure(hidden, &loss_targets, smoothing)?;
                 Ok(vec![loss, hits])
             };
-            let outputs = self.chunk(&mut memory, length, of_hidden)?;
+            let outputs = self.run_chunk(&mut memory, length, of_hidden)?;
             total = Some(match total {
                 None => (outputs[0].clone(), outputs[1].clone()),
                 Some((loss, hits)) => (loss.add(&outputs[0])?, hits.add(&outputs[1])?),
@@ -286,7 +286,7 @@ impl Learner<'_> {
         }
         let mut sums = Sums::default();
         if let Some(measured) = total {
-            self.back(&mut sums, began, measured)?;
+            self.run_backward(&mut sums, began, measured)?;
         }
         Ok(sums)
     }
@@ -295,7 +295,7 @@ impl Learner<'_> {
     fn classify_by_chunks(&self, pool: Pool) -> Result<Sums, ModelError> {
         let (mut memory, mut pooled, began) = (Memory::default(), None::<Tensor>, Instant::now());
         for ((_, length), table) in self.pieces().into_iter().zip(self.shard.pooling.iter().cloned()) {
-            let part = self.chunk(&mut memory, length, move |hidden| Ok(vec![pool.part(hidden, &table)?]))?;
+            let part = self.run_chunk(&mut memory, length, move |hidden| Ok(vec![pool.part(hidden, &table)?]))?;
             pooled = Some(pool.join(pooled, &part[0])?);
             if self.model.config().common().truncate {
                 memory.detach();
@@ -304,7 +304,7 @@ impl Learner<'_> {
         let pooled = pooled.ok_or_else(|| ModelError::Input("a batch without tokens".into()))?;
         let measured = self.measure(&pooled)?;
         let mut sums = Sums::default();
-        self.back(&mut sums, began, measured)?;
+        self.run_backward(&mut sums, began, measured)?;
         Ok(sums)
     }
 
@@ -314,7 +314,7 @@ impl Learner<'_> {
     }
 
     /// Runs the network on the next `length` tokens and `of_hidden` on what comes out, keeping only the memory.
-    fn chunk(
+    fn run_chunk(
         &self,
         memory: &mut Memory,
         length: usize,

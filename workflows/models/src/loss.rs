@@ -33,7 +33,7 @@ impl Model {
         let loss_targets = loss_targets.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
         Ok(Score {
             loss: loss_targets.loss(&logits, 0.0)?,
-            correct: correct(&logits, &targets.ids)?,
+            correct: count_correct(&logits, &targets.ids)?,
             count: targets.count,
         })
     }
@@ -172,15 +172,15 @@ fn next_tokens(tokens: &[u32], padded: usize, lengths: &[usize]) -> Vec<Option<u
 }
 
 /// How many rows of logits are largest at their target; a tie goes to the lower index.
-fn correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
+fn count_correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
     let width = *rows.dims().last().unwrap_or(&1);
     Ok(match rows.to_host()? {
-        HostData::F32(values) => right(&values, width, targets),
-        other => right(&other.to_f64(), width, targets),
+        HostData::F32(values) => count_largest(&values, width, targets),
+        other => count_largest(&other.to_f64(), width, targets),
     })
 }
 
-fn right<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> usize {
+fn count_largest<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> usize {
     let right = |(row, target): (&[T], &Option<u32>)| {
         let mut best = 0;
         for (index, value) in row.iter().enumerate() {

@@ -49,14 +49,14 @@ impl SequenceModel for Ten {
         let lengths =
             self.cut.map_or_else(|| vec![length], |chunk| Pieces::new(carry.position, length, chunk).lengths());
         if lengths.len() == 1 {
-            return self.piece(tokens, carry, mode);
+            return self.run_piece(tokens, carry, mode);
         }
         let (mut carry, mut outputs, mut start) = (carry.clone(), Vec::new(), 0);
         for length in lengths {
             if start > 0 {
                 carry = carry.detach();
             }
-            let (output, next_carry) = self.piece(&tokens.slice(1, start, length)?, &carry, mode)?;
+            let (output, next_carry) = self.run_piece(&tokens.slice(1, start, length)?, &carry, mode)?;
             outputs.push(output);
             carry = next_carry;
             start += length;
@@ -66,7 +66,7 @@ impl SequenceModel for Ten {
 }
 
 impl Ten {
-    fn piece(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn run_piece(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let mut x = self.embedding.forward(tokens)?;
         let (length, dim) = (x.dims()[1], x.dims()[2]);
         x = match &self.positions {

@@ -109,7 +109,7 @@ fn at_scale(
         Some(tensor) => Ok(tensor.reshape([batch, 1, dim])?),
         None => constant(x.device(), x.dtype(), vec![0.0; batch * dim], &[batch, 1, dim]),
     };
-    let (sums, rest) = windows(x, scale, carry.position, &remembered(&pending)?)?;
+    let (sums, rest) = sum_windows(x, scale, carry.position, &remembered(&pending)?)?;
     next_state.insert(pending.clone(), rest.reshape([batch, dim])?);
 
     let inner = Carry { position: carry.position / scale, ..carry.below(block.prefix()) };
@@ -123,12 +123,12 @@ fn at_scale(
     }
     let last = known.dims()[1] - 1;
     next_state.insert(held, known.slice(1, last, 1)?.reshape([batch, dim])?);
-    repeated(&known, scale, carry.position, x.dims()[1])
+    repeat_outputs(&known, scale, carry.position, x.dims()[1])
 }
 
 /// The sums of the windows of `x` `[B, T, D]` that end here, `[B, windows, D]` or none, and what the window that does not
 /// end here has so far, `[B, 1, D]`. The first one begins with what is `pending`.
-fn windows(
+fn sum_windows(
     x: &Tensor,
     scale: usize,
     position: usize,
@@ -157,7 +157,7 @@ fn windows(
 
 /// For each of `length` tokens from `position` on the row of `known` `[B, rows, D]` that holds for it: the first row until
 /// the next window ends, each other from the last token of its window on.
-fn repeated(known: &Tensor, scale: usize, position: usize, length: usize) -> Result<Tensor, ModelError> {
+fn repeat_outputs(known: &Tensor, scale: usize, position: usize, length: usize) -> Result<Tensor, ModelError> {
     let (batch, rows, dim) = (known.dims()[0], known.dims()[1], known.dims()[2]);
     let times = |row: usize, count: usize| known.slice(1, row, 1)?.broadcast_to([batch, count, dim]);
     let first = length.min(scale - 1 - position % scale);
