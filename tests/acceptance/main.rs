@@ -17,6 +17,7 @@ mod results;
 mod resumption;
 mod scheduling;
 mod sharing;
+mod sizes;
 mod standing;
 mod support;
 mod terminal;

@@ -88,10 +88,10 @@ impl Step for Export {
             refuse_formless(model.config())?;
         }
         if config.formats.contains(&Format::Safetensors) {
-            safetensors(&model, context)?;
+            write_safetensors(&model, context)?;
         }
         if config.formats.contains(&Format::Onnx) {
-            onnx(&model, config.seed, context)?;
+            write_onnx(&model, config.seed, context)?;
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ fn refuse_formless(model: &ModelConfig) -> Result<(), StepError> {
     })
 }
 
-fn safetensors(model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+fn write_safetensors(model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
     let path = context.workdir().join("model.safetensors");
     let bytes = checkpoint::save(model, &path).map_err(|error| failed("the file cannot be written", error))?;
     check_safetensors(model, &path)?;
@@ -180,7 +180,7 @@ fn check_safetensors(model: &Model, path: &Path) -> Result<(), StepError> {
     Ok(())
 }
 
-fn onnx(model: &Model, seed: u64, context: &mut dyn Context) -> Result<(), StepError> {
+fn write_onnx(model: &Model, seed: u64, context: &mut dyn Context) -> Result<(), StepError> {
     let bytes = onnx::to_bytes(model).map_err(|error| failed("the model cannot be written as ONNX", error))?;
     let cases = cases(model, seed)?;
     let worst = in_tract(&bytes, &cases, context)?;

@@ -26,8 +26,8 @@ pub struct Config {
     /// In the place of `batch_size`: as many sequences a step as fit a budget of tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<Budget>,
-    /// Computes the gradient of each step in so many pieces, one after another. It takes a fraction of the memory, and
-    /// the gradient is that of the whole batch up to rounding (but for dropout, whose masks are others).
+    /// Computes the gradient of each step in so many micro-batches, one after another (gradient accumulation). It takes a
+    /// fraction of the memory, and the gradient is that of the whole batch up to rounding, except that dropout has other masks.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]
     pub accumulate: usize,
@@ -324,7 +324,7 @@ impl Config {
         let most = self.batching.map_or(self.batch_size.unwrap_or(BATCH_SIZE), |budget| budget.max_sequences);
         if self.accumulate > most.max(1) {
             let message = format!("accumulate {} exceeds the {most} sequences of a batch", self.accumulate);
-            found.push(finding(&["accumulate"], message, "a piece has at least one sequence"));
+            found.push(finding(&["accumulate"], message, "a micro-batch has at least one sequence"));
         }
     }
 

@@ -23,7 +23,7 @@ mod tests;
 mod update;
 
 pub use config::OptimizerConfig;
-pub(crate) use gradient::{Assignment, How};
+pub(crate) use gradient::{BatchOptions, TrainBatch};
 pub(crate) use optimizer::AdamW;
 pub use step::Train;
 pub(crate) use update::Updater;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::config::{Config, Keep, OptimizerConfig};
 use super::curriculum::Curriculum;
 use super::divergence::Stability;
-use super::gradient::{Assignment, How};
+use super::gradient::{BatchOptions, TrainBatch};
 use super::keeper::{Keeper, refuse};
 use super::monitor::Monitor;
 use super::optimizer::AdamW;
@@ -80,7 +80,7 @@ impl<'a> Trainer<'a> {
             since: Instant::now(),
             reports: Reports::default(),
             keeper: Keeper::new(config.checkpoints, context),
-            identity: identity(config, context),
+            identity: identify_training(config, context),
             dropout: seed("dropout"),
             profiler: if config.profile { Profiler::on() } else { Profiler::off() },
         })
@@ -149,11 +149,11 @@ impl<'a> Trainer<'a> {
             if stage.replace(self.curriculum.stage()) != Some(self.curriculum.stage()) {
                 self.announce_stage(step, context);
             }
-            let loss = self.step(step, &mut model, &indices, context)?;
+            let loss = self.run_step(step, &mut model, &indices, context)?;
             self.step = step;
             context.progress(step, Some(steps), "steps", &format!("loss {loss:.2}"));
             if step.is_multiple_of(self.config.log_every) || step == steps {
-                self.report(context);
+                self.report_window(context);
             }
             self.unvalidated = step.is_multiple_of(self.config.eval_every) || step == steps;
         }
@@ -162,14 +162,14 @@ impl<'a> Trainer<'a> {
     /// What may happen after a step and before the next; where it is cancelled, the state is that of between them.
     fn between_steps(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         if self.unvalidated {
-            self.validate(&model.model()?, context)?;
+            self.evaluate_model(&model.model()?, context)?;
             self.unvalidated = false;
         }
         if self.is_finished() {
             return Ok(());
         }
         if self.keeper.is_due(self.step) {
-            self.save(model, context)?;
+            self.save_checkpoint(model, context)?;
         }
         if context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
     }
@@ -192,7 +192,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// One update; returns the loss before it.
-    fn step(
+    fn run_step(
         &mut self,
         step: u64,
         model: &mut Blueprint,
@@ -200,21 +200,21 @@ impl<'a> Trainer<'a> {
         context: &mut dyn Context,
     ) -> Result<f64, StepError> {
         let whole = self.profiler.begin();
-        let how = How {
-            pieces: self.config.accumulate,
+        let options = BatchOptions {
+            micro_batches: self.config.accumulate,
             label_smoothing: self.config.label_smoothing,
             dropout: mix(self.dropout ^ step),
             precision: self.config.precision,
         };
         let span = self.profiler.begin();
-        let assignment = Assignment::new(model, &self.dataset.train, indices, &how)?;
+        let train_batch = TrainBatch::new(model, &self.dataset.train, indices, &options)?;
         self.profiler.end(span, "batch");
-        let (count, tokens) = (assignment.count, assignment.tokens);
+        let (count, tokens) = (train_batch.count, train_batch.tokens);
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         let rate = learning_rate(adamw, step, self.config.steps());
         let going_on = || !context.cancelled();
         let Outcome { loss, correct, norm } =
-            self.updater.update(model, assignment, rate, &mut self.profiler, going_on)?;
+            self.updater.update(model, train_batch, rate, &mut self.profiler, going_on)?;
         while let Some(remark) = self.updater.remark() {
             context.log(&remark);
         }
@@ -257,7 +257,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Reports the means since the last report.
-    fn report(&mut self, context: &mut dyn Context) {
+    fn report_window(&mut self, context: &mut dyn Context) {
         let (window, seconds) = (std::mem::take(&mut self.window), self.since.elapsed().as_secs_f64().max(1e-9));
         self.since = Instant::now();
         let steps = window.steps.max(1) as f64;
@@ -273,7 +273,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn validate(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+    fn evaluate_model(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
         let (began, span, step) = (Instant::now(), self.profiler.begin(), self.step);
         let valid = score(model, &self.dataset.valid, self.config, context)?;
         self.reports.metric(context, "valid/loss", step, valid.loss);
@@ -281,7 +281,7 @@ impl<'a> Trainer<'a> {
         if let Some(perplexity) = valid.perplexity(model.task().objective) {
             self.reports.metric(context, "valid/perplexity", step, perplexity);
         }
-        for (name, value) in model.telemetry(Some(&self.sample(model)?))? {
+        for (name, value) in model.telemetry(Some(&self.sample_batch(model)?))? {
             self.reports.metric(context, &name, step, value);
         }
         if let Some(bytes) = peak_bytes() {
@@ -298,7 +298,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// A batch of the validation split, of middling length, to look into the model with: always the same.
-    fn sample(&self, model: &Model) -> Result<Batch, StepError> {
+    fn sample_batch(&self, model: &Model) -> Result<Batch, StepError> {
         let lengths: Vec<_> = self.dataset.valid.lengths().collect();
         let mut order: Vec<_> = (0..lengths.len()).collect();
         order.sort_by_key(|index| lengths[*index]);
@@ -307,7 +307,7 @@ impl<'a> Trainer<'a> {
         Ok(gather(model, &self.dataset.valid, middle)?.0)
     }
 
-    fn save(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
+    fn save_checkpoint(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         let span = self.profiler.begin();
         let place = Place {
             step: self.step,
@@ -328,7 +328,7 @@ impl<'a> Trainer<'a> {
         let copies = if self.config.keep == Keep::Best { 4 } else { 3 };
         let values = copies * model.parameters().count();
         if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
-            self.save(model, context)?;
+            self.save_checkpoint(model, context)?;
             context.log(&format!("stopped after step {}; the next attempt resumes from its checkpoint", self.step));
         }
         Ok(())
@@ -336,7 +336,7 @@ impl<'a> Trainer<'a> {
 }
 
 /// All that decides what a training computes, as JSON: a state of another one must not be gone on from.
-fn identity(config: &Config, context: &dyn Context) -> String {
+fn identify_training(config: &Config, context: &dyn Context) -> String {
     json!({
         "assay": env!("CARGO_PKG_VERSION"),
         "config": config,

@@ -112,11 +112,11 @@ pub fn write(
     let mut file = ArrayFile::default();
     let (updates, moments) = optimizer.state();
     for (name, parameter) in parameters.iter() {
-        file.arrays.insert(format!("parameters.{name}"), array(dense(name, parameter)?)?);
+        file.arrays.insert(format!("parameters.{name}"), to_array(dense(name, parameter)?)?);
     }
     for (name, (m, v)) in moments {
-        file.arrays.insert(format!("adamw.m.{name}"), array(m)?);
-        file.arrays.insert(format!("adamw.v.{name}"), array(v)?);
+        file.arrays.insert(format!("adamw.m.{name}"), to_array(m)?);
+        file.arrays.insert(format!("adamw.v.{name}"), to_array(v)?);
     }
     let (sampler, window) = (&place.sampler, &place.window);
     let mut offsets = vec![0];
@@ -155,7 +155,7 @@ pub fn write(
     let counters = serde_json::to_string(&counters).map_err(|error| StepError::failed(error.to_string()))?;
     file.metadata.insert(COUNTERS.into(), counters);
     file.metadata.insert(IDENTITY.into(), identity.into());
-    file.metadata.insert(HASH.into(), digest(&file));
+    file.metadata.insert(HASH.into(), hash_content(&file));
     Ok(file)
 }
 
@@ -202,7 +202,7 @@ fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Mode
 /// The model in the state of a file, and where its training was; a fresh optimizer goes there too. If the file is
 /// damaged, or belongs to another training, what is wrong is the answer, as a fragment.
 pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut AdamW) -> Result<(Model, Place), String> {
-    if file.metadata.get(HASH) != Some(&digest(file)) {
+    if file.metadata.get(HASH) != Some(&hash_content(file)) {
         return Err("its content does not have the hash that it should have".into());
     }
     if file.metadata.get(IDENTITY).map(String::as_str) != Some(identity) {
@@ -272,12 +272,12 @@ fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Plac
     })
 }
 
-fn array(tensor: &Tensor) -> Result<Array, StepError> {
+fn to_array(tensor: &Tensor) -> Result<Array, StepError> {
     Ok(Array::f32(&tensor.to_f32_vec().map_err(ModelError::from)?, tensor.dims()))
 }
 
 /// A hash over all that the file says but its hash, without a copy of its bytes.
-fn digest(file: &ArrayFile) -> String {
+fn hash_content(file: &ArrayFile) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut part = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());

@@ -80,7 +80,7 @@ impl Step for Train {
         }
         check_precision(config.precision, context.device())?;
         let dataset = Dataset::read(&context.input(&config.data)?)?;
-        let model = fresh(&config, &dataset, context)?;
+        let model = create_model(&config, &dataset, context)?;
         let mut trainer = Trainer::new(&config, &model, &dataset, context)?;
         let model = trainer.resume(model, context)?;
         let (model, kept) = trainer.run(model, context)?;
@@ -89,7 +89,7 @@ impl Step for Train {
             trainer.profiler().write(&path)?;
             context.artifact("profile", &path)?;
         }
-        finish(&trainer, &config, (&model, kept), &dataset, context)
+        write_model(&trainer, &config, (&model, kept), &dataset, context)
     }
 }
 
@@ -109,7 +109,7 @@ fn check_precision(precision: Precision, device: &Device) -> Result<(), StepErro
     })
 }
 
-fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {
+fn create_model(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {
     let seed = seed_for(config.seed, context.replicate(), "parameters");
     let task = dataset.task();
     let sized = resolve_model(&config.model, &task, context)?;
@@ -128,7 +128,7 @@ fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Resul
 /// Writes the checkpoint of the model, whose parameters are those after the step `kept`, and scores the test split, which
 /// nothing was chosen by. A model that is not one of numbers is no
 /// result, also where no batch has noticed: after the last update, or in parameters that no sequence has asked for.
-fn finish(
+fn write_model(
     trainer: &Trainer,
     config: &Config,
     (model, kept): (&Model, u64),
@@ -168,14 +168,15 @@ mod tests {
         let (mut context, config) = context(1);
         let config: Config = parse(config).unwrap();
         let dataset = Dataset::read(&context.input(&config.data).unwrap()).unwrap();
-        let model = fresh(&config, &dataset, &mut context).unwrap();
+        let model = create_model(&config, &dataset, &mut context).unwrap();
         let spoiled = model.parameters().map(|name, tensor| match name {
             "embedding.table" => Ok(tensor.scale(f64::NAN)?),
             _ => Ok(tensor.clone()),
         });
         let model = model.with_parameters(&spoiled.unwrap()).unwrap();
         let trainer = Trainer::new(&config, &model, &dataset, &context).unwrap();
-        let Err(StepError::Check { message, .. }) = finish(&trainer, &config, (&model, 80), &dataset, &mut context)
+        let Err(StepError::Check { message, .. }) =
+            write_model(&trainer, &config, (&model, 80), &dataset, &mut context)
         else {
             panic!("it is no result")
         };

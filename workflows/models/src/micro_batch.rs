@@ -1,8 +1,8 @@
-//! What a pass reads of its batch, worked out on the host before it begins: [`Lesson`].
+//! What a pass reads of its batch, worked out on the host before it begins: [`MicroBatch`].
 //!
 //! All that differs between batches of one shape is here, as [`Feed`]s in a fixed order: the tokens, what should come out
 //! at each place, how a classifier pools, and the seed of dropout. What a pass does beyond them follows from the model and
-//! from a lesson's [outline](Lesson::outline) alone, so that a device may repeat it (see `assay_tensor::Repeated`).
+//! from a micro-batch's [outline](MicroBatch::outline) alone, so that a device may repeat it (see `assay_tensor::Repeated`).
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::batch::Batch;
 use crate::blueprint::Blueprint;
 use crate::config::{Checkpoint, Objective};
 use crate::error::ModelError;
-use crate::learn::Training;
-use crate::loss::{Marks, Targets};
+use crate::gradient_pass::Training;
+use crate::loss::{LossTargets, Targets};
 use crate::mode::of_share;
 use crate::pieces::Pieces;
 use crate::shares::Shares;
@@ -25,14 +25,14 @@ const KEPT_AT_ONCE: usize = 4;
 /// A batch, or a part of one, to learn from. `T` is [`Feed`] on the host, [`Tensor`] on a device, and `()` where only the
 /// outline is left.
 #[derive(Debug, Clone)]
-pub struct Lesson<T> {
-    pub(crate) sheets: Vec<Sheet<T>>,
+pub struct MicroBatch<T> {
+    pub(crate) shards: Vec<Shard<T>>,
     count: usize,
 }
 
 /// The sequences that one share of a device learns from.
 #[derive(Debug, Clone)]
-pub(crate) struct Sheet<T> {
+pub(crate) struct Shard<T> {
     pub plan: Plan,
     /// Sequences, and tokens of the longest.
     pub dims: [usize; 2],
@@ -45,10 +45,10 @@ pub(crate) struct Sheet<T> {
     /// Of a classifier, for each piece.
     pub pooling: Vec<T>,
     /// For each piece of a language model, none where nothing is predicted; one for a classifier.
-    pub marks: Vec<Option<Marks<T>>>,
+    pub loss_targets: Vec<Option<LossTargets<T>>>,
 }
 
-/// How a sheet is gone through. See the table at the head of `learn.rs`.
+/// How a shard is gone through. See the table at the head of `gradient_pass.rs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// All at once.
@@ -111,7 +111,7 @@ impl Rows {
     }
 }
 
-impl Lesson<Feed> {
+impl MicroBatch<Feed> {
     /// Of sequences, as a part of a batch that makes `whole` predictions, over which the loss is a mean; `labels` as in
     /// [`crate::Model::score`].
     ///
@@ -126,14 +126,14 @@ impl Lesson<Feed> {
     ) -> Result<Self, ModelError> {
         let (tokens, padded) = Batch::padded(sequences)?;
         let lengths = sequences.iter().map(|sequence| sequence.len()).collect();
-        Self::of_rows(model, &Rows { tokens, padded, lengths }, labels, training, Some(whole))
+        Self::from_rows(model, &Rows { tokens, padded, lengths }, labels, training, Some(whole))
     }
 
     /// Of a batch on a device.
     ///
     /// # Errors
-    /// As [`Lesson::new`], and if the device cannot be read.
-    pub(crate) fn of_batch(
+    /// As [`MicroBatch::new`], and if the device cannot be read.
+    pub(crate) fn from_batch(
         model: &Blueprint,
         batch: &Batch,
         labels: &[u32],
@@ -141,10 +141,10 @@ impl Lesson<Feed> {
     ) -> Result<Self, ModelError> {
         let (tokens, padded) = (batch.tokens().to_u32_vec()?, batch.tokens().dims()[1]);
         let lengths = batch.lengths().to_vec();
-        Self::of_rows(model, &Rows { tokens, padded, lengths }, labels, training, None)
+        Self::from_rows(model, &Rows { tokens, padded, lengths }, labels, training, None)
     }
 
-    fn of_rows(
+    fn from_rows(
         model: &Blueprint,
         rows: &Rows,
         labels: &[u32],
@@ -155,106 +155,108 @@ impl Lesson<Feed> {
         let mut targets = Targets::new(objective, &rows.tokens, &rows.lengths, labels)?;
         let count = targets.count;
         targets.count = whole.unwrap_or(count);
-        let mut sheets = Vec::new();
+        let mut shards = Vec::new();
         for (share, sequences) in Shares::new(model.device(), &rows.lengths).ranges().iter().enumerate() {
             let part = rows.part(sequences.clone());
             let targets = targets.part(sequences.clone(), part.padded);
             let seed = training.dropout.map(|key| of_share(key, share));
-            sheets.push(Sheet::new(model, &part, &targets, seed)?);
+            shards.push(Shard::new(model, &part, &targets, seed)?);
         }
-        Ok(Lesson { sheets, count })
+        Ok(MicroBatch { shards, count })
     }
 
     /// Everything that differs between batches of one shape, in order; and what is left.
     #[must_use]
-    pub fn outline(self) -> (Lesson<()>, Vec<Feed>) {
+    pub fn outline(self) -> (MicroBatch<()>, Vec<Feed>) {
         let mut feeds = Vec::new();
         let outline = self.map(&mut |feed| {
             feeds.push(feed);
             Ok(())
         });
-        (outline.unwrap_or(Lesson { sheets: Vec::new(), count: 0 }), feeds)
+        (outline.unwrap_or(MicroBatch { shards: Vec::new(), count: 0 }), feeds)
     }
 
     /// On a device.
     ///
     /// # Errors
     /// If the device has no room.
-    pub(crate) fn upload(self, device: &Device) -> Result<Lesson<Tensor>, ModelError> {
+    pub(crate) fn upload(self, device: &Device) -> Result<MicroBatch<Tensor>, ModelError> {
         self.map(&mut |feed| Ok(feed.upload(device)?))
     }
 }
 
-impl Lesson<()> {
+impl MicroBatch<()> {
     /// All that decides what a pass asks of a device, beside the model and the shapes of what it is fed.
     #[must_use]
     pub fn key(&self) -> String {
-        format!("{:?}", self.sheets)
+        format!("{:?}", self.shards)
     }
 
-    /// With the tensors of what [`Lesson::outline`] gave; takes them from `inputs`.
+    /// With the tensors of what [`MicroBatch::outline`] gave; takes them from `inputs`.
     ///
     /// # Errors
     /// [`ModelError::Input`] if there are too few.
-    pub fn filled<'a>(self, inputs: &mut impl Iterator<Item = &'a Tensor>) -> Result<Lesson<Tensor>, ModelError> {
-        let missing = || ModelError::Input("a lesson lacks an input".into());
+    pub fn filled<'a>(self, inputs: &mut impl Iterator<Item = &'a Tensor>) -> Result<MicroBatch<Tensor>, ModelError> {
+        let missing = || ModelError::Input("a micro-batch lacks an input".into());
         self.map(&mut |()| inputs.next().cloned().ok_or_else(missing))
     }
 }
 
-impl<T> Lesson<T> {
+impl<T> MicroBatch<T> {
     /// How many predictions are made.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<Lesson<U>, ModelError> {
-        let sheets = self.sheets.into_iter().map(|sheet| sheet.map(change));
-        Ok(Lesson { sheets: sheets.collect::<Result<_, _>>()?, count: self.count })
+    fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<MicroBatch<U>, ModelError> {
+        let shards = self.shards.into_iter().map(|shard| shard.map(change));
+        Ok(MicroBatch { shards: shards.collect::<Result<_, _>>()?, count: self.count })
     }
 }
 
-impl Sheet<Feed> {
+impl Shard<Feed> {
     fn new(model: &Blueprint, rows: &Rows, targets: &Targets, seed: Option<u64>) -> Result<Self, ModelError> {
         let dims = [rows.lengths.len(), rows.padded];
         let (plan, dtype) = (Plan::new(model, dims), model.dtype());
         let pieces = plan.pieces(rows.padded);
         let vocabulary = model.task().vocabulary;
         let seed = seed.map(|seed| Feed::new(HostData::U32(vec![seed as u32, (seed >> 32) as u32]), 2));
-        let (mut pooling, mut marks) = (Vec::new(), Vec::new());
+        let (mut pooling, mut loss_targets) = (Vec::new(), Vec::new());
         match model.task().objective {
             Objective::Classify(classes) => {
                 let pool = model.config().common().pool;
                 let table = |&(start, length): &(usize, usize)| pool.table(&rows.lengths, start, length, dtype);
                 pooling.extend(pieces.iter().map(table));
-                marks.push(Some(targets.marks(classes, dtype)));
+                loss_targets.push(Some(targets.loss_targets(classes, dtype)));
             }
             Objective::Predict => {
                 for &(start, length) in &pieces {
                     let piece = targets.piece(start, length);
-                    marks.push(piece.any().then(|| piece.marks(vocabulary, dtype)));
+                    loss_targets.push(piece.any().then(|| piece.loss_targets(vocabulary, dtype)));
                 }
             }
         }
         let lengths = (!model.config().causal()).then(|| rows.lengths.clone());
         let tokens = Feed::ids(rows.tokens.clone(), dims, vocabulary);
-        Ok(Sheet { plan, dims, lengths, tokens, seed, pooling, marks })
+        Ok(Shard { plan, dims, lengths, tokens, seed, pooling, loss_targets })
     }
 }
 
-impl<T> Sheet<T> {
-    fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<Sheet<U>, ModelError> {
-        let Sheet { plan, dims, lengths, tokens, seed, pooling, marks } = self;
+impl<T> Shard<T> {
+    fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<Shard<U>, ModelError> {
+        let Shard { plan, dims, lengths, tokens, seed, pooling, loss_targets } = self;
         let tokens = change(tokens)?;
         let seed = seed.map(&mut *change).transpose()?;
         let pooling = pooling.into_iter().map(&mut *change).collect::<Result<_, _>>()?;
-        let marks = marks.into_iter().map(|marks| marks.map(|marks| marks.map(change)).transpose());
-        Ok(Sheet { plan, dims, lengths, tokens, seed, pooling, marks: marks.collect::<Result<_, _>>()? })
+        let loss_targets = loss_targets
+            .into_iter()
+            .map(|loss_targets| loss_targets.map(|loss_targets| loss_targets.map(change)).transpose());
+        Ok(Shard { plan, dims, lengths, tokens, seed, pooling, loss_targets: loss_targets.collect::<Result<_, _>>()? })
     }
 }
 
-impl Sheet<Tensor> {
+impl Shard<Tensor> {
     /// The tokens as a batch; where padding cannot reach the network, as one without any.
     pub fn batch(&self) -> Batch {
         let [sequences, length] = self.dims;

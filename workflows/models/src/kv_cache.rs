@@ -1,8 +1,8 @@
-//! The keys and values that one token meets which is decoded after others: [`Past`].
+//! The keys and values that one token meets which is decoded after others: [`KvCache`].
 //!
-//! They grow with every token, and what grows is copied. So they are held in pieces: the last one grows until it has
-//! [`PIECE`] tokens, and two pieces of about one size become one. A token then costs as much as about a dozen others to copy,
-//! and of t tokens there are about log t pieces.
+//! They grow with every token, and what grows is copied. So they are held in blocks: the last one grows until it has
+//! [`BLOCK`] tokens, and two blocks of about one size become one. A token then costs as much as about a dozen others to copy,
+//! and of t tokens there are about log t blocks.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use assay_tensor::{Rotary, Tensor, TokenAttention};
 use crate::carry::{Carry, State};
 use crate::error::ModelError;
 
-/// The tokens of a piece that does not grow any more.
-const PIECE: usize = 16;
+/// The tokens of a block that does not grow any more.
+const BLOCK: usize = 16;
 
-/// The names of keys and values in a carry. The first piece has the name itself, which is that of the whole where there is
-/// one piece; a later one has the place of its first token behind it.
+/// The names of keys and values in a carry. The first block has the name itself, which is that of the whole where there is
+/// one block; a later one has the place of its first token behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     pub(crate) keys: Arc<str>,
@@ -29,44 +29,47 @@ impl Names {
     }
 }
 
-/// The name of the piece of `name` that begins with the token at `place`.
-fn piece(name: &str, place: usize) -> Arc<str> {
+/// The name of the block of `name` that begins with the token at `place`.
+fn block_name(name: &str, place: usize) -> Arc<str> {
     format!("{name}/{place:020}").into()
 }
 
-/// The pieces of `name` behind the first.
-pub(crate) fn later<'a>(state: &'a State, name: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a Tensor)> + Clone {
+/// The blocks of `name` behind the first.
+pub(crate) fn later_blocks<'a>(
+    state: &'a State,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Tensor)> + Clone {
     state.behind(name, '/')
 }
 
-/// One piece: the name and the content of its keys, and of its values.
-type Piece<'a> = [(&'a Arc<str>, &'a Tensor); 2];
+/// One block: the name and the content of its keys, and of its values.
+type Block<'a> = [(&'a Arc<str>, &'a Tensor); 2];
 
 /// What a token meets, as far as an operation for one token takes it.
-pub(crate) struct Past<'a> {
-    pieces: Vec<Piece<'a>>,
+pub(crate) struct KvCache<'a> {
+    blocks: Vec<Block<'a>>,
     names: &'a Names,
 }
 
-impl<'a> Past<'a> {
-    /// The keys and values of the `before` tokens that were read, `[B, H, t, P]` in each piece. None where the carry holds
+impl<'a> KvCache<'a> {
+    /// The keys and values of the `before` tokens that were read, `[B, H, t, P]` in each block. None where the carry holds
     /// something else, or something to be learned.
-    pub(crate) fn new(carry: &'a Carry, names: &'a Names, before: usize, [b, h, p]: [usize; 3]) -> Option<Past<'a>> {
-        let mut pieces = Vec::new();
+    pub(crate) fn new(carry: &'a Carry, names: &'a Names, before: usize, [b, h, p]: [usize; 3]) -> Option<KvCache<'a>> {
+        let mut blocks = Vec::new();
         if before == 0 && carry.state.get(&names.keys).is_some() {
             return None;
         }
         if before > 0 {
             let first =
                 [(&names.keys, carry.state.get(&names.keys)?), (&names.values, carry.state.get(&names.values)?)];
-            pieces.push(first);
-            let mut values = later(&carry.state, &names.values);
-            for keys in later(&carry.state, &names.keys) {
-                pieces.push([keys, values.next()?]);
+            blocks.push(first);
+            let mut values = later_blocks(&carry.state, &names.values);
+            for keys in later_blocks(&carry.state, &names.keys) {
+                blocks.push([keys, values.next()?]);
             }
         }
         let mut length = 0;
-        for [(_, keys), (_, values)] in &pieces {
+        for [(_, keys), (_, values)] in &blocks {
             let &[batch, heads, more, width] = keys.dims() else { return None };
             if [batch, heads, width] != [b, h, p]
                 || values.dims() != keys.dims()
@@ -77,15 +80,15 @@ impl<'a> Past<'a> {
             }
             length += more;
         }
-        (length == before).then_some(Past { pieces, names })
+        (length == before).then_some(KvCache { blocks, names })
     }
 
-    /// How many of the last pieces go into one with another token.
-    fn joined(&self) -> usize {
+    /// How many of the last blocks go into one with another token.
+    fn count_joined(&self) -> usize {
         let (mut joined, mut size) = (0, 1);
-        for [(_, keys), _] in self.pieces.iter().rev() {
+        for [(_, keys), _] in self.blocks.iter().rev() {
             let length = keys.dims()[2];
-            if length >= PIECE && length > size {
+            if length >= BLOCK && length > size {
                 break;
             }
             (joined, size) = (joined + 1, size + length);
@@ -94,7 +97,7 @@ impl<'a> Past<'a> {
     }
 
     /// What the token sees whose query, key and value `[B, 1, 3D]` are given: `[B, 1, D]`. All keys and values go into
-    /// `after`, if it is there.
+    /// `next_state`, if it is there.
     ///
     /// # Errors
     /// If the shapes do not fit, or a device fails.
@@ -103,30 +106,30 @@ impl<'a> Past<'a> {
         qkv: &Tensor,
         heads: usize,
         rotary: Option<Rotary<'_, Tensor>>,
-        after: Option<&mut State>,
+        next_state: Option<&mut State>,
     ) -> Result<Tensor, ModelError> {
         let past: Vec<(&Tensor, &Tensor)> =
-            self.pieces.iter().map(|[(_, keys), (_, values)]| (*keys, *values)).collect();
-        let (joined, width) = (self.joined(), qkv.shape().last() / (3 * heads).max(1));
+            self.blocks.iter().map(|[(_, keys), (_, values)]| (*keys, *values)).collect();
+        let (joined, width) = (self.count_joined(), qkv.shape().last() / (3 * heads).max(1));
         let scale = 1.0 / (width as f64).sqrt();
         let token = TokenAttention { qkv, heads, rotary, past: &past, joined, scale };
         let [seen, keys, values] = Tensor::attend_token(token)?;
-        let Some(after) = after else { return Ok(seen) };
-        let (kept, joined) = self.pieces.split_at(self.pieces.len() - joined);
+        let Some(next_state) = next_state else { return Ok(seen) };
+        let (kept, joined) = self.blocks.split_at(self.blocks.len() - joined);
         for (name, part) in kept.iter().flatten() {
-            after.insert(Arc::clone(name), Tensor::clone(part));
+            next_state.insert(Arc::clone(name), Tensor::clone(part));
         }
         let [name_keys, name_values] = match (joined.first(), kept.is_empty()) {
-            // A piece has the place of its first token, and so that of the first that is in it now.
+            // A block has the place of its first token, and so that of the first that is in it now.
             (Some(first), _) => first.map(|(name, _)| name.clone()),
             (None, true) => [self.names.keys.clone(), self.names.values.clone()],
             (None, false) => {
                 let place = kept.iter().map(|[(_, keys), _]| keys.dims()[2]).sum();
-                [piece(&self.names.keys, place), piece(&self.names.values, place)]
+                [block_name(&self.names.keys, place), block_name(&self.names.values, place)]
             }
         };
-        after.insert(name_keys, keys);
-        after.insert(name_values, values);
+        next_state.insert(name_keys, keys);
+        next_state.insert(name_values, values);
         Ok(seen)
     }
 }
@@ -153,7 +156,7 @@ mod tests {
             (hidden.to_f64_vec().unwrap(), carry)
         };
         let (whole, _) = run(&Carry::default(), &ids);
-        // Some tokens at once, then one by one beyond a few pieces, some at once again, which makes one piece of all.
+        // Some tokens at once, then one by one beyond a few blocks, some at once again, which makes one block of all.
         let (mut found, mut carry) = run(&Carry::default(), &ids[..3]);
         let mut most = 0;
         for at in (3..340).chain([345]).chain(350..400) {
@@ -161,16 +164,16 @@ mod tests {
                 345 => 340..350,
                 at => at..at + 1,
             };
-            let (hidden, after) = run(&carry, &ids[next]);
+            let (hidden, next_carry) = run(&carry, &ids[next]);
             found.extend(hidden);
-            carry = after;
+            carry = next_carry;
             most = most.max(carry.state.names().count());
         }
-        assert!(most > 2 && most <= 2 * 5, "there were {most} pieces");
+        assert!(most > 2 && most <= 2 * 5, "there were {most} blocks");
         assert_eq!(carry.position, 400);
         let difference = whole.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(whole.len() == found.len() && difference < 1e-10, "they differ by {difference}");
-        // A carry whose pieces do not add up is refused.
+        // A carry whose blocks do not add up is refused.
         let name = carry.state.names().last().unwrap().clone();
         let cut = carry.state.get(&name).unwrap().slice(2, 0, 1).unwrap();
         carry.state.insert(name, cut);

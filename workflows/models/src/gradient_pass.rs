@@ -1,4 +1,5 @@
-//! Learning from a batch: [`Model::learn`], one forward and backward pass; or from several lessons: [`Student`].
+//! Learning from a batch: [`Model::learn`], one forward and backward pass; or from several micro-batches:
+//! [`GradientAccumulator`].
 //!
 //! ```text
 //! task              config                        how it runs                              activations kept
@@ -28,8 +29,8 @@ use crate::carry::{Carry, GROWING, SequenceModel, State, is_piece, piece};
 use crate::config::Pool;
 use crate::error::ModelError;
 use crate::head::Head;
-use crate::lesson::{Lesson, Plan, Sheet};
-use crate::loss::Marks;
+use crate::loss::LossTargets;
+use crate::micro_batch::{MicroBatch, Plan, Shard};
 use crate::mode::Mode;
 use crate::model::Model;
 use crate::parameters::Weight;
@@ -83,11 +84,11 @@ impl Model {
     /// [`ModelError::Input`] if the labels do not fit, no token has a next one, or the smoothing is no share;
     /// [`ModelError::Parameter`] if the model is quantized, or is f64 and the precision is lower.
     pub fn learn(&self, batch: &Batch, labels: &[u32], training: &Training) -> Result<Pass, ModelError> {
-        let mut student = Student::of(self.tracked(training.precision)?, training)?;
-        let lesson = Lesson::of_batch(self.blueprint(), batch, labels, training)?;
-        let count = lesson.count();
-        student.study(lesson.upload(self.device())?)?;
-        let Learned { values, gradients, timings } = student.finish();
+        let mut accumulator = GradientAccumulator::of(self.track_parameters(training.precision)?, training)?;
+        let micro_batch = MicroBatch::from_batch(self.blueprint(), batch, labels, training)?;
+        let count = micro_batch.count();
+        accumulator.accumulate(micro_batch.upload(self.device())?)?;
+        let Learned { values, gradients, timings } = accumulator.finish();
         let (mut loss, mut hits) = (0.0, 0.0);
         for (piece, right) in &values {
             loss += piece.item()?;
@@ -97,22 +98,22 @@ impl Model {
     }
 
     /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already.
-    fn tracked(&self, precision: Precision) -> Result<Model, ModelError> {
+    fn track_parameters(&self, precision: Precision) -> Result<Model, ModelError> {
         let leaf = |weight: &Weight| matches!(weight, Weight::Dense(tensor) if tensor.is_tracked());
         let all = self.parameters().iter().all(|(_, parameter)| leaf(&parameter.value));
         if all && precision == Precision::F32 { Ok(self.clone()) } else { self.blueprint().leaves(precision) }
     }
 }
 
-/// A model that learns from lessons, one after another; the gradients add up.
-pub struct Student {
+/// Adds up the gradients of a model over micro-batches, one after another.
+pub struct GradientAccumulator {
     /// Its parameters are leaves of the tape.
     model: Model,
     smoothing: f64,
     sums: Sums,
 }
 
-/// What lessons gave.
+/// The sums over the micro-batches.
 pub struct Learned {
     /// For each piece, its part of the loss, and how many predictions were right: scalars that nobody has read yet.
     pub values: Vec<(Tensor, Tensor)>,
@@ -122,8 +123,8 @@ pub struct Learned {
     pub timings: Vec<Timing>,
 }
 
-impl Student {
-    /// Of a blueprint. What is asked beyond the lessons is the same for all of them.
+impl GradientAccumulator {
+    /// Of a blueprint. What is asked beyond the micro-batches is the same for all of them.
     ///
     /// # Errors
     /// [`ModelError::Input`] if the smoothing is no share; [`ModelError::Parameter`] as [`Model::learn`] gives it.
@@ -137,19 +138,19 @@ impl Student {
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(ModelError::Input(format!("label smoothing {smoothing} is outside [0, 1]")));
         }
-        Ok(Student { model, smoothing, sums: Sums::default() })
+        Ok(GradientAccumulator { model, smoothing, sums: Sums::default() })
     }
 
-    /// Goes through a lesson, forward and back.
+    /// Runs a micro-batch forward and backward, and adds its gradients.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn study(&mut self, lesson: Lesson<Tensor>) -> Result<(), ModelError> {
+    pub fn accumulate(&mut self, micro_batch: MicroBatch<Tensor>) -> Result<(), ModelError> {
         let (model, smoothing) = (&self.model, self.smoothing);
-        let shares = each(model.device(), lesson.sheets.len(), |share| {
-            let sheet = &lesson.sheets[share];
-            let mode = Mode::Learn { dropout: sheet.seed.clone(), part: 0 };
-            Learner { model, sheet, mode, smoothing, share }.learn()
+        let shares = each(model.device(), micro_batch.shards.len(), |share| {
+            let shard = &micro_batch.shards[share];
+            let mode = Mode::Learn { dropout: shard.seed.clone(), part: 0 };
+            Learner { model, shard, mode, smoothing, share }.learn()
         })?;
         let before = std::mem::take(&mut self.sums);
         self.sums = Sums::of(std::iter::once(before).chain(shares))?;
@@ -159,7 +160,7 @@ impl Student {
     /// What was learned. Nothing holds on to the model any more.
     #[must_use]
     pub fn finish(self) -> Learned {
-        let Student { model, mut sums, .. } = self;
+        let GradientAccumulator { model, mut sums, .. } = self;
         let mut gradients = BTreeMap::new();
         for (name, parameter) in model.parameters().iter() {
             if let Weight::Dense(leaf) = &parameter.value
@@ -197,7 +198,7 @@ impl Sums {
 /// A pass over a share of the batch, under way.
 struct Learner<'a> {
     model: &'a Model,
-    sheet: &'a Sheet<Tensor>,
+    shard: &'a Shard<Tensor>,
     mode: Mode,
     smoothing: f64,
     share: usize,
@@ -205,16 +206,16 @@ struct Learner<'a> {
 
 impl Learner<'_> {
     fn learn(&self) -> Result<Sums, ModelError> {
-        match (&self.sheet.plan, self.model.head()) {
-            (Plan::Whole, _) => self.at_once(),
-            (Plan::Truncated(lengths), _) => self.truncated(lengths),
+        match (&self.shard.plan, self.model.head()) {
+            (Plan::Whole, _) => self.learn_at_once(),
+            (Plan::Truncated(lengths), _) => self.learn_truncated(lengths),
             (Plan::Chunks(_), Head::Classifier { pool, .. }) => self.classify_by_chunks(*pool),
             (Plan::Chunks(_), _) => self.predict_by_chunks(),
         }
     }
 
     /// Goes back from a part of the loss, whose way forward `began` then.
-    fn back(&self, sums: &mut Sums, began: Instant, (loss, hits): (Tensor, Tensor)) -> Result<(), ModelError> {
+    fn run_backward(&self, sums: &mut Sums, began: Instant, (loss, hits): (Tensor, Tensor)) -> Result<(), ModelError> {
         let turned = Instant::now();
         sums.gradients = loss.backward_onto(std::mem::take(&mut sums.gradients))?;
         sums.values.push((loss.detach(), hits));
@@ -226,43 +227,43 @@ impl Learner<'_> {
     /// Loss and hits of what the head sees, of a classifier or of a whole share.
     fn measure(&self, vectors: &Tensor) -> Result<(Tensor, Tensor), ModelError> {
         let nothing = || ModelError::Input("a share without a prediction".into());
-        self.model.head().measure(vectors, self.marks(0).ok_or_else(nothing)?, self.smoothing)
+        self.model.head().measure(vectors, self.loss_targets(0).ok_or_else(nothing)?, self.smoothing)
     }
 
     /// What a piece is compared with; none where it predicts nothing.
-    fn marks(&self, piece: usize) -> Option<&Marks<Tensor>> {
-        self.sheet.marks.get(piece).and_then(Option::as_ref)
+    fn loss_targets(&self, piece: usize) -> Option<&LossTargets<Tensor>> {
+        self.shard.loss_targets.get(piece).and_then(Option::as_ref)
     }
 
-    fn at_once(&self) -> Result<Sums, ModelError> {
+    fn learn_at_once(&self) -> Result<Sums, ModelError> {
         let (mut sums, began) = (Sums::default(), Instant::now());
         // The sequences of a share may all be of one token, of which a language model predicts nothing.
-        if self.marks(0).is_none() {
+        if self.loss_targets(0).is_none() {
             return Ok(sums);
         }
-        let hidden = self.model.hidden(&self.sheet.batch(), &self.mode)?;
-        let vectors = match (self.model.head(), self.sheet.pooling.first()) {
+        let hidden = self.model.hidden(&self.shard.batch(), &self.mode)?;
+        let vectors = match (self.model.head(), self.shard.pooling.first()) {
             (Head::Classifier { pool, .. }, Some(table)) => pool.part(&hidden, table)?,
             _ => hidden,
         };
         let measured = self.measure(&vectors)?;
         drop(vectors);
-        self.back(&mut sums, began, measured)?;
+        self.run_backward(&mut sums, began, measured)?;
         Ok(sums)
     }
 
     /// A language model whose gradients end at the chunk boundaries.
-    fn truncated(&self, lengths: &[usize]) -> Result<Sums, ModelError> {
+    fn learn_truncated(&self, lengths: &[usize]) -> Result<Sums, ModelError> {
         let (mut sums, mut carry) = (Sums::default(), Carry::default());
         for (piece, length) in lengths.iter().enumerate() {
-            let Some(marks) = self.marks(piece) else { break };
+            let Some(loss_targets) = self.loss_targets(piece) else { break };
             let began = Instant::now();
-            let tokens = self.sheet.tokens.slice(1, carry.position, *length)?;
-            let (hidden, after) = self.model.network().run(&tokens, &carry, &self.mode)?;
-            let measured = self.model.head().measure(&hidden, marks, self.smoothing)?;
+            let tokens = self.shard.tokens.slice(1, carry.position, *length)?;
+            let (hidden, next_carry) = self.model.network().run(&tokens, &carry, &self.mode)?;
+            let measured = self.model.head().measure(&hidden, loss_targets, self.smoothing)?;
             drop(hidden);
-            self.back(&mut sums, began, measured)?;
-            carry = after.detach();
+            self.run_backward(&mut sums, began, measured)?;
+            carry = next_carry.detach();
         }
         Ok(sums)
     }
@@ -271,13 +272,13 @@ impl Learner<'_> {
     fn predict_by_chunks(&self) -> Result<Sums, ModelError> {
         let (mut memory, mut total, began) = (Memory::default(), None::<(Tensor, Tensor)>, Instant::now());
         for (piece, (_, length)) in self.pieces().into_iter().enumerate() {
-            let Some(marks) = self.marks(piece).cloned() else { break };
+            let Some(loss_targets) = self.loss_targets(piece).cloned() else { break };
             let (model, smoothing) = (self.model.clone(), self.smoothing);
             let of_hidden = move |hidden: &Tensor| {
-                let (loss, hits) = model.head().measure(hidden, &marks, smoothing)?;
+                let (loss, hits) = model.head().measure(hidden, &loss_targets, smoothing)?;
                 Ok(vec![loss, hits])
             };
-            let outputs = self.chunk(&mut memory, length, of_hidden)?;
+            let outputs = self.run_chunk(&mut memory, length, of_hidden)?;
             total = Some(match total {
                 None => (outputs[0].clone(), outputs[1].clone()),
                 Some((loss, hits)) => (loss.add(&outputs[0])?, hits.add(&outputs[1])?),
@@ -285,7 +286,7 @@ impl Learner<'_> {
         }
         let mut sums = Sums::default();
         if let Some(measured) = total {
-            self.back(&mut sums, began, measured)?;
+            self.run_backward(&mut sums, began, measured)?;
         }
         Ok(sums)
     }
@@ -293,8 +294,8 @@ impl Learner<'_> {
     /// A classifier, pooled chunk by chunk.
     fn classify_by_chunks(&self, pool: Pool) -> Result<Sums, ModelError> {
         let (mut memory, mut pooled, began) = (Memory::default(), None::<Tensor>, Instant::now());
-        for ((_, length), table) in self.pieces().into_iter().zip(self.sheet.pooling.iter().cloned()) {
-            let part = self.chunk(&mut memory, length, move |hidden| Ok(vec![pool.part(hidden, &table)?]))?;
+        for ((_, length), table) in self.pieces().into_iter().zip(self.shard.pooling.iter().cloned()) {
+            let part = self.run_chunk(&mut memory, length, move |hidden| Ok(vec![pool.part(hidden, &table)?]))?;
             pooled = Some(pool.join(pooled, &part[0])?);
             if self.model.config().common().truncate {
                 memory.detach();
@@ -303,27 +304,27 @@ impl Learner<'_> {
         let pooled = pooled.ok_or_else(|| ModelError::Input("a batch without tokens".into()))?;
         let measured = self.measure(&pooled)?;
         let mut sums = Sums::default();
-        self.back(&mut sums, began, measured)?;
+        self.run_backward(&mut sums, began, measured)?;
         Ok(sums)
     }
 
     /// Where each piece starts, and its length.
     fn pieces(&self) -> Vec<(usize, usize)> {
-        self.sheet.plan.pieces(self.sheet.dims[1])
+        self.shard.plan.pieces(self.shard.dims[1])
     }
 
     /// Runs the network on the next `length` tokens and `of_hidden` on what comes out, keeping only the memory.
-    fn chunk(
+    fn run_chunk(
         &self,
         memory: &mut Memory,
         length: usize,
         of_hidden: impl Fn(&Tensor) -> Result<Vec<Tensor>, ModelError> + Send + Sync + 'static,
     ) -> Result<Vec<Tensor>, ModelError> {
-        let tokens = self.sheet.tokens.slice(1, memory.position, length)?;
+        let tokens = self.shard.tokens.slice(1, memory.position, length)?;
         let (network, mode, position) = (self.model.network().clone(), self.mode.clone(), memory.position);
         let run = move |inputs: &[Tensor], carry: &Carry| {
-            let (hidden, after) = network.run(&inputs[0], carry, &mode)?;
-            Ok((of_hidden(&hidden)?, after.state))
+            let (hidden, next_carry) = network.run(&inputs[0], carry, &mode)?;
+            Ok((of_hidden(&hidden)?, next_carry.state))
         };
         let carry = Carry { position, state: memory.state.clone() };
         let (outputs, state) = recompute(&[&tokens], &carry, run)?;
