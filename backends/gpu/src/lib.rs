@@ -17,6 +17,7 @@
 //!
 //! `gpu.rs` holds what all operations stand on: memory, checked operands, launches. `library.rs` lists the sources and
 //! their kernels; `kernels.rs` is the table of operations; the other modules are one kind of operation each.
+#![doc = include_str!("../README.md")]
 
 mod driver;
 mod error;

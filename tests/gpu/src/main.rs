@@ -27,7 +27,7 @@ use assay_cuda::Cuda;
 use assay_gpu::Driver;
 
 use crate::measure::Sizes;
-use crate::report::Report;
+use crate::report::GpuReport;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -92,7 +92,7 @@ fn run() -> Result<bool, Failure> {
         println!("{} of the suite's parts fail: nothing is measured", wrong.len());
         return Ok(false);
     }
-    let mut report = Report::new(driver.properties(), arguments.commit);
+    let mut report = GpuReport::new(driver.properties(), arguments.commit);
     measure::all(&*driver, &device, &sizes, &mut report)?;
     published::all(&*driver, &device, &sizes, &mut report)?;
     training::all(&*driver, &device, &sizes, &mut report)?;

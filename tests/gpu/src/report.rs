@@ -20,15 +20,15 @@ struct Row {
 }
 
 /// All of a run.
-pub struct Report {
+pub struct GpuReport {
     device: Value,
     title: String,
     rows: Vec<Row>,
 }
 
-impl Report {
+impl GpuReport {
     /// Of this device, and of the program built from this commit.
-    pub fn new(properties: &DeviceProperties, commit: Option<String>) -> Report {
+    pub fn new(properties: &DeviceProperties, commit: Option<String>) -> GpuReport {
         let architecture = match &properties.architecture {
             Architecture::Cuda(major, minor) => format!("sm_{major}{minor}"),
             Architecture::Hip(target) => target.clone(),
@@ -42,7 +42,7 @@ impl Report {
             "name": properties.name, "architecture": architecture, "driver": properties.driver, "compiler": properties.compiler,
             "memory": properties.memory, "multiprocessors": properties.multiprocessors, "commit": commit,
         });
-        Report { device, title, rows: Vec::new() }
+        GpuReport { device, title, rows: Vec::new() }
     }
 
     /// Adds a rate that was sampled alone.
@@ -83,7 +83,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for GpuReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
         let widest = self.rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
