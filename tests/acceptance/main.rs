@@ -1,5 +1,7 @@
 //! The real binary, driven as a user drives it.
 
+#[path = "../../workflows/steps/tests/busy/mod.rs"]
+mod busy;
 mod cache;
 mod commands;
 mod determinism;

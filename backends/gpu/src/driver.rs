@@ -26,7 +26,7 @@ pub enum Architecture {
 
 /// What a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct DeviceProperties {
     /// The device's name as its driver says it.
     pub name: String,
     /// What kernels are compiled for.
@@ -95,7 +95,7 @@ pub enum Argument {
 impl Argument {
     /// A word whose first bytes are the argument's, for calls that take pointers to arguments: that is where a
     /// little-endian machine has them, which all that the vendors run on are.
-    pub fn slot(&self) -> u64 {
+    pub fn to_word(&self) -> u64 {
         match *self {
             Argument::Pointer(address) | Argument::ThenPointer(address) => address.map_or(0, |address| address.0),
             Argument::U32(value) => u64::from(value),
@@ -105,7 +105,7 @@ impl Argument {
     }
 
     /// Pointers to a kernel's parameters, given the slots of all its arguments: one that is a struct is several slots.
-    pub fn parameters(arguments: &[Argument], slots: &mut [u64]) -> Vec<*mut c_void> {
+    pub fn parameter_pointers(arguments: &[Argument], slots: &mut [u64]) -> Vec<*mut c_void> {
         let follows = |argument: &Argument| matches!(argument, Argument::ThenPointer(_) | Argument::ThenU64(_));
         let first = slots.as_mut_ptr();
         let starts = (0..arguments.len().min(slots.len())).filter(|&at| !follows(&arguments[at]));
@@ -199,24 +199,24 @@ pub struct Product {
 /// the driver frees what is left.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What the device is.
-    fn facts(&self) -> &Facts;
+    fn properties(&self) -> &DeviceProperties;
     /// Bytes free, and in all.
-    fn memory(&self) -> Result<(usize, usize), DriverError>;
+    fn memory_info(&self) -> Result<(usize, usize), DriverError>;
     /// Memory of at least one byte, aligned to 256.
     fn allocate(&self, bytes: usize) -> Result<Address, DriverError>;
     /// Gives memory back, once what was called before is done with it.
     fn free(&self, address: Address) -> Result<(), DriverError>;
     /// Host to device. The bytes may be reused when it returns.
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
     /// Device to host; waits until the bytes are there.
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError>;
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError>;
     /// Device to device; the two do not overlap.
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<(), DriverError>;
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result<(), DriverError>;
     /// Sets all bytes to zero.
-    fn clear(&self, address: Address, bytes: usize) -> Result<(), DriverError>;
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result<(), DriverError>;
     /// Compiles a source that includes no file (its headers are given by name), and finds kernels in it, by their
     /// `extern "C"` names. What was compiled before may come from a cache.
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
@@ -224,14 +224,14 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
         names: &[&str],
     ) -> Result<Vec<Function>, DriverError>;
     /// Starts a kernel.
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result<(), DriverError>;
-    /// Whether [`Driver::product`] does this one, its epilogue included: the same answer for the same product at addresses
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result<(), DriverError>;
+    /// Whether [`Driver::launch_product`] does this one, its epilogue included: the same answer for the same product at addresses
     /// that are aligned alike. By default, all but those with GELU.
-    fn offers(&self, product: &Product) -> Result<bool, DriverError> {
+    fn supports_product(&self, product: &Product) -> Result<bool, DriverError> {
         Ok(matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
     }
-    /// Starts a matrix product that it [offers](Driver::offers).
-    fn product(&self, product: &Product) -> Result<(), DriverError>;
+    /// Starts a matrix product that it [offers](Driver::supports_product).
+    fn launch_product(&self, product: &Product) -> Result<(), DriverError>;
     /// Waits for everything that was started, and says how it ended.
     fn synchronize(&self) -> Result<(), DriverError>;
     /// From here on, calls are noted and not carried out, until [`Driver::end_capture`]. Only launches, products,
@@ -240,11 +240,11 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What was called since [`Driver::begin_capture`].
     fn end_capture(&self) -> Result<Graph, DriverError>;
     /// Starts all of a captured sequence.
-    fn replay(&self, graph: Graph) -> Result<(), DriverError>;
+    fn launch_graph(&self, graph: Graph) -> Result<(), DriverError>;
     /// Gives a captured sequence up, once it has run.
-    fn forget(&self, graph: Graph) -> Result<(), DriverError>;
+    fn destroy_graph(&self, graph: Graph) -> Result<(), DriverError>;
     /// Milliseconds between two points of the stream: before and after `work`, as the device measures them.
-    fn time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
 }
 
 impl fmt::Display for Architecture {

@@ -55,8 +55,8 @@ impl Live {
 }
 
 /// A task's state as it is stored and shown: its name, and a few words that the name does not say. `None` for what lies
-/// between two states that a person can tell apart.
-pub(crate) fn describe(state: &TaskState, workflow: &Workflow) -> Option<(TaskStateName, String)> {
+/// between two states that a person can distinguish.
+pub(crate) fn describe_state(state: &TaskState, workflow: &Workflow) -> Option<(TaskStateName, String)> {
     let (name, detail) = match state {
         TaskState::Resolving => return None,
         TaskState::Waiting { .. } => (TaskStateName::Waiting, String::new()),

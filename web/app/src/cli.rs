@@ -88,7 +88,7 @@ Examples:
     /// Print the results of a run: one row a cell
     ///
     /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON form
-    /// names, for each metric, the best cell and those that cannot be told apart from it.
+    /// names, for each metric, the best cell and those that cannot be distinguished from it.
     #[command(after_help = "\
 Examples:
   assay results latest
@@ -98,7 +98,7 @@ Examples:
     /// Compare two runs, or two cells
     ///
     /// First what differs in their configs, then the metrics: B less A with its 95 % interval, and whether the data can
-    /// tell them apart (Welch's test, corrected by Holm's method for all that is compared).
+    /// distinguish them (Welch's test, corrected by Holm's method for all that is compared).
     #[command(after_help = "\
 Examples:
   assay compare 3 4                                            every cell that both runs have
@@ -211,7 +211,7 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub verbose: bool,
     /// A word to find the run by; may be given several times
-    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
     /// A remark on the run
     #[arg(long, value_name = "TEXT")]
@@ -225,7 +225,7 @@ pub struct RunArgs {
 #[derive(Args)]
 pub struct Overrides {
     /// Override a parameter of the file, or a part of one: -P model.dim=32
-    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parse_parameter)]
     pub params: Vec<(String, String)>,
     /// Override parameters by those of a JSON or YAML file; -P comes after it
     #[arg(long = "params", value_name = "FILE")]
@@ -259,10 +259,10 @@ pub struct RunsArgs {
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
     /// Only runs with this tag; may be given several times
-    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
     /// Only runs in this state
-    #[arg(long, value_name = "STATE", value_parser = state)]
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
     pub state: Option<RunStateName>,
     /// Only runs whose workflow's name contains this
     #[arg(long, value_name = "TEXT")]
@@ -301,10 +301,10 @@ pub struct TagArgs {
     /// The run's number, or `latest`
     pub run: String,
     /// Tags to add
-    #[arg(value_name = "TAG", value_parser = tag)]
+    #[arg(value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
     /// A tag to take away; may be given several times
-    #[arg(long, value_name = "TAG", value_parser = tag)]
+    #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     pub remove: Vec<String>,
     /// A remark that replaces the one there is
     #[arg(long, value_name = "TEXT")]
@@ -475,7 +475,7 @@ pub struct ExecutorArgs {
     pub step: Option<PathBuf>,
 }
 
-fn tag(text: &str) -> Result<String, String> {
+fn parse_tag(text: &str) -> Result<String, String> {
     let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
     match !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good) {
         true => Ok(text.to_owned()),
@@ -483,12 +483,12 @@ fn tag(text: &str) -> Result<String, String> {
     }
 }
 
-fn state(text: &str) -> Result<RunStateName, String> {
+fn parse_state(text: &str) -> Result<RunStateName, String> {
     let known = || RunStateName::ALL.iter().map(|state| state.name()).collect::<Vec<_>>().join(", ");
-    RunStateName::of(text).ok_or_else(|| format!("give one of {}", known()))
+    RunStateName::from_name(text).ok_or_else(|| format!("give one of {}", known()))
 }
 
-fn parameter(text: &str) -> Result<(String, String), String> {
+fn parse_parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not of the form KEY=VALUE, as in -P seed=18")),
@@ -546,7 +546,7 @@ mod tests {
     #[test]
     fn no_step_kind_is_hidden_from_help_by_a_subcommand() {
         let line = Cli::command();
-        for kind in commands::kinds() {
+        for kind in commands::step_kinds() {
             assert!(line.find_subcommand(kind.name).is_none(), "`assay help {}` shows the subcommand", kind.name);
         }
     }
@@ -561,8 +561,8 @@ mod tests {
 
     #[test]
     fn a_parameter_may_contain_further_equals_signs() {
-        assert_eq!(parameter("a=b=c").unwrap(), ("a".into(), "b=c".into()));
-        assert!(parameter("=b").is_err());
-        assert!(parameter("seed").unwrap_err().contains("KEY=VALUE"));
+        assert_eq!(parse_parameter("a=b=c").unwrap(), ("a".into(), "b=c".into()));
+        assert!(parse_parameter("=b").is_err());
+        assert!(parse_parameter("seed").unwrap_err().contains("KEY=VALUE"));
     }
 }

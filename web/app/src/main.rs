@@ -9,7 +9,7 @@ mod commands;
 mod difference;
 mod exit;
 mod git;
-mod machine;
+mod local_node;
 mod progress;
 mod record;
 mod reference;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     match cli::parse_and_run() {
         Ok(code) => code,
         Err(error) => {
-            terminal::say(format_args!("{}: {error}", console::style("error").for_stderr().red().bold()));
+            terminal::print_line(format_args!("{}: {error}", console::style("error").for_stderr().red().bold()));
             ExitCode::from(exit::code_of_error(&error))
         }
     }

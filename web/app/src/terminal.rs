@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Writes a line on standard error. `eprintln!` would panic where nobody reads it any more.
-pub fn say(line: impl Display) {
+pub fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -29,7 +29,7 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
 }
 
 /// An `assay` command on the store of this command, to be copied into a shell.
-pub fn command(home: &Path, words: &[&str]) -> String {
+pub fn command_line(home: &Path, words: &[&str]) -> String {
     let mut command = "assay".to_owned();
     for word in words {
         command.push(' ');
@@ -44,7 +44,7 @@ pub fn command(home: &Path, words: &[&str]) -> String {
 
 /// A moment in milliseconds since 1970, as RFC 3339 has it, in UTC: `2026-03-01 12:34:56.789Z`. The civil date is computed as in
 /// Howard Hinnant's `chrono-Compatible Low-Level Date Algorithms`.
-pub fn moment(millis: u64) -> String {
+pub fn format_time(millis: u64) -> String {
     let (days, rest) = (millis / 86_400_000, millis % 86_400_000);
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
@@ -73,17 +73,17 @@ mod tests {
             (1_709_210_096_789, "2024-02-29 12:34:56.789Z"),
             (4_107_542_399_000, "2100-02-28 23:59:59.000Z"),
         ] {
-            assert_eq!(moment(millis), expected);
+            assert_eq!(format_time(millis), expected);
         }
     }
 
     #[test]
     fn suggested_commands_are_what_a_shell_reads_back() {
         let here = Path::new(".assay");
-        assert_eq!(command(here, &["logs", "3", "train"]), "assay logs 3 train");
+        assert_eq!(command_line(here, &["logs", "3", "train"]), "assay logs 3 train");
         let address = "train[tag=it's \"$x\"]#2";
         for home in [".assay", "results/a b", "/tmp/it's", "a\nb\tc"] {
-            let line = command(Path::new(home), &["logs", "3", address]).replacen("assay", "printf '%s\\0'", 1);
+            let line = command_line(Path::new(home), &["logs", "3", address]).replacen("assay", "printf '%s\\0'", 1);
             let output = std::process::Command::new("bash").args(["-c", &line]).output().expect("bash runs");
             let words: Vec<String> = String::from_utf8_lossy(&output.stdout).split('\0').map(str::to_owned).collect();
             let expected = match home {

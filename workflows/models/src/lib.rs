@@ -65,9 +65,9 @@ pub use batch::Batch;
 pub use blueprint::Blueprint;
 pub use carry::{Carry, SequenceModel, State};
 pub use config::{
-    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelConfig,
-    NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SparsityConfig, SparsityKind, Task,
-    TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
+    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelChoice,
+    ModelConfig, NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SizedModel,
+    SparsityConfig, SparsityKind, Task, TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
 };
 pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};

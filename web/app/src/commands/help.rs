@@ -26,7 +26,7 @@ pub fn run(mut line: Command, name: Option<&str>) -> Result<ExitCode, CommandErr
         return Ok(ExitCode::SUCCESS);
     }
     let name = name.unwrap_or_default();
-    let kinds = super::kinds();
+    let kinds = super::step_kinds();
     let Some(kind) = kinds.iter().find(|kind| kind.name == name) else {
         let commands = line.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
         let known: Vec<&str> = kinds.iter().map(|kind| kind.name).chain(commands).collect();

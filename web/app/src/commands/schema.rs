@@ -6,7 +6,7 @@ use crate::cli::{CommandError, SchemaArgs};
 use crate::reference;
 
 pub fn run(args: &SchemaArgs) -> Result<ExitCode, CommandError> {
-    let kinds = super::kinds();
+    let kinds = super::step_kinds();
     match &args.pages {
         Some(folder) => {
             let shown = folder.display();

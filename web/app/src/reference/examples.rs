@@ -20,7 +20,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_an_example_that_uses_it() {
-        let kinds = crate::commands::kinds();
+        let kinds = crate::commands::step_kinds();
         for kind in &kinds {
             let text = example(kind.name).unwrap_or_else(|| panic!("`{}` lacks docs/src/examples/{0}.yaml", kind.name));
             let workflow =

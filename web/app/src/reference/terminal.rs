@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_described_with_all_that_it_declares() {
-        for kind in crate::commands::kinds() {
+        for kind in crate::commands::step_kinds() {
             let text = describe_kind(&kind, 100);
             for word in
                 kind.outputs.iter().map(|output| output.name).chain(kind.metrics.iter().map(|metric| metric.name))
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn options_are_shown_with_types_ranges_defaults_and_choices() {
-        let kinds = crate::commands::kinds();
+        let kinds = crate::commands::step_kinds();
         let train = describe_kind(kinds.iter().find(|kind| kind.name == "train").expect("train"), 100);
         for line in [
             "  data: artifact, required",

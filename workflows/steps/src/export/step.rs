@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_models::{AttentionKind, Model, ModelConfig, Resonance, Weight, checkpoint};
+use assay_models::{AttentionKind, Model, ModelChoice, ModelConfig, Resonance, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use safetensors::SafeTensors;
 use schemars::JsonSchema;
@@ -122,7 +122,7 @@ pub fn refuse_planned(export: &Value, producer: &str, config: &Value) -> Option<
             let bits = "an int8 model cannot be exported to ONNX; export the model that `train` made";
             return Some(format!("{bits}, or give `formats: [safetensors]`"));
         }
-        "train" => refuse_formless(&ModelConfig::deserialize(config.get("model")?).ok()?),
+        "train" => refuse_formless(ModelChoice::deserialize(config.get("model")?).ok()?.config()),
         _ => return None,
     };
     match refusal {

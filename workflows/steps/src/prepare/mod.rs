@@ -6,8 +6,10 @@
 mod copy;
 mod listops;
 mod made;
+mod planned;
 mod recall;
 mod step;
 mod text;
 
+pub use planned::plan_task;
 pub use step::Prepare;

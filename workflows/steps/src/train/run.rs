@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 use assay_models::{Batch, Blueprint, Model};
 use serde_json::json;
 
-use super::config::{Config, OptimizerConfig};
+use super::config::{Config, Keep, OptimizerConfig};
 use super::curriculum::Curriculum;
+use super::divergence::Stability;
 use super::gradient::{Assignment, How};
 use super::keeper::{Keeper, refuse};
+use super::monitor::Monitor;
 use super::optimizer::AdamW;
 use super::reports::Reports;
 use super::schedule::learning_rate;
@@ -37,6 +39,9 @@ pub struct Trainer<'a> {
     step: u64,
     /// Whether the validation after that step is yet to come.
     unvalidated: bool,
+    /// What the evaluations have shown.
+    monitor: Monitor,
+    stability: Stability,
     window: Window,
     /// When the steps of the window began, as if nothing but steps had happened since.
     since: Instant,
@@ -69,6 +74,8 @@ impl<'a> Trainer<'a> {
             curriculum,
             step: 0,
             unvalidated: false,
+            monitor: Monitor::new(config),
+            stability: Stability::default(),
             window: Window::default(),
             since: Instant::now(),
             reports: Reports::default(),
@@ -91,6 +98,7 @@ impl<'a> Trainer<'a> {
         let found = state::read(&file, &self.identity, &model, &mut optimizer);
         let found = found.and_then(|(there, place)| {
             self.curriculum.restore(place.sampler)?;
+            self.monitor.restore(place.evaluations);
             Ok((there, (place.step, place.unvalidated), place.window, place.reports))
         });
         match found {
@@ -100,7 +108,7 @@ impl<'a> Trainer<'a> {
             }
             Ok((there, (step, unvalidated), window, reports)) => {
                 reports.replay(context);
-                context.log(&format!("goes on from step {step}, after which an earlier attempt saved its state"));
+                context.log(&format!("resuming from the checkpoint at step {step}"));
                 self.updater = Updater::new(optimizer, context.device());
                 (self.step, self.unvalidated) = (step, unvalidated);
                 (self.window, self.reports) = (window, reports);
@@ -110,11 +118,13 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Runs every step that is left; returns the model after the last.
+    /// Runs the steps that are left; returns the model that the training ends with, and the step that its parameters are
+    /// those of.
     ///
     /// # Errors
     /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if asked to stop.
-    pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<Model, StepError> {
+    pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<(Model, u64), StepError> {
+        self.stability.observe(self.step, &model, context)?;
         let mut model = model.into_blueprint();
         let steps = self.config.steps();
         let last = self.step.saturating_add(PROFILED_STEPS);
@@ -128,8 +138,8 @@ impl<'a> Trainer<'a> {
                 }
                 return Err(error);
             }
-            if self.step >= steps {
-                return Ok(model.model()?);
+            if self.is_finished() {
+                return self.monitor.finish(model.model()?, (self.step, steps), context);
             }
             let step = self.step + 1;
             if step > last {
@@ -155,13 +165,24 @@ impl<'a> Trainer<'a> {
             self.validate(&model.model()?, context)?;
             self.unvalidated = false;
         }
-        if self.step == self.config.steps() {
+        if self.is_finished() {
             return Ok(());
         }
         if self.keeper.is_due(self.step) {
             self.save(model, context)?;
         }
         if context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Whether no step is left: the curriculum is over, or early stopping has ended it.
+    fn is_finished(&self) -> bool {
+        self.step >= self.config.steps() || self.monitor.has_stopped()
+    }
+
+    /// The failure of this training if it diverged.
+    #[must_use]
+    pub fn diverged(&self, seen: &str) -> StepError {
+        self.stability.diverged(self.config, seen)
     }
 
     /// Where the time went.
@@ -218,7 +239,8 @@ impl<'a> Trainer<'a> {
         if what == "loss" {
             context.metric("train/loss", step, value);
         }
-        Err(diverged(self.config, &format!("the {what} is {value} at step {step} of {}", self.config.steps())))
+        let seen = format!("the {what} is {value} at step {step} of {}", self.config.steps());
+        Err(self.stability.diverged(self.config, &seen))
     }
 
     fn announce_stage(&mut self, step: u64, context: &mut dyn Context) {
@@ -266,7 +288,9 @@ impl<'a> Trainer<'a> {
             self.reports.metric(context, "memory/peak_bytes", step, bytes as f64);
         }
         context.log(&format!("step {step}: valid loss {:.3}, accuracy {:.1} %", valid.loss, 100.0 * valid.accuracy));
+        self.stability.observe(step, model, context)?;
         self.check_finite("validation loss", valid.loss, step, context)?;
+        self.monitor.observe(step, &valid, model)?;
         // The throughput is that of training alone.
         self.since += began.elapsed();
         self.profiler.end_numbered(span, "validate", step);
@@ -289,6 +313,7 @@ impl<'a> Trainer<'a> {
             step: self.step,
             unvalidated: self.unvalidated,
             sampler: self.curriculum.state(),
+            evaluations: self.monitor.evaluations().cloned(),
             window: Window { seconds: self.since.elapsed().as_secs_f64(), ..self.window },
             reports: self.reports.clone(),
         };
@@ -300,10 +325,11 @@ impl<'a> Trainer<'a> {
 
     /// What is done is not lost where a training is stopped, if saving it takes no longer than a person waits.
     fn save_before_the_end(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
-        let values = 3 * model.parameters().count();
+        let copies = if self.config.keep == Keep::Best { 4 } else { 3 };
+        let values = copies * model.parameters().count();
         if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
             self.save(model, context)?;
-            context.log(&format!("stopped after step {}; the next attempt goes on from there", self.step));
+            context.log(&format!("stopped after step {}; the next attempt resumes from its checkpoint", self.step));
         }
         Ok(())
     }
@@ -326,14 +352,4 @@ fn identity(config: &Config, context: &dyn Context) -> String {
 /// If the model cannot read the split, or [`StepError::Cancelled`].
 pub fn score(model: &Model, split: &Split, config: &Config, context: &dyn Context) -> Result<SplitScore, StepError> {
     score_batches(model, split, config.batching(), || context.cancelled())
-}
-
-/// A training whose numbers are not numbers any more: what was seen, and what may help.
-pub(super) fn diverged(config: &Config, seen: &str) -> StepError {
-    let OptimizerConfig::AdamW(adamw) = &config.optimizer;
-    let hint = match adamw.clip_norm {
-        None => "lower optimizer.lr, or give optimizer.clip_norm and optimizer.warmup_steps",
-        Some(_) => "lower optimizer.lr or optimizer.clip_norm, or raise optimizer.warmup_steps",
-    };
-    StepError::Check { message: format!("training diverged: {seen}"), hint: Some(hint.into()) }
 }
