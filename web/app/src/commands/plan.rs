@@ -229,7 +229,13 @@ fn print_plan(
         .zip(sizes)
         .map(|((task, p), size)| {
             let size = has_models.then(|| describe_size(size.as_ref()));
-            let row = [task.address.clone(), task.kind.clone(), resources_text(task), prospect_text(workflow, p), takes(task, p)];
+            let row = [
+                task.address.clone(),
+                task.kind.clone(),
+                resources_text(task),
+                prospect_text(workflow, p),
+                takes(task, p),
+            ];
             row.into_iter().chain(size).collect()
         })
         .collect();

@@ -50,7 +50,17 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ("train/stage", &[], "Index of the curriculum's stage that begins at this step, from 0."),
     ("memory/peak_bytes", &["train"], "Most memory that the executor's process has used so far."),
     ("model/parameters", &[], "Number of trainable parameters."),
-    ("ten/*", &[], "Reserved for single figures of a TEN; none is reported today."),
+    ("chosen/parameters", &[], "With `parameters` in the model: the number of parameters of the width that it chose."),
+    ("chosen/dim", &[], "With `parameters` in the model: the width that it chose."),
+    ("stopped/step", &[], "Step at which early stopping ended the training."),
+    ("best/step", &[], "Step of the best evaluation on `valid`, with early stopping or `keep: best`."),
+    ("best/value", &[], "Value of the monitored metric in that evaluation."),
+    ("kept/step", &[], "Step whose parameters are the output `model`, with `keep: best`."),
+    (
+        "ten/*",
+        &[],
+        "`ten/spectral_radius`: with `resonance: recurrent`, the largest spectral radius of R diag(a); above 1, states grow with every token.",
+    ),
     (
         "ten/*/*",
         &[],
