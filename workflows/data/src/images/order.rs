@@ -2,7 +2,7 @@
 
 /// An order of pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum PixelOrder {
     /// Row by row, from the top left.
     Rows,
     /// Along Hilbert's curve (1891), which keeps neighbours of the plane closer together than rows do. An image whose sides are not
@@ -13,10 +13,10 @@ pub enum Order {
 
 /// The places of all pixels of an image, as `row * width + column`, in this order.
 #[must_use]
-pub fn visit(order: Order, width: usize, height: usize) -> Vec<usize> {
+pub fn visit(order: PixelOrder, width: usize, height: usize) -> Vec<usize> {
     match order {
-        Order::Rows => (0..width * height).collect(),
-        Order::Hilbert => {
+        PixelOrder::Rows => (0..width * height).collect(),
+        PixelOrder::Hilbert => {
             let side = width.max(height).next_power_of_two();
             let places = (0..side * side).map(|at| hilbert(side, at));
             places.filter(|(x, y)| *x < width && *y < height).map(|(x, y)| y * width + x).collect()
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn every_pixel_comes_once_in_every_order() {
         for (width, height) in [(1, 1), (8, 8), (28, 28), (5, 9)] {
-            for order in [Order::Rows, Order::Hilbert] {
+            for order in [PixelOrder::Rows, PixelOrder::Hilbert] {
                 let mut places = visit(order, width, height);
                 places.sort_unstable();
                 assert_eq!(places, (0..width * height).collect::<Vec<_>>());
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn steps_of_the_curve_are_between_neighbours() {
-        for pair in visit(Order::Hilbert, 16, 16).windows(2) {
+        for pair in visit(PixelOrder::Hilbert, 16, 16).windows(2) {
             let (from, to) = (pair[0], pair[1]);
             assert_eq!((from / 16).abs_diff(to / 16) + (from % 16).abs_diff(to % 16), 1, "{from} to {to}");
         }
-        assert_eq!(visit(Order::Hilbert, 2, 2), [0, 2, 3, 1]);
+        assert_eq!(visit(PixelOrder::Hilbert, 2, 2), [0, 2, 3, 1]);
     }
 }

@@ -29,7 +29,7 @@ pub struct Images {
     pub channels: Channels,
     /// In which order the pixels come.
     #[serde(default)]
-    pub order: Order,
+    pub order: PixelOrder,
     /// Every square of so many pixels in width and height becomes one pixel, their mean. It must divide both sides.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
@@ -91,7 +91,7 @@ pub enum Channels {
 /// In which order pixels come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum PixelOrder {
     /// Row by row, from the top left.
     #[default]
     Rows,
@@ -191,8 +191,8 @@ impl Images {
     /// The corners, as column and row of the published image, of what becomes each pixel, in the order of the sequence.
     fn places(&self, shape: Shape) -> Vec<(usize, usize)> {
         let order = match self.order {
-            Order::Rows => images::Order::Rows,
-            Order::Hilbert => images::Order::Hilbert,
+            PixelOrder::Rows => images::PixelOrder::Rows,
+            PixelOrder::Hilbert => images::PixelOrder::Hilbert,
         };
         let width = shape.width / self.shrink;
         let places = visit(order, width, shape.height / self.shrink).into_iter();
