@@ -12,12 +12,14 @@ use sea_orm::sea_query::OnConflict;
 use sea_orm::{EntityTrait, Set};
 
 use crate::failure_point::FailurePoint;
+use crate::folders::pack;
 use crate::rows::{now_millis, to_signed};
 use crate::store::run_blocking;
 use crate::{ArtifactView, OutputView, RunArtifact, Store, StoreError, StoreErrorKind, rows};
 
 impl Store {
-    /// Takes a finished file into the store under its hash. The file stays where it is.
+    /// Takes a finished file into the store under its hash. The file stays where it is. A folder is taken as a tar archive of its
+    /// files (`folders.rs`).
     ///
     /// It is copied even where a rename would do: what is hashed is what is stored, whoever still has the file open. A
     /// content that is there already is replaced by the same content, which repairs it if it was damaged.
@@ -133,14 +135,18 @@ fn is_whole(path: &Path, bytes: u64) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
 }
 
-/// What a file would be known by in a store, which it does not enter.
+/// What a file or a folder would be known by in a store, which it does not enter.
 ///
 /// # Errors
 /// If the file cannot be read.
 pub async fn content_of(file: &Path) -> Result<ArtifactRef, StoreError> {
     let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let from = file.to_owned();
-    let (hash, bytes) = run_blocking(move || hash_of(&from, |_| Ok(()))).await?;
+    let (hash, bytes) = run_blocking(move || match from.is_dir() {
+        true => pack(&from, &mut std::io::sink()),
+        false => hash_of(&from, |_| Ok(())),
+    })
+    .await?;
     Ok(ArtifactRef { hash, name, bytes })
 }
 
@@ -164,16 +170,19 @@ pub(crate) fn hash_of(
     Ok((hasher.finalize().to_hex().to_string(), bytes))
 }
 
-/// Copies a file, flushes the copy, and tells its hash and size.
+/// Copies a file, or packs a folder, flushes the copy, and tells its hash and size.
 fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
     // A pipe may never say anything, and a device never end.
     let found = std::fs::metadata(from).map_err(StoreError::io("read", from))?;
-    if !found.is_file() {
+    if !found.is_file() && !found.is_dir() {
         let message = format!("`{}` is no regular file", from.display());
-        return Err(StoreError::new(StoreErrorKind::Io, message, "name a file, not a folder, a pipe or a device"));
+        return Err(StoreError::new(StoreErrorKind::Io, message, "name a file or a folder, not a pipe or a device"));
     }
     let mut target = File::create(to).map_err(StoreError::io("write", to))?;
-    let found = hash_of(from, |piece| target.write_all(piece).map_err(StoreError::io("write", to)))?;
+    let found = match found.is_dir() {
+        true => pack(from, &mut target)?,
+        false => hash_of(from, |piece| target.write_all(piece).map_err(StoreError::io("write", to)))?,
+    };
     target.set_permissions(Permissions::from_mode(0o444)).map_err(StoreError::io("protect", to))?;
     target.sync_all().map_err(StoreError::io("write", to))?;
     Ok(found)

@@ -42,7 +42,7 @@ mod testing;
 
 pub use batching::{Batching, Budget};
 pub use context::{Context, StepError, Values};
-pub use dataset::{About, Dataset, Goal, Split};
+pub use dataset::{About, Dataset, Goal, Origin, SourceFile, Split};
 pub use export::refuse_planned;
 pub use machine::Machine;
 pub use planned::{PlannedSize, plan_size};
