@@ -5,7 +5,7 @@
 //! Uncertainties after `±` are given to one digit, or to two where the first is a 1; intervals to the first digit of their
 //! half width; the value to the same place: `1.93 ± 0.04`, `3.2 ms [3.1, 3.4]`.
 
-use crate::compare::{Comparison, Verdict};
+use crate::comparisons::compare::{Comparison, Verdict};
 use crate::estimate::{Estimate, Interval};
 
 /// How many digits a number without a known uncertainty is given.
@@ -244,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::compare::{Direction, Rule, compare_replicates};
+    use crate::comparisons::compare::{Direction, Rule, compare_replicates};
     use crate::estimate::Method;
 
     fn estimate(value: f64, low: f64, high: f64) -> Estimate {

@@ -1,9 +1,9 @@
 //! Power laws: how a quantity grows with another, `y = c x^k`.
 
 use crate::describe::mean_of;
+use crate::distributions::student_quantile;
 use crate::error::{StatisticsError, check, check_open_unit};
 use crate::estimate::{Estimate, Method};
-use crate::special::student_quantile;
 
 /// The exponent `k` of `y = c x^k` by least squares on the logarithms, with the interval of the slope (Student's t with
 /// n - 2 degrees of freedom). From two points there is a value and no interval. The interval covers the scatter of the

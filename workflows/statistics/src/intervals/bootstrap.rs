@@ -4,10 +4,10 @@
 //! acceleration would come from a jackknife, and the jackknife of a median does not converge.
 
 use crate::describe::{mean_of, quantile_of_sorted, sorted};
+use crate::distributions::{normal_cdf, normal_quantile};
 use crate::error::{StatisticsError, check, check_open_unit, check_positive};
 use crate::estimate::{Estimate, Method};
 use crate::random::Random;
-use crate::special::{normal_cdf, normal_quantile};
 
 /// How to resample.
 #[derive(Debug, Clone, Copy, PartialEq)]
