@@ -24,8 +24,8 @@ pub use ports::{
     RunStateName, TaskStateName,
 };
 pub use results::{
-    Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
-    metric_kind, number, rank, results,
+    Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Power, Ranking, Results, Row,
+    Selection, TaskResult, direction, measured, metric_kind, number, rank, results,
 };
 pub use task::refuse_large;
 pub use watch::{RunEvent, RunReport, TaskReport};

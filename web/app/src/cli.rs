@@ -87,7 +87,7 @@ Examples:
     /// Print the results of a run: one row a cell
     ///
     /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON form
-    /// names, for each metric, the best cell and those that cannot be told apart from it.
+    /// names, for each metric, the best cell and those that cannot be distinguished from it.
     #[command(after_help = "\
 Examples:
   assay results latest

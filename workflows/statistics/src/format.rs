@@ -125,7 +125,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Improvement => "better",
         Verdict::Regression => "worse",
         Verdict::Small => "different, but by little",
-        Verdict::CannotTell => "cannot be told apart",
+        Verdict::CannotTell => "cannot be distinguished",
     }
 }
 
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_comparison_without_evidence_names_no_winner() {
         let found = compare_replicates(&[2.0], &[1.0], Direction::LowerIsBetter, &Rule::default()).unwrap();
-        assert_eq!(comparison(&found), "2×: cannot be told apart");
+        assert_eq!(comparison(&found), "2×: cannot be distinguished");
     }
 
     proptest! {

@@ -25,6 +25,7 @@ pub mod format;
 pub mod intervals;
 pub mod outliers;
 pub mod random;
+pub mod rliable;
 mod summary;
 pub mod trends;
 

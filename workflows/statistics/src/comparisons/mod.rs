@@ -5,6 +5,7 @@ pub mod cells;
 pub mod compare;
 pub mod contrasts;
 pub mod correction;
+pub mod permutation;
 pub mod power;
 pub mod rank;
 pub mod scale;

@@ -1,3 +1,5 @@
-//! How a quantity grows with another, and where it changes.
+//! How a quantity grows with another, where two such curves cross, and where a series changes.
 
+pub mod changes;
+pub mod crossover;
 pub mod power_law;

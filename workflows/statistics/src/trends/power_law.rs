@@ -14,25 +14,56 @@ use crate::estimate::{Estimate, Method};
 /// everywhere; with a level outside 0 to 1.
 pub fn exponent(x: &[f64], y: &[f64], level: f64) -> Result<Estimate, StatisticsError> {
     check_open_unit("the confidence level", level)?;
-    check(x, "an exponent", y.len().max(2))?;
-    check(y, "an exponent", x.len().max(2))?;
-    if let Some(&value) = x.iter().chain(y).find(|value| **value <= 0.0) {
-        return Err(StatisticsError::OutOfRange { name: "a point of a power law", value, range: "above zero" });
-    }
-    let (x, y): (Vec<f64>, Vec<f64>) = std::iter::zip(x, y).map(|(x, y)| (x.ln(), y.ln())).unzip();
-    let (mean_x, mean_y) = (mean_of(&x), mean_of(&y));
-    let spread: f64 = x.iter().map(|x| (x - mean_x).powi(2)).sum();
-    if spread == 0.0 {
-        return Err(StatisticsError::OutOfRange { name: "the spread of x", value: 0.0, range: "above zero" });
-    }
-    let slope = std::iter::zip(&x, &y).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / spread;
-    let residuals: f64 = std::iter::zip(&x, &y).map(|(x, y)| (y - mean_y - slope * (x - mean_x)).powi(2)).sum();
-    let freedom = x.len() as f64 - 2.0;
+    let line = Line::fit(x, y)?;
+    let freedom = line.points as f64 - 2.0;
     if freedom < 1.0 {
-        return Ok(Estimate::bare(slope, x.len()));
+        return Ok(Estimate::bare(line.slope, line.points));
     }
-    let half = student_quantile(0.5 + level / 2.0, freedom) * (residuals / freedom / spread).sqrt();
-    Ok(Estimate::with(slope, (slope - half, slope + half), level, x.len(), Method::LeastSquares))
+    let half = student_quantile(0.5 + level / 2.0, freedom) * (line.residuals / freedom / line.spread).sqrt();
+    let ends = (line.slope - half, line.slope + half);
+    Ok(Estimate::with(line.slope, ends, level, line.points, Method::LeastSquares))
+}
+
+/// A straight line through the logarithms of points.
+pub(super) struct Line {
+    /// How many points.
+    pub points: usize,
+    /// The value at the logarithm 0.
+    pub intercept: f64,
+    /// The exponent.
+    pub slope: f64,
+    /// The mean of the logarithms of x.
+    pub mean_x: f64,
+    /// The sum of the squares of their deviations from it.
+    pub spread: f64,
+    /// The residual sum of squares.
+    pub residuals: f64,
+    /// The smallest logarithm of x.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+}
+
+impl Line {
+    /// Fits points above zero by least squares.
+    pub fn fit(x: &[f64], y: &[f64]) -> Result<Self, StatisticsError> {
+        check(x, "an exponent", y.len().max(2))?;
+        check(y, "an exponent", x.len().max(2))?;
+        if let Some(&value) = x.iter().chain(y).find(|value| **value <= 0.0) {
+            return Err(StatisticsError::OutOfRange { name: "a point of a power law", value, range: "above zero" });
+        }
+        let (x, y): (Vec<f64>, Vec<f64>) = std::iter::zip(x, y).map(|(x, y)| (x.ln(), y.ln())).unzip();
+        let (mean_x, mean_y) = (mean_of(&x), mean_of(&y));
+        let spread: f64 = x.iter().map(|x| (x - mean_x).powi(2)).sum();
+        if spread == 0.0 {
+            return Err(StatisticsError::OutOfRange { name: "the spread of x", value: 0.0, range: "above zero" });
+        }
+        let slope = std::iter::zip(&x, &y).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / spread;
+        let residuals = std::iter::zip(&x, &y).map(|(x, y)| (y - mean_y - slope * (x - mean_x)).powi(2)).sum();
+        let (low, high) =
+            (x.iter().copied().fold(f64::INFINITY, f64::min), x.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        Ok(Line { points: x.len(), intercept: mean_y - slope * mean_x, slope, mean_x, spread, residuals, low, high })
+    }
 }
 
 #[cfg(test)]
