@@ -6,7 +6,7 @@
 //! probability is integrated over both.
 
 use super::normal::{normal_cdf, normal_density};
-use super::quadrature::{Scale, points_between, solve_rising};
+use super::quadrature::{Scale, normal_points, solve_rising};
 
 /// Which deviations count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +24,7 @@ pub fn many_one_cdf(q: f64, loadings: &[f64], df: f64, sides: Sides) -> f64 {
     let classes = classes(loadings);
     Scale::of(df).expect(|scale| {
         let limit = q * scale;
-        points_between(-8.0, 8.0)
-            .map(|(z, weight)| weight * normal_density(z) * product(&classes, z, limit, sides))
-            .sum()
+        normal_points().map(|(z, weight)| weight * normal_density(z) * product(&classes, z, limit, sides)).sum()
     })
 }
 

@@ -2,7 +2,7 @@
 //! comparisons of all pairs.
 
 use super::normal::{normal_cdf, normal_density};
-use super::quadrature::{Scale, points_between, solve_rising};
+use super::quadrature::{Scale, normal_points, solve_rising};
 
 /// The probability that the range of `groups` standard normal variables, over an independent standard deviation with `df`
 /// degrees of freedom, is at most `q`: the expectation over s of
@@ -16,7 +16,7 @@ pub fn studentized_range_cdf(q: f64, groups: usize, df: f64) -> f64 {
     Scale::of(df).expect(|scale| {
         let width = q * scale;
         let integrand = |z: f64| normal_density(z) * (normal_cdf(z) - normal_cdf(z - width)).max(0.0).powi(others);
-        groups as f64 * points_between(-8.0, 8.0).map(|(z, weight)| weight * integrand(z)).sum::<f64>()
+        groups as f64 * normal_points().map(|(z, weight)| weight * integrand(z)).sum::<f64>()
     })
 }
 
