@@ -24,8 +24,8 @@ pub use ports::{
     RunStateName, TaskStateName,
 };
 pub use results::{
-    Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction_text,
-    metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
+    Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Power, Ranking, Results, Row,
+    Selection, TaskResult, direction_text, metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
 pub use task::refuse_large;
 pub use watch::{RunEvent, RunReport, TaskReport};

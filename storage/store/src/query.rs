@@ -117,6 +117,7 @@ impl TaskView {
             each: self.each,
             state: self.state,
             metrics: &self.metrics,
+            seconds: self.started_at.zip(self.ended_at).map(|(start, end)| end.saturating_sub(start) as f64 / 1000.0),
             work: self.cache_key.as_deref(),
         }
     }

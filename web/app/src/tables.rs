@@ -271,9 +271,12 @@ fn value_text(results: &Results, row: &Row, column: usize) -> String {
     let value = row.values[column].as_ref().map(|value| format!("{}{}", mark(value), value.measured.text));
     match (value, row.failures[column]) {
         (Some(text), 0) => text,
-        (Some(text), failed) => format!("{text} ({failed} failed)"),
+        (Some(text), failed) => {
+            let finished = row.values[column].as_ref().map_or(0, |value| value.measured.n);
+            format!("{text} ({failed} of {} failed)", finished + failed)
+        }
         (None, 0) => "-".to_owned(),
-        (None, failed) => format!("- ({failed} failed)"),
+        (None, failed) => format!("- ({failed} of {failed} failed)"),
     }
 }
 
@@ -335,6 +338,7 @@ mod tests {
                 each: None,
                 state: TaskStateName::Succeeded,
                 metrics,
+                seconds: None,
                 work: None,
             })
             .collect();
@@ -368,6 +372,7 @@ mod tests {
             each: None,
             state: TaskStateName::Succeeded,
             metrics,
+            seconds: None,
             work: None,
         };
         let tasks = [task("a", &one), task("b", &other), task("c", &one)];

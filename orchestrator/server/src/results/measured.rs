@@ -39,6 +39,14 @@ pub enum Covers {
 }
 
 impl Measured {
+    /// No observation at all, with a word that says why.
+    #[must_use]
+    pub fn missing(word: &str) -> Self {
+        let text = word.to_owned();
+        let (values, listed) = (Vec::new(), Vec::new());
+        Measured { text, mean: None, half_width: None, low: None, high: None, covers: None, n: 0, values, listed }
+    }
+
     /// One observation with the interval of its own measurement.
     #[must_use]
     pub fn with_interval(self, low: f64, high: f64, unit: &str) -> Self {

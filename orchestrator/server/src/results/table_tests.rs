@@ -42,6 +42,7 @@ struct Task {
     each: Option<u32>,
     state: TaskStateName,
     metrics: BTreeMap<String, f64>,
+    seconds: Option<f64>,
     work: Option<String>,
 }
 
@@ -56,6 +57,7 @@ fn task(job: &'static str, kind: &'static str, matrix: Value, metrics: &[(&str, 
         each: None,
         state: TaskStateName::Succeeded,
         metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        seconds: None,
         work: None,
     }
 }
@@ -78,22 +80,24 @@ impl Task {
     }
 }
 
+fn borrow(tasks: &[Task]) -> Vec<TaskResult<'_>> {
+    let borrowed = tasks.iter().map(|task| TaskResult {
+        job: task.job,
+        kind: task.kind,
+        cell: &task.cell,
+        matrix: &task.matrix,
+        replicate: task.replicate,
+        each: task.each.map(TaskIx),
+        state: task.state,
+        metrics: &task.metrics,
+        seconds: task.seconds,
+        work: task.work.as_deref(),
+    });
+    borrowed.collect()
+}
+
 fn tabulate_tasks(tasks: &[Task], selection: &Selection) -> Results {
-    let borrowed: Vec<TaskResult<'_>> = tasks
-        .iter()
-        .map(|task| TaskResult {
-            job: task.job,
-            kind: task.kind,
-            cell: &task.cell,
-            matrix: &task.matrix,
-            replicate: task.replicate,
-            each: task.each.map(TaskIx),
-            state: task.state,
-            metrics: &task.metrics,
-            work: task.work.as_deref(),
-        })
-        .collect();
-    tabulate_results(&borrowed, &kinds(), selection)
+    tabulate_results(&borrow(tasks), &kinds(), selection)
 }
 
 fn tabulate_headlines(tasks: &[Task]) -> Results {
@@ -250,5 +254,46 @@ fn the_best_cell_is_named_with_those_that_cannot_be_told_from_it() {
     assert_eq!(
         (best.distinguishable, best.indistinguishable.as_slice()),
         (false, &["train{\"states\":16}".to_owned()][..])
+    );
+}
+
+#[test]
+fn a_verdict_names_cells_what_would_settle_it_and_the_cheapest() {
+    const METRICS: &[MetricKind] = &[
+        metric("test/accuracy", Better::Higher, "accuracy"),
+        MetricKind { unit: "B", ..metric("bytes", Better::Lower, "size") },
+    ];
+    let kinds = [StepKind { metrics: METRICS, ..kinds().swap_remove(0) }];
+    let train = |states: u32, replicate, value| {
+        let metrics = [("test/accuracy", value), ("bytes", 1000.0 * f64::from(states))];
+        Task { seconds: Some(10.0), ..task("train", "train", json!({"states": states}), &metrics).replicate(replicate) }
+    };
+    let cells = [(16, [0.90, 0.91, 0.92]), (32, [0.91, 0.92, 0.905]), (64, [0.5, 0.51, 0.49])];
+    let mut tasks: Vec<Task> =
+        cells.iter().flat_map(|(states, values)| (1..).zip(values).map(|(r, v)| train(*states, r, *v))).collect();
+    tasks.push(train(128, 1, 0.99));
+    tasks.push(train(128, 2, 0.99).state(TaskStateName::Failed));
+    let table = tabulate_results(&borrow(&tasks), &kinds, &Selection::Headlines);
+    let best = table.columns[0].best.clone().unwrap();
+    let power = best.power.clone().unwrap();
+    assert!((0.01..0.05).contains(&power.detectable.unwrap()), "{power:?}");
+    let more = power.more_replicates.unwrap();
+    assert_eq!(best.more_seconds, Some(more as f64 * 40.0), "four cells of one job of ten seconds");
+    let excluded = Excluded { cell: "train{\"states\":128}".into(), reason: "1 of 2 failed".into() };
+    assert_eq!(best.excluded, [excluded]);
+    assert_eq!(
+        best.cheapest.map(|cheapest| (cheapest.cell, cheapest.cost)),
+        Some(("train{\"states\":16}".into(), "16 kB".into()))
+    );
+    let verdict = &table.columns[0].verdict;
+    let parts = [
+        "(2 of 3 cells) cannot be distinguished; n = 3 detects differences above 0.0",
+        "would settle it (about ",
+        "by size is train",
+    ];
+    assert!(parts.iter().all(|part| verdict.contains(part)), "{verdict}");
+    let json = serde_json::to_value(&table).unwrap();
+    assert!(
+        json["columns"][0]["best"]["detectable"].is_number() && json["columns"][0]["best"]["error"]["kind"] == "pooled"
     );
 }

@@ -6,14 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::Bootstrap;
-use crate::correction::holm;
+use crate::comparisons::correction::holm;
+use crate::comparisons::rank::{RankMethod, cliffs_delta, mann_whitney};
 use crate::describe::{mean_of, variance_of};
+use crate::distributions::ln_gamma;
 use crate::error::{StatisticsError, check};
 use crate::estimate::Estimate;
-use crate::rank::{RankMethod, cliffs_delta, mann_whitney};
-use crate::special::ln_gamma;
-use crate::student;
+use crate::intervals::bootstrap::Bootstrap;
+use crate::intervals::student;
 
 /// Which direction of the compared quantity is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

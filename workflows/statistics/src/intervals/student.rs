@@ -4,9 +4,9 @@
 //! all, and these are honestly wide.
 
 use crate::describe::{mean_of, variance_of};
+use crate::distributions::{student_cdf, student_quantile};
 use crate::error::{StatisticsError, check, check_open_unit};
 use crate::estimate::{Estimate, Method};
-use crate::special::{student_cdf, student_quantile};
 
 /// The mean with Student's interval, mean ± t s / sqrt(n) with n - 1 degrees of freedom. One observation has none.
 ///

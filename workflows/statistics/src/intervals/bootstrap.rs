@@ -4,10 +4,10 @@
 //! acceleration would come from a jackknife, and the jackknife of a median does not converge.
 
 use crate::describe::{mean_of, quantile_of_sorted, sorted};
+use crate::distributions::{normal_cdf, normal_quantile};
 use crate::error::{StatisticsError, check, check_open_unit, check_positive};
 use crate::estimate::{Estimate, Method};
 use crate::random::Random;
-use crate::special::{normal_cdf, normal_quantile};
 
 /// How to resample.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,6 +74,37 @@ impl Bootstrap {
         let (mut random, mut medians) = (Random::new(self.seed), Medians::of(samples));
         let ends = self.percentile_ends(&self.draw(|| medians.draw(&mut random)));
         Ok(Estimate::with(value, ends, self.level, samples.len(), Method::BootstrapPercentile))
+    }
+
+    /// Any statistic, with its BCa interval: the acceleration comes from the jackknife, so that the statistic must be a
+    /// smooth one (not a quantile). Without an interval where there are fewer samples than [`Bootstrap::fewest`], or where
+    /// the statistic of a resample is not finite.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::mean`].
+    pub fn statistic(&self, samples: &[f64], statistic: impl Fn(&[f64]) -> f64) -> Result<Estimate, StatisticsError> {
+        self.check(samples, "a statistic")?;
+        let value = statistic(samples);
+        if samples.len() < self.fewest() {
+            return Ok(Estimate::bare(value, samples.len()));
+        }
+        let without = |index: usize| {
+            let others = samples.iter().enumerate().filter(|(other, _)| *other != index);
+            statistic(&others.map(|(_, value)| *value).collect::<Vec<f64>>())
+        };
+        let left: Vec<f64> = (0..samples.len()).map(without).collect();
+        let mut random = Random::new(self.seed);
+        let mut resample = Vec::with_capacity(samples.len());
+        let drawn = self.draw(|| {
+            random.resample(samples, &mut resample);
+            statistic(&resample)
+        });
+        if left.iter().chain(&drawn).any(|value| !value.is_finite()) {
+            return Ok(Estimate::bare(value, samples.len()));
+        }
+        // The deviations of a jackknife are those of the mean with their signs turned.
+        let ends = self.accelerated_ends(&drawn, value, -acceleration_of_mean(&left));
+        Ok(Estimate::with(value, ends, self.level, samples.len(), Method::BootstrapBca))
     }
 
     /// The median of `numerator` over the median of `denominator`, each resampled by itself; `n` is the smaller count.
@@ -227,6 +258,19 @@ mod tests {
         assert!((mean.high().unwrap() - 2.2042).abs() < 0.05, "{mean:?}");
         let median = bootstrap.median(&SKEWED).unwrap();
         assert!((median.low().unwrap() - 0.925).abs() < 1e-9 && (median.high().unwrap() - 1.35).abs() < 1e-9);
+    }
+
+    /// The jackknife of the mean gives the acceleration that the formula of the mean has.
+    #[test]
+    fn the_mean_is_a_statistic_like_any_other() {
+        let bootstrap = Bootstrap::default();
+        let (mean, other) = (bootstrap.mean(&SKEWED).unwrap(), bootstrap.statistic(&SKEWED, mean_of).unwrap());
+        assert!(
+            (mean.low().unwrap() - other.low().unwrap()).abs() < 1e-9
+                && (mean.high().unwrap() - other.high().unwrap()).abs() < 1e-9
+        );
+        assert_eq!(bootstrap.statistic(&SKEWED[..3], mean_of).unwrap().interval, None);
+        assert_eq!(bootstrap.statistic(&SKEWED, |_| f64::NAN).unwrap().interval, None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Wilson's score interval of a proportion, such as an accuracy on a test set.
 
+use crate::distributions::normal_quantile;
 use crate::error::{StatisticsError, check_open_unit};
 use crate::estimate::{Estimate, Method};
-use crate::special::normal_quantile;
 
 /// `hits` of `n` as a proportion, with Wilson's interval (E. B. Wilson, 1927; no continuity correction). It stays
 /// within 0 to 1 and keeps its width where all or none are hits.

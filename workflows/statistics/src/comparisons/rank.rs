@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::describe::sorted;
+use crate::distributions::normal_cdf;
 use crate::error::{StatisticsError, check};
-use crate::special::normal_cdf;
 
 /// Up to this many samples on both sides together, the p-value is exact.
 const EXACT_UP_TO: usize = 60;
