@@ -3,6 +3,7 @@
 mod cache;
 mod commands;
 mod determinism;
+mod expressions;
 mod failures;
 mod gpu;
 mod housekeeping;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use assay_core::{AttemptId, Effect, Event, Millis, Orchestrator, Resource, RunId, TaskIx, WorkerId};
+use assay_core::{AttemptId, Effect, Event, JobIx, Millis, Orchestrator, Resource, RunId, TaskIx, WorkerId};
 use assay_protocol::{Failure, FailureClass};
 use assay_spec::{ArtifactRef, ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
@@ -53,6 +53,8 @@ pub(crate) struct Driver {
     urgent: bool,
     flush_at: Option<Instant>,
     pub(crate) to_resolve: Unresolved,
+    /// The jobs whose tasks are to be decided.
+    pub(crate) to_expand: Vec<JobIx>,
     /// The jobs whose tasks run although the cache has their results.
     pub(crate) forced: BTreeSet<String>,
     /// Tasks whose work another task does, in this run or in another.
@@ -95,6 +97,7 @@ impl Driver {
             urgent: false,
             flush_at: None,
             to_resolve,
+            to_expand: Vec::new(),
             forced,
             elsewhere: BTreeSet::new(),
             look_at: None,
@@ -115,7 +118,8 @@ impl Driver {
         }
         self.turn(Vec::new()).await?;
         while self.ended.is_none() || !self.live.is_empty() {
-            let wake = if self.to_resolve.has_next() { Instant::now() } else { self.wake_at() };
+            let wake =
+                if self.to_resolve.has_next() || !self.to_expand.is_empty() { Instant::now() } else { self.wake_at() };
             let mut batch = Vec::new();
             tokio::select! {
                 taken = inputs.recv_many(&mut batch, BATCH) => if taken == 0 { break },
@@ -147,6 +151,7 @@ impl Driver {
         if self.look_at.is_some_and(|at| at <= Instant::now()) {
             self.look_elsewhere().await?;
         }
+        self.expand_jobs();
         self.resolve_some().await?;
         loop {
             if self.urgent || self.flush_at.is_some_and(|at| at <= Instant::now()) {
@@ -193,6 +198,7 @@ impl Driver {
         let at = self.clock.now();
         match effect {
             Effect::Resolve { task } => self.to_resolve.push(task.task),
+            Effect::Expand { job, .. } => self.to_expand.push(job),
             Effect::TaskChanged { task, state } => self.changed(task.task, &state),
             Effect::AttemptOver { attempt, outcome } => self.over(attempt, outcome.failure()),
             Effect::RunEnded { outcome, .. } => {
@@ -205,7 +211,7 @@ impl Driver {
     }
 
     fn changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
-        let Some((name, detail)) = crate::task::describe(state, &self.workflow) else { return };
+        let Some((name, detail)) = crate::task::describe(state, &self.workflow, &self.tasks) else { return };
         let memory = &mut self.tasks[task.0 as usize];
         self.to_resolve.changed(task, memory.state, name);
         memory.state = name;
@@ -233,6 +239,7 @@ impl Driver {
             // The embedded worker lives as long as its link does; without the link it ends by itself.
             Effect::Dismiss { worker } => drop(self.workers.remove(&worker)),
             Effect::Resolve { .. }
+            | Effect::Expand { .. }
             | Effect::TaskChanged { .. }
             | Effect::AttemptOver { .. }
             | Effect::RunEnded { .. } => {}

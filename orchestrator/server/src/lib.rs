@@ -8,6 +8,7 @@
 mod clock;
 mod driver;
 mod execute;
+mod expand;
 mod hear;
 mod plan;
 mod ports;
@@ -28,4 +29,4 @@ pub use results::{
     metric_kind, number, rank, results,
 };
 pub use task::refuse_large;
-pub use watch::{RunEvent, RunReport, TaskReport};
+pub use watch::{AddedTask, RunEvent, RunReport, TaskReport};

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use assay_server::{Lookup, refuse_large};
 use assay_spec::{
-    ArtifactRef, LocalFile, Output, OutputKind, Outputs, ResolvedStep, Workflow, printable, printable_lines,
+    ArtifactRef, Conclusion, Finished, Job, LocalFile, Output, OutputKind, ResolveError, ResolvedStep, TriggerRule,
+    Workflow, printable, printable_lines,
 };
 use assay_statistics::format::duration;
 use assay_store::Store;
@@ -20,7 +21,9 @@ use crate::terminal::say;
 /// What is known of a task before anything runs.
 enum Prospect {
     /// The cache has its result.
-    Cached(Outputs),
+    Cached(Finished),
+    /// It is left out, for this reason.
+    Skipped(String),
     /// It would run.
     Runs,
     /// Another task, whose place this is, would run, and this one is the same work.
@@ -40,9 +43,12 @@ impl Prospect {
     fn problem(&self) -> Option<&str> {
         match self {
             Prospect::Invalid(message) | Prospect::Impossible(message) => Some(message),
-            Prospect::Cached(_) | Prospect::Runs | Prospect::SameAs(_) | Prospect::RunsAgain(_) | Prospect::Depends => {
-                None
-            }
+            Prospect::Cached(_)
+            | Prospect::Skipped(_)
+            | Prospect::Runs
+            | Prospect::SameAs(_)
+            | Prospect::RunsAgain(_)
+            | Prospect::Depends => None,
         }
     }
 
@@ -67,7 +73,7 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
-    let mut prospects = prospects(&workflow, store.as_ref()).await?;
+    let mut prospects = prospects(&mut workflow, store.as_ref()).await?;
     refuse_impossible(&workflow, &machine, &mut prospects);
     let history = match &store {
         Some(store) => store.job_seconds(&workflow.name).await?,
@@ -103,16 +109,16 @@ fn refused_export(workflow: &Workflow, ix: usize) -> Option<String> {
         return None;
     }
     let kinds = super::kinds();
-    let outputs = |task: usize| {
+    let finished = |task: usize| {
         let kind = kinds.iter().find(|kind| kind.name == workflow.tasks[task].kind)?;
         let stand_in = |name: &str| ArtifactRef { hash: format!("{task:064x}"), name: name.to_owned(), bytes: 0 };
         let one = |output: &OutputKind| (output.name.to_owned(), Output::Artifact(stand_in(output.name)));
-        Some(kind.outputs.iter().map(one).collect::<Outputs>())
+        Some(Finished::with_outputs(kind.outputs.iter().map(one).collect()))
     };
-    let export = workflow.resolve(ix, &outputs).ok()?;
+    let export = workflow.resolve(ix, &finished).ok()?;
     let place = |step: &ResolvedStep| usize::from_str_radix(&step.artifacts.first()?.hash, 16).ok();
     let producer = place(&export).filter(|&task| task < ix)?;
-    let config = workflow.resolve(producer, &outputs).ok()?.config;
+    let config = workflow.resolve(producer, &finished).ok()?.config;
     assay_steps::refuse_planned(&export.config, &workflow.tasks[producer].kind, &config)
 }
 
@@ -132,25 +138,57 @@ fn estimate(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap<String, 
     Estimate { jobs, seconds: longest.max(work / f64::from(cpus)), unknown }
 }
 
-async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
-    let mut known: BTreeMap<usize, Outputs> = BTreeMap::new();
+/// What becomes of each task. A job whose cells depend on results gets its tasks if these results are known.
+async fn prospects(workflow: &mut Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
+    let mut known: BTreeMap<usize, Finished> = BTreeMap::new();
     let mut keys: BTreeMap<String, usize> = BTreeMap::new();
     let mut prospects = Vec::new();
-    for (ix, task) in workflow.tasks.iter().enumerate() {
-        let prospect = if task.needs.iter().all(|need| known.contains_key(need)) {
-            match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
-                Err(error) => Prospect::Invalid(error.to_string()),
-                Ok(step) => prospect_of(ix, step, store, &mut keys).await?,
+    loop {
+        for ix in prospects.len()..workflow.tasks.len() {
+            let prospect = match decided(workflow, ix, &known) {
+                Some(prospect) => prospect,
+                None => match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
+                    Err(error) => Prospect::Invalid(error.to_string()),
+                    Ok(step) => prospect_of(ix, step, store, &mut keys).await?,
+                },
+            };
+            match &prospect {
+                Prospect::Cached(finished) => drop(known.insert(ix, finished.clone())),
+                Prospect::Skipped(_) => drop(known.insert(ix, Finished::without_result(Conclusion::Skipped))),
+                _ => {}
             }
-        } else {
-            Prospect::Depends
-        };
-        if let Prospect::Cached(outputs) = &prospect {
-            known.insert(ix, outputs.clone());
+            prospects.push(prospect);
         }
-        prospects.push(prospect);
+        let Some(job) = workflow.jobs.iter().position(|job| can_be_decided(workflow, job, &known)) else {
+            return Ok(prospects);
+        };
+        *workflow = workflow.expand(job, &|task| known.get(&task).cloned()).workflow;
     }
-    Ok(prospects)
+}
+
+/// Whether a job waits for its cells, and all results that decide them are known.
+fn can_be_decided(workflow: &Workflow, job: &Job, known: &BTreeMap<usize, Finished>) -> bool {
+    let is_known = |&by: &usize| {
+        let by = &workflow.jobs[by];
+        by.awaits.is_none() && by.tasks.iter().all(|task| known.contains_key(task))
+    };
+    job.awaits.as_ref().is_some_and(|awaits| awaits.iter().all(is_known))
+}
+
+/// What becomes of a task as far as its needs and its condition decide it; `None` if it is to be resolved.
+fn decided(workflow: &Workflow, ix: usize, known: &BTreeMap<usize, Finished>) -> Option<Prospect> {
+    let task = &workflow.tasks[ix];
+    let is_skipped = |need: &&usize| known.get(need).is_some_and(|need| need.conclusion != Conclusion::Success);
+    let lost = task.needs.iter().find(is_skipped).filter(|_| task.trigger == TriggerRule::AllSuccess);
+    if let Some(&need) = lost {
+        return Some(Prospect::Skipped(format!("{} is skipped", workflow.tasks[need].address)));
+    }
+    match workflow.condition(ix, &|need| known.get(&need).cloned()) {
+        Ok(Some(reason)) => Some(Prospect::Skipped(reason)),
+        Err(ResolveError::NotFinished { .. }) => Some(Prospect::Depends),
+        Err(error) => Some(Prospect::Invalid(error.to_string())),
+        Ok(None) => task.needs.iter().any(|need| !known.contains_key(need)).then_some(Prospect::Depends),
+    }
 }
 
 /// What becomes of a task whose config is known. `keys` are the tasks that would run, by their cache keys.
@@ -175,7 +213,8 @@ async fn prospect_of(
         None => Lookup::Unknown,
     };
     if let Lookup::Known(result) = known {
-        return Ok(Prospect::Cached(result.outputs));
+        let (conclusion, outputs, metrics) = (Conclusion::Success, result.outputs, result.metrics);
+        return Ok(Prospect::Cached(Finished { conclusion, outputs, metrics }));
     }
     let first = *keys.entry(step.key).or_insert(ix);
     Ok(match known {
@@ -190,6 +229,7 @@ async fn prospect_of(
 fn words(workflow: &Workflow, prospect: &Prospect) -> String {
     match prospect {
         Prospect::Cached(_) => "cached".to_owned(),
+        Prospect::Skipped(_) => "is skipped".to_owned(),
         Prospect::Runs => "runs".to_owned(),
         Prospect::SameAs(first) => format!("is the same work as {}", workflow.tasks[*first].address),
         Prospect::RunsAgain(_) => "runs again".to_owned(),
@@ -214,15 +254,22 @@ fn print(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> Re
         Some(seconds) if prospect.may_run() => duration(*seconds),
         _ => "-".to_owned(),
     };
-    let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
+    let mut rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
         .map(|(task, p)| {
             vec![task.address.clone(), task.kind.clone(), resources(task), words(workflow, p), takes(task, p)]
         })
         .collect();
+    let blank = || "-".to_owned();
+    rows.extend(undecided(workflow).map(|(job, by)| {
+        vec![format!("{}[?]", job.name), job.kind.clone(), blank(), format!("has cells that {by} decides"), blank()]
+    }));
     super::print_out(&table(&head, &rows))?;
     let count = |wanted: fn(&Prospect) -> bool| prospects.iter().filter(|prospect| wanted(prospect)).count();
     let cached = count(|prospect| matches!(prospect, Prospect::Cached(_)));
     say(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
+    for (job, by) in undecided(workflow) {
+        say(format_args!("{}: its cells are decided by {by} while the run is in progress", printable(&job.name)));
+    }
     let runs = count(Prospect::may_run);
     if runs > 0 && estimate.seconds > 0.0 {
         let unknown: Vec<_> = estimate.unknown.iter().map(|job| format!("`{}`", printable(job))).collect();
@@ -236,15 +283,26 @@ fn print(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> Re
             say(format_args!("{}: {}", printable(&task.address), printable_lines(message)));
         } else if let Prospect::RunsAgain(why) = prospect {
             say(format_args!("{} runs again: {}", printable(&task.address), printable_lines(why)));
+        } else if let Prospect::Skipped(why) = prospect {
+            say(format_args!("{} is skipped: {}", printable(&task.address), printable_lines(why)));
         }
     }
     Ok(())
+}
+
+/// The jobs whose cells are decided while the run is in progress, each with the jobs that decide them.
+fn undecided(workflow: &Workflow) -> impl Iterator<Item = (&Job, String)> {
+    workflow.jobs.iter().filter_map(|job| {
+        let by = job.awaits.as_ref()?.iter().map(|&by| format!("`{}`", workflow.jobs[by].name));
+        Some((job, by.collect::<Vec<_>>().join(", ")))
+    })
 }
 
 fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> serde_json::Value {
     let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
         let would = match prospect {
             Prospect::Cached(_) => "cached",
+            Prospect::Skipped(_) => "skip",
             Prospect::Runs | Prospect::RunsAgain(_) => "run",
             Prospect::SameAs(_) => "same",
             Prospect::Depends => "depends",
@@ -255,11 +313,19 @@ fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> 
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
             "resources": resources(task), "would": would, "error": prospect.problem(), "seconds": seconds,
-            "because": if let Prospect::RunsAgain(why) = prospect { Some(why) } else { None },
+            "because": if let Prospect::RunsAgain(why) | Prospect::Skipped(why) = prospect { Some(why) } else { None },
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
     });
     let seconds = json!({ "known": estimate.seconds, "unknown_jobs": estimate.unknown });
     let tasks = tasks.collect::<Vec<_>>();
-    json!({ "workflow": workflow.name, "tasks": tasks, "seconds": seconds, "warnings": workflow.warnings.problems })
+    let undecided = undecided(workflow).map(|(job, _)| {
+        let by = job.awaits.iter().flatten().map(|&by| &workflow.jobs[by].name);
+        json!({ "job": job.name, "kind": job.kind, "cells_decided_by": by.collect::<Vec<_>>() })
+    });
+    let undecided = undecided.collect::<Vec<_>>();
+    json!({
+        "workflow": workflow.name, "tasks": tasks, "undecided": undecided, "seconds": seconds,
+        "warnings": workflow.warnings.problems,
+    })
 }
