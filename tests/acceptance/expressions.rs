@@ -49,9 +49,9 @@ fn results_decide_what_follows_them() {
         (&skipped["state"], &skipped["reason"]),
         (&"skipped".into(), &"its condition `failure()` is false".into())
     );
-    // The table has the cells that came later, and every task is shown.
+    // The table has the cells that came later (results along `each` share a row), and every task is shown.
     let rows = ran.json["results"]["rows"].as_array().expect("rows");
-    assert!(rows.iter().any(|row| row["cell"] == format!("small[states={}]", best + 2)), "{rows:#?}");
+    assert!(rows.iter().any(|row| row["cell"] == format!("refine[states={}]", best + 2)), "{rows:#?}");
     let shown = text(&home.output(&["show", "1"]).stdout);
     assert!(shown.contains(&format!("refine[states={}]", best + 1)), "{shown}");
 

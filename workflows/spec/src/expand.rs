@@ -175,7 +175,8 @@ impl Reader<'_> {
         }
         let mut seen = BTreeSet::new();
         for item in items {
-            if !seen.insert(canonical(&item.to_value(&Value::Null))) {
+            // Values that depend on results are compared when these are there.
+            if !crate::configs::has_unknown(item) && !seen.insert(canonical(&item.to_value(&Value::Null))) {
                 let message = format!("the axis `{name}` has {} twice", item.describe());
                 self.report(item.span, message, "keep one of them; `replicates` repeats cells".to_owned());
             }

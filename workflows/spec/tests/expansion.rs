@@ -91,6 +91,17 @@ fn cells_may_follow_from_cells_that_followed_from_results() {
 }
 
 #[test]
+fn an_axis_may_list_several_values_that_follow_from_results() {
+    let workflow = checked(
+        "  r:\n    uses: report\n    needs: train\n    strategy:\n      matrix:\n        n:\n          \
+         - \"${{ best(needs.train, 'valid/loss').matrix.states - 1 }}\"\n          \
+         - \"${{ best(needs.train, 'valid/loss').matrix.states + 1 }}\"\n          - {x: \"${{ needs.train.result }}\"}\n",
+    );
+    assert_eq!(addresses(&expand(&workflow, "r")).len(), 3);
+    assert_eq!(addresses(&expand(&workflow, "r"))[..2], ["r[n=3]", "r[n=5]"]);
+}
+
+#[test]
 fn a_whole_matrix_may_be_computed() {
     let matrix = |value: &str| {
         let text = format!(
