@@ -131,7 +131,8 @@ fn an_unknown_function_is_an_error_of_the_plan() {
 
 #[test]
 fn the_examples_of_the_reference_are_planned() {
-    let reference = std::fs::read_to_string(assay_tests::root().join("docs/expressions.md")).expect("the reference");
+    let reference =
+        std::fs::read_to_string(assay_tests::root().join("docs/src/expressions.md")).expect("the reference");
     let folder = tempfile::tempdir().expect("a folder");
     let (mut planned, home) = (0, Home::new());
     for block in reference.split("```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next()) {

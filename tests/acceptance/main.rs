@@ -1,8 +1,11 @@
 //! The real binary, driven as a user drives it.
 
+#[path = "../../workflows/steps/tests/busy/mod.rs"]
+mod busy;
 mod cache;
 mod commands;
 mod determinism;
+mod documentation;
 mod expressions;
 mod failures;
 mod gpu;
@@ -15,6 +18,7 @@ mod results;
 mod resumption;
 mod scheduling;
 mod sharing;
+mod sizes;
 mod standing;
 mod support;
 mod terminal;

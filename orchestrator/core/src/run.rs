@@ -6,7 +6,7 @@ use crate::effect::RunOutcome;
 use crate::ids::JobIx;
 use crate::ids::TaskIx;
 use crate::plan::{JobPlan, Resource, RunPlan, TaskPlan, TriggerRule};
-use crate::task::{SkipReason, Tally, Task, TaskState};
+use crate::task::{ScheduledTask, SkipReason, Tally, TaskState};
 use crate::time::Millis;
 
 /// A group's place in its run's list of groups.
@@ -19,7 +19,7 @@ pub struct Run {
     pub(crate) plan: RunPlan,
     pub(crate) phase: RunPhase,
     /// Parallel to the plan's tasks.
-    pub(crate) tasks: Vec<Task>,
+    pub(crate) tasks: Vec<ScheduledTask>,
     /// Parallel to the plan's jobs.
     pub(crate) jobs: Vec<Job>,
     pub(crate) classes: Vec<Class>,
@@ -88,7 +88,7 @@ impl Run {
 
     /// The tasks, indexed by [`TaskIx`].
     #[must_use]
-    pub fn tasks(&self) -> &[Task] {
+    pub fn tasks(&self) -> &[ScheduledTask] {
         &self.tasks
     }
 
@@ -128,7 +128,7 @@ impl Run {
             job.open += 1;
             self.open += 1;
             let state = TaskState::Waiting { unfinished };
-            self.tasks.push(Task { state, dependents: Vec::new(), class, tally: Tally::NONE });
+            self.tasks.push(ScheduledTask { state, dependents: Vec::new(), class, tally: Tally::NONE });
             self.plan.tasks.push(task.clone());
         }
     }
@@ -172,7 +172,7 @@ impl Run {
 
     /// How the run ends if no task is open any more.
     pub(crate) fn outcome(&self) -> RunOutcome {
-        let ended_well = |(task, plan): (&Task, &TaskPlan)| match task.state {
+        let ended_well = |(task, plan): (&ScheduledTask, &TaskPlan)| match task.state {
             TaskState::Failed { .. } => plan.continue_on_error,
             // What needs a task that failed or was cancelled is skipped, and that task itself is looked at.
             TaskState::Skipped { .. } => true,

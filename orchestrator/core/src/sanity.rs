@@ -7,7 +7,7 @@ use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::plan::{TaskPlan, TriggerRule};
 use crate::run::{Cells, ClassIx, Run, RunPhase};
-use crate::task::{SkipReason, Task, TaskState};
+use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
 /// Returns from the function with the message unless the condition holds.
@@ -65,7 +65,7 @@ impl Orchestrator {
         Ok(())
     }
 
-    fn check_task(&self, id: TaskId, run: &Run, task: &Task, plan: &TaskPlan) -> Result<(), String> {
+    fn check_task(&self, id: TaskId, run: &Run, task: &ScheduledTask, plan: &TaskPlan) -> Result<(), String> {
         let state_of = |task: &TaskIx| &run.tasks[task.0 as usize].state;
         let missing = plan.needs.iter().filter(|&&need| !run.meets(plan.trigger, need)).count();
         let most = plan.retry.most_attempts();
@@ -121,7 +121,7 @@ impl Orchestrator {
         Ok(())
     }
 
-    fn check_live(&self, attempt: AttemptId, task: &Task, plan: &TaskPlan, going: bool) -> Result<(), String> {
+    fn check_live(&self, attempt: AttemptId, task: &ScheduledTask, plan: &TaskPlan, going: bool) -> Result<(), String> {
         let (TaskState::Running { worker, variant, .. } | TaskState::Stopping { worker, variant, .. }) = &task.state
         else {
             return Ok(());

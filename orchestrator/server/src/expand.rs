@@ -23,12 +23,12 @@ impl Driver {
                 let tasks = &self.tasks;
                 let finished = |ix: usize| tasks.get(ix).and_then(TaskMemory::finished);
                 let expanded = self.workflow.expand(place, &finished);
-                self.expanded(expanded);
+                self.add_tasks(expanded);
             }
         }
     }
 
-    fn expanded(&mut self, expanded: Expanded) {
+    fn add_tasks(&mut self, expanded: Expanded) {
         let Expanded { workflow, first, jobs, warnings } = expanded;
         let added = &workflow.tasks[first..];
         self.tasks.resize_with(workflow.tasks.len(), TaskMemory::default);
@@ -37,17 +37,17 @@ impl Driver {
         }
         self.to_resolve.add(&workflow, first);
         let ix = TaskIx(first as u32);
-        self.remember(Record::TasksAdded { first: ix, tasks: added.iter().map(new_task).collect() });
+        self.append_record(Record::TasksAdded { first: ix, tasks: added.iter().map(new_task).collect() });
         let told = added.iter().map(|task| AddedTask {
             address: task.address.clone(),
             job: task.job.clone(),
             cpus: task.resources.first().map_or(1, |resource| resource.cpus),
         });
-        self.tell(RunEvent::TasksAdded { first: ix, tasks: told.collect() });
+        self.notify_watchers(RunEvent::TasksAdded { first: ix, tasks: told.collect() });
         let tasks = added.iter().map(|task| task_plan(&workflow, task)).collect();
         self.workflow = Arc::new(workflow);
         let jobs = jobs.into_iter().map(|job| JobIx(job as u32)).collect();
-        self.happen(Event::JobsExpanded { run: self.run, jobs, tasks });
+        self.apply_event(Event::JobsExpanded { run: self.run, jobs, tasks });
         // The spec makes tasks that fit; if they did not, the run would wait for ever.
         if self.core.run(self.run).is_none_or(|run| run.tasks().len() != self.tasks.len()) {
             self.fatal = Some(LedgerError::new("the tasks that were decided do not fit the run's plan".to_owned()));

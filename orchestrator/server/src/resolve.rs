@@ -44,7 +44,7 @@ impl Driver {
 
     fn resolved(&mut self, task: TaskIx, resolution: Resolution) {
         self.elsewhere.remove(&task);
-        self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
+        self.apply_event(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
     }
 
     /// Evaluates a task's config, and asks the cache; `None` if the work has to be done.
@@ -67,12 +67,12 @@ impl Driver {
             }
             let LocalFile { key, path, .. } = file;
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest(&path, &name).await {
+            match self.ledger.ingest_file(&path, &name).await {
                 Ok(artifact) => step.pin(&key, &artifact),
                 Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") })),
             }
         }
-        self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
+        self.append_record(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
         self.tasks[task.0 as usize].step = Some(step);
         self.look_up(task).await
     }
@@ -86,7 +86,7 @@ impl Driver {
         }
         let key = self.key(task);
         let memory = &mut self.tasks[task.0 as usize];
-        match self.ledger.lookup(&key).await? {
+        match self.ledger.look_up_result(&key).await? {
             Lookup::Unknown => Ok(None),
             Lookup::Lost { output, why } => {
                 let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
@@ -97,10 +97,10 @@ impl Driver {
                 memory.outputs = Some(result.outputs.clone());
                 memory.metrics = result.metrics.clone();
                 let warnings = std::mem::take(&mut memory.warnings);
-                self.remember(Record::Cached { task, result, at: self.clock.now() });
+                self.append_record(Record::Cached { task, result, at: self.clock.now() });
                 // A task from the cache has no log of its own.
                 for text in warnings {
-                    self.tell(RunEvent::Log { task, level: LogLevel::Warn, text });
+                    self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text });
                 }
                 Ok(Some(Resolution::Cached))
             }
@@ -113,7 +113,7 @@ impl Driver {
             return Ok(());
         }
         let work: Vec<(TaskIx, String)> = tasks.into_iter().map(|task| (task, self.key(task))).collect();
-        let holders = self.ledger.claim(self.run, &work).await?;
+        let holders = self.ledger.claim_work(self.run, &work).await?;
         for ((task, _), holder) in work.into_iter().zip(holders) {
             match holder {
                 None => {
@@ -139,7 +139,7 @@ impl Driver {
             Some(task) => format!("`{}`", task.address),
             None => format!("run {}", holder.run),
         };
-        self.show(task, TaskStateName::Waiting, format!("waits for {who}, which does the same work"));
+        self.set_shown_state(task, TaskStateName::Waiting, format!("waits for {who}, which does the same work"));
     }
 
     /// Looks whether tasks that do the work of ours have ended. What they did is in the cache then; where they failed, or
@@ -164,10 +164,10 @@ impl Driver {
             return;
         }
         for text in &texts {
-            self.tell(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
+            self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
         }
         let lines = texts.into_iter().map(|text| LogLine { at, level: LogLevel::Warn, text }).collect();
         // The lines belong to the attempt that follows, which is the task's first.
-        self.remember(Record::Logs { task, epoch: Epoch(1), lines });
+        self.append_record(Record::Logs { task, epoch: Epoch(1), lines });
     }
 }

@@ -1,7 +1,7 @@
 //! What the driver keeps in mind of a task and of an attempt, and how the core's states are named.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use assay_core::{RunOutcome, SkipReason, TaskState, WorkerId};
 use assay_protocol::Failure;
@@ -75,8 +75,8 @@ impl Live {
 }
 
 /// A task's state as it is stored and shown: its name, and a few words that the name does not say. `None` for what lies
-/// between two states that a person can tell apart.
-pub(crate) fn describe(
+/// between two states that a person can distinguish.
+pub(crate) fn describe_state(
     state: &TaskState,
     workflow: &Workflow,
     tasks: &[TaskMemory],
@@ -105,17 +105,36 @@ pub(crate) fn describe(
     Some((name, detail))
 }
 
-/// Why a local file that a config names is not taken, as far as its size tells. What is refused here leaves no copy in the store.
-/// Whether the file can be read shows later.
+/// Why a local file or folder that a config names is not taken, as far as its size tells. What is refused here leaves no copy in the
+/// store. Whether it can be read shows later.
 #[must_use]
 pub fn refuse_large(file: &LocalFile) -> Option<String> {
-    let bytes = std::fs::metadata(&file.path).ok().filter(std::fs::Metadata::is_file)?.len();
-    let most = file.most.filter(|most| bytes > *most)?;
-    Some(format!(
-        "`{}`: `{}` has {bytes} bytes, which is more than {most}; take a part of it",
-        file.key,
-        file.path.display()
-    ))
+    let most = file.most?;
+    let bytes = bytes_of(&file.path, most);
+    if bytes <= most {
+        return None;
+    }
+    let (key, path) = (&file.key, file.path.display());
+    Some(match file.path.is_dir() {
+        true => format!("`{key}`: the files of `{path}` have more than {most} bytes; take a part of them"),
+        false => format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"),
+    })
+}
+
+/// The size of a file, or the sum of the sizes of the files in a folder. The sum ends as soon as it exceeds `most`.
+fn bytes_of(path: &Path, most: u64) -> u64 {
+    let Ok(found) = std::fs::metadata(path) else { return 0 };
+    if found.is_file() {
+        return found.len();
+    }
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        // A link to a folder may lead in a circle; the store refuses it.
+        if bytes <= most && !(entry.path().is_symlink() && entry.path().is_dir()) {
+            bytes += bytes_of(&entry.path(), most);
+        }
+    }
+    bytes
 }
 
 pub(crate) fn run_state(outcome: &RunOutcome) -> RunStateName {

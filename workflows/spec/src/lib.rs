@@ -69,6 +69,7 @@ pub use problem::{Problem, Problems};
 pub use resolve::{ResolveError, ResolvedStep};
 pub use results::{Conclusion, Finished};
 pub use scalar::in_address as value_name;
+pub use suggest::nearest as nearest_name;
 pub use workflow::{
     Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, TriggerRule, Workflow,
 };

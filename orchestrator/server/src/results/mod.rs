@@ -14,7 +14,7 @@ mod measured;
 mod ranking;
 mod table;
 
-pub use columns::{Selection, direction, metric_kind};
-pub use measured::{Covers, Measured, measured, number};
-pub use ranking::{Ranking, rank};
-pub use table::{Best, CellValue, Column, Results, Row, TaskResult, results};
+pub use columns::{Selection, direction_text, metric_kind};
+pub use measured::{Covers, Measured, number_to_json, summarize_values};
+pub use ranking::{Ranking, rank_cells};
+pub use table::{Best, CellValue, Column, Results, Row, TaskResult, tabulate_results};

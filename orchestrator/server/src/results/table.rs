@@ -7,9 +7,9 @@ use assay_spec::{Better, StepKind};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::columns::{Chosen, Selection, columns, direction};
-use super::measured::{Covers, Measured, measured};
-use super::ranking::{Ranking, rank};
+use super::columns::{Chosen, Selection, choose_columns, direction_text};
+use super::measured::{Covers, Measured, summarize_values};
+use super::ranking::{Ranking, rank_cells};
 use crate::ports::TaskStateName;
 
 /// A task, as far as its results go.
@@ -88,9 +88,9 @@ pub struct Column {
 pub struct Best {
     /// The cell.
     pub cell: String,
-    /// Whether the data tell it apart from every other cell. Only then may it be called the best.
-    pub told_apart: bool,
-    /// The cells that cannot be told apart from it.
+    /// Whether the data distinguish it from every other cell. Only then may it be called the best.
+    pub distinguishable: bool,
+    /// The cells that cannot be distinguished from it.
     pub indistinguishable: Vec<String>,
 }
 
@@ -136,34 +136,34 @@ fn state_name<S: serde::Serializer>(state: &Option<TaskStateName>, serializer: S
 
 /// Draws the table from the tasks of one run, in their order.
 #[must_use]
-pub fn results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection: &Selection) -> Results {
-    let (cells, rows_of) = cells(tasks);
-    let chosen = columns(tasks, &rows_of, kinds, selection);
+pub fn tabulate_results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection: &Selection) -> Results {
+    let (cells, rows_of) = group_cells(tasks);
+    let chosen = choose_columns(tasks, &rows_of, kinds, selection);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); cells.len()];
     for (ix, &row) in rows_of.iter().enumerate() {
         members[row].push(ix);
     }
     let concerned =
-        |members: &[usize]| members.iter().any(|&ix| chosen.iter().any(|column| column.concerns(&tasks[ix])));
+        |members: &[usize]| members.iter().any(|&ix| chosen.iter().any(|column| column.applies_to(&tasks[ix])));
     let shown: Vec<(usize, Vec<usize>)> =
         std::iter::zip(cells, members).filter(|(_, members)| concerned(members)).collect();
-    let mut rows: Vec<Row> = shown.iter().map(|(first, members)| row(tasks, *first, members)).collect();
+    let mut rows: Vec<Row> = shown.iter().map(|(first, members)| new_row(tasks, *first, members)).collect();
     for column in &chosen {
-        fill(&mut rows, &shown, tasks, column);
+        add_values(&mut rows, &shown, tasks, column);
     }
     for row in &mut rows {
-        row.same_as = copied(row);
+        row.same_as = copied_row(row);
     }
     let finished = tasks.iter().all(|task| task.state.is_final());
     let columns: Vec<Column> =
-        chosen.into_iter().enumerate().map(|(at, column)| judged(column, at, &mut rows, finished)).collect();
+        chosen.into_iter().enumerate().map(|(at, column)| judge_column(column, at, &mut rows, finished)).collect();
     let axes: BTreeSet<String> = rows.iter().flat_map(|row| row.matrix.keys().cloned()).collect();
-    let notes = notes(&columns, &rows);
+    let notes = table_notes(&columns, &rows);
     Results { axes: axes.into_iter().collect(), columns, rows, notes }
 }
 
 /// The cells that rows can be about, each as its first task, and the cell of each task.
-fn cells(tasks: &[TaskResult<'_>]) -> (Vec<usize>, Vec<usize>) {
+fn group_cells(tasks: &[TaskResult<'_>]) -> (Vec<usize>, Vec<usize>) {
     let mut cells = Vec::new();
     let mut places: BTreeMap<(&str, String), usize> = BTreeMap::new();
     let mut anchors: Vec<usize> = Vec::with_capacity(tasks.len());
@@ -194,13 +194,13 @@ fn adds_axes(task: &TaskResult<'_>, parent: &TaskResult<'_>) -> bool {
     task.matrix.iter().any(|(axis, value)| !parent.matrix.contains_key(axis) && !names_parent(axis, value))
 }
 
-fn row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
+fn new_row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
     Row {
         cell: tasks[first].cell.to_owned(),
         job: tasks[first].job.to_owned(),
         matrix: tasks[first].matrix.clone(),
         task: first,
-        state: standing(members.iter().map(|&ix| tasks[ix].state)),
+        state: pending_state(members.iter().map(|&ix| tasks[ix].state)),
         values: Vec::new(),
         failures: Vec::new(),
         same_as: None,
@@ -208,7 +208,7 @@ fn row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
 }
 
 /// The first state, in the order of urgency, that keeps a cell from being finished and well.
-fn standing(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName> {
+fn pending_state(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName> {
     use TaskStateName::{BackingOff, Cancelled, Failed, Ready, Running, Skipped, Waiting};
     let order = [Failed, BackingOff, Running, Ready, Waiting, Skipped, Cancelled];
     let states: BTreeSet<TaskStateName> = states.collect();
@@ -216,10 +216,10 @@ fn standing(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName
 }
 
 /// Adds a column's values to every row.
-fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
+fn add_values(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
     let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, (row, (_, members))) in std::iter::zip(rows, shown).enumerate() {
-        let mut mine: Vec<usize> = members.iter().copied().filter(|&ix| column.concerns(&tasks[ix])).collect();
+        let mut mine: Vec<usize> = members.iter().copied().filter(|&ix| column.applies_to(&tasks[ix])).collect();
         mine.sort_by_key(|&ix| (tasks[ix].replicate, ix));
         let failed = |ix: &&usize| matches!(tasks[**ix].state, TaskStateName::Failed | TaskStateName::Skipped);
         row.failures.push(mine.iter().filter(failed).count());
@@ -233,8 +233,8 @@ fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>
         }
         let values: Vec<f64> = mine.iter().map(|&ix| tasks[ix].metrics[&column.metric]).collect();
         let own = |end: &str| tasks[*mine.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
-        let measured = measured(&values, column.unit).map(|measured| match (own("low"), own("high")) {
-            (Some(low), Some(high)) => measured.within(low, high, column.unit),
+        let measured = summarize_values(&values, column.unit).map(|measured| match (own("low"), own("high")) {
+            (Some(low), Some(high)) => measured.with_interval(low, high, column.unit),
             _ => measured,
         });
         row.values.push(measured.map(|measured| CellValue { measured, best: false, same_as, tasks: mine }));
@@ -242,14 +242,14 @@ fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>
 }
 
 /// The row whose work all values of this row are.
-fn copied(row: &Row) -> Option<usize> {
+fn copied_row(row: &Row) -> Option<usize> {
     let mut sources = row.values.iter().flatten().map(|value| value.same_as);
     let first = sources.next()??;
     sources.all(|source| source == Some(first)).then_some(first)
 }
 
 /// A column with what may be said of its cells; marks the best one.
-fn judged(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column {
+fn judge_column(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column {
     let Chosen { title, heading, metric, kind, job, unit, better, covers } = column;
     let samples = |row: &Row| match &row.values[at] {
         Some(value) if value.same_as.is_none() => value.measured.values.clone(),
@@ -257,22 +257,22 @@ fn judged(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column
     };
     let samples: Vec<Vec<f64>> = rows.iter().map(samples).collect();
     let samples: Vec<&[f64]> = samples.iter().map(Vec::as_slice).collect();
-    let ranking = if finished { rank(&samples, better) } else { Ranking::default() };
+    let ranking = if finished { rank_cells(&samples, better) } else { Ranking::default() };
     if let Some(value) = ranking.best.and_then(|best| rows.get_mut(best)?.values[at].as_mut()) {
         value.best = true;
     }
     let name = |place: &usize| rows[*place].cell.clone();
     let best = ranking.leader.map(|leader| Best {
         cell: name(&leader),
-        told_apart: ranking.best.is_some(),
+        distinguishable: ranking.best.is_some(),
         indistinguishable: ranking.close.iter().map(name).collect(),
     });
-    let direction = direction(better);
+    let direction = direction_text(better);
     Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict: ranking.verdict, best }
 }
 
 /// What a reader must know to read the table.
-fn notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
+fn table_notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod executor;
 pub mod gc;
 pub mod get;
+pub mod help;
 pub mod logs;
 pub mod plan;
 pub mod results;
@@ -16,6 +17,7 @@ pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+mod sizes;
 pub mod tag;
 pub mod verify;
 
@@ -30,13 +32,13 @@ use assay_store::{Store, TaskView};
 use serde_json::Value;
 
 use crate::cli::{CommandError, Overrides};
-use crate::terminal::{command, say};
+use crate::terminal::{command_line, print_line};
 
 /// The largest file that can be included, in bytes: larger ones are refused by the spec.
 const LARGEST_INCLUDED: u64 = 1 << 20;
 
 /// Every step kind, as the spec needs it.
-pub fn kinds() -> Vec<StepKind> {
+pub fn step_kinds() -> Vec<StepKind> {
     assay_steps::registry().iter().map(|step| step.kind()).collect()
 }
 
@@ -45,14 +47,14 @@ fn read_workflow(file: &Path, overrides: &Overrides) -> Result<(String, Workflow
     let mut params = Vec::new();
     for file in &overrides.files {
         let (name, text) = read_text("file of parameters", file)?;
-        params.extend(assay_spec::read_overrides(&name, &text).map_err(|problems| rejected(&name, &problems))?);
+        params.extend(assay_spec::read_overrides(&name, &text).map_err(|problems| rejection_text(&name, &problems))?);
     }
     params.extend_from_slice(&overrides.params);
     let (name, text) = read_text("workflow file", file)?;
-    let checked = assay_spec::check_with_files(&name, &text, &kinds(), &params, &BTreeMap::new(), &read_included);
-    let workflow = checked.map_err(|problems| rejected(&name, &problems))?;
+    let checked = assay_spec::check_with_files(&name, &text, &step_kinds(), &params, &BTreeMap::new(), &read_included);
+    let workflow = checked.map_err(|problems| rejection_text(&name, &problems))?;
     if !workflow.warnings.problems.is_empty() {
-        say(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
+        print_line(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
     }
     let included = workflow.included().map(|(file, text)| format!("\n# {file}:\n{text}"));
     let text = std::iter::once(text).chain(included).collect();
@@ -78,7 +80,7 @@ fn read_text(what: &str, file: &Path) -> Result<(String, String), CommandError> 
     Ok((name, text))
 }
 
-fn rejected(name: &str, problems: &Problems) -> String {
+fn rejection_text(name: &str, problems: &Problems) -> String {
     let count = problems.problems.len() + problems.omitted;
     let noun = if count == 1 { "a problem" } else { "problems" };
     format!("`{}` has {noun}:\n\n{problems}", printable(name))
@@ -97,7 +99,7 @@ async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     }
     let number = text.parse().map_err(|_| format!("`{text}` is no run: give its number, or `latest`"))?;
     let run = store.run(RunId(number)).await?;
-    let list = || command(store.home(), &["runs"]);
+    let list = || command_line(store.home(), &["runs"]);
     let run = run.ok_or_else(|| format!("there is no run {number} in this store; `{}` lists them", list()))?;
     Ok(run.summary.id)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_server::{Measured, Ranking, direction, measured, rank};
+use assay_server::{Measured, Ranking, direction_text, rank_cells, summarize_values};
 use assay_spec::{Better, value_name};
 use assay_store::TaskView;
 use serde::Serialize;
@@ -127,14 +127,14 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
     let mut cells = cells(&members, &metric, unit, (&x, &y), &fixed, &axes);
     let finished = tasks.iter().filter(|task| task.job == job).all(|task| is_final(task.state));
     let verdict = if finished { mark_best(&mut cells, better) } else { String::new() };
-    let direction = direction(better);
+    let direction = direction_text(better);
     Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells, verdict }
 }
 
 /// Marks the cell that may be called the best, if there is one; returns what may be said of all.
 fn mark_best(cells: &mut [SweepCell], better: Better) -> String {
     let values: Vec<&[f64]> = cells.iter().map(|cell| cell.measured.values.as_slice()).collect();
-    let Ranking { best, verdict, .. } = rank(&values, better);
+    let Ranking { best, verdict, .. } = rank_cells(&values, better);
     if let Some(cell) = best.and_then(|best| cells.get_mut(best)) {
         cell.best = true;
         return format!("the marked cell is {verdict}");
@@ -242,7 +242,7 @@ fn cells(
             tasks: tasks.iter().map(|task| task.ix.0).collect(),
             provisional: tasks.iter().any(|task| !is_final(task.state)),
             best: false,
-            measured: measured(&values, unit)?,
+            measured: summarize_values(&values, unit)?,
         })
     };
     grid.into_values().filter_map(cell).collect()

@@ -116,16 +116,16 @@ fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_its_hover()
 }
 
 #[test]
-fn colours_span_the_scatter_and_the_verdict_says_what_can_be_told_apart() {
+fn colours_span_the_scatter_and_the_verdict_says_what_can_be_distinguished() {
     let sweep = draw(&Choice::default());
-    assert_eq!(sweep.verdict, "not ranked: 2 of 6 cells cannot be told apart");
+    assert_eq!(sweep.verdict, "not ranked: 2 of 6 cells cannot be distinguished");
     let figure = figure::sweep(&sweep).unwrap();
     let (low, high) = (figure["data"][0]["zmin"].as_f64().unwrap(), figure["data"][0]["zmax"].as_f64().unwrap());
     let half = sweep.cell("16", "\"16\"").unwrap().measured.half_width.unwrap();
     assert!((low - (16.15 - half)).abs() < 1e-9 && (high - (64.15 + half)).abs() < 1e-9, "{low} to {high}");
 
     let line = draw(&chosen(&[("y", NO_AXIS)]));
-    assert_eq!(line.verdict, "the marked cell is best; told apart from every other cell");
+    assert_eq!(line.verdict, "the marked cell is best; distinguished from every other cell");
     assert_eq!(line.cells.iter().filter(|cell| cell.best).map(|cell| cell.x.as_str()).collect::<Vec<_>>(), ["16"]);
 
     let mut unfinished = tasks();
