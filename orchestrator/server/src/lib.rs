@@ -8,6 +8,7 @@
 mod clock;
 mod driver;
 mod execute;
+mod expand;
 mod plan;
 mod ports;
 mod resolve;
@@ -28,4 +29,4 @@ pub use results::{
     Selection, TaskResult, direction_text, metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
 pub use task::refuse_large;
-pub use watch::{RunEvent, RunReport, TaskReport};
+pub use watch::{AddedTask, RunEvent, RunReport, TaskReport};
