@@ -34,9 +34,6 @@ use Setting::{Bimodal, Drift, FailedReplicate, LogNormal, Normal, UnequalVarianc
 
 const SETTINGS: [Setting; 6] = [Normal, LogNormal, Bimodal, Drift, UnequalVariances, FailedReplicate];
 
-/// The settings whose errors are normal and alike, for which simultaneous comparisons are exact.
-const EXACT: [Setting; 3] = [Normal, Drift, FailedReplicate];
-
 /// An experiment whose cells have the given means.
 fn experiment(setting: Setting, random: &mut Random, means: &[f64]) -> Vec<Vec<Observation>> {
     let shared: Vec<f64> = (0..REPLICATES).map(|_| 2.0 * random.normal()).collect();
@@ -49,7 +46,7 @@ fn experiment(setting: Setting, random: &mut Random, means: &[f64]) -> Vec<Vec<O
                     LogNormal => (0.5 * z).exp() - 0.125_f64.exp(),
                     Bimodal => 0.5 * z + if random.unit() < 0.5 { 1.5 } else { -1.5 },
                     Drift => z + shared[replicate],
-                    UnequalVariances => z * if cell + 1 == CELLS { 3.0 } else { 1.0 },
+                    UnequalVariances => z * if cell + 1 == means.len() { 3.0 } else { 1.0 },
                 }
             })
             .collect();
@@ -66,6 +63,12 @@ fn experiment(setting: Setting, random: &mut Random, means: &[f64]) -> Vec<Vec<O
 fn rate(setting: Setting, means: &[f64], holds: impl Fn(&[Vec<Observation>]) -> bool) -> f64 {
     let count = (0..EXPERIMENTS).filter(|&seed| holds(&experiment(setting, &mut Random::new(seed), means)));
     count.count() as f64 / EXPERIMENTS as f64
+}
+
+/// The rates at a nominal 5 %. Three replicates seldom show that one cell scatters three times as much as the others, so that
+/// errors are pooled which should not be: 8 % were measured of both two and five cells.
+fn tolerated(setting: Setting) -> std::ops::RangeInclusive<f64> {
+    if setting == UnequalVariances { 0.06..=0.10 } else { 0.03..=0.07 }
 }
 
 /// Prints all rates of a test, then fails if some are outside their range.
@@ -99,33 +102,34 @@ fn set(cells: &[Vec<Observation>]) -> (Vec<usize>, Option<usize>) {
     (found.set, best)
 }
 
-/// The set of cells that may be the best lacks a cell that is as good as all others.
+/// The set of cells that may be the best lacks a cell that is as good as all others, and one cell is named as the best of
+/// equals. `place` is the cell that is looked for in the set: the last one of unequal variances scatters most.
+fn false_alarms(setting: Setting, cells: usize, place: usize) -> (f64, f64) {
+    let (mut lacking, mut named) = (0.0, 0.0);
+    for seed in 0..EXPERIMENTS {
+        let (set, best) = set(&experiment(setting, &mut Random::new(seed), &vec![0.0; cells]));
+        lacking += f64::from(u8::from(!set.contains(&place)));
+        named += f64::from(u8::from(best.is_some()));
+    }
+    (lacking / EXPERIMENTS as f64, named / EXPERIMENTS as f64)
+}
+
 #[test]
 fn the_set_rarely_lacks_the_best() {
-    over_settings(
-        "lacks the best",
-        &EXACT,
-        |_| 0.03..=0.07,
-        |setting| rate(setting, &[0.0; CELLS], |cells| !set(cells).0.contains(&0)),
-    );
+    let found: Vec<_> = SETTINGS.iter().map(|&setting| (setting, false_alarms(setting, CELLS, 0))).collect();
+    let lacking: Vec<_> = found.iter().map(|&(setting, (rate, _))| (setting, rate, tolerated(setting))).collect();
+    let named: Vec<_> = found.iter().map(|&(setting, (_, rate))| (setting, rate, 0.0..=0.04)).collect();
+    check("lacks a best cell", &lacking);
+    check("names a best of equals", &named);
+    let (most, _) = false_alarms(UnequalVariances, CELLS, CELLS - 1);
+    check("lacks the cell that scatters most", &[(UnequalVariances, most, 0.08..=0.14)]);
 }
 
-/// A best cell is named where all cells are the same: a false alarm, whose chance the rule keeps below 5 %.
+/// Two equal cells are distinguished in 5 % of the experiments. That the data decide whether blocks matter raises the rate
+/// by up to two points.
 #[test]
-fn equal_cells_rarely_have_a_winner() {
-    over_settings(
-        "names a best of equals",
-        &EXACT,
-        |_| 0.0..=0.07,
-        |setting| rate(setting, &[0.0; CELLS], |cells| set(cells).1.is_some()),
-    );
-}
-
-/// Two equal cells are distinguished in 5 % of the experiments.
-#[test]
-fn two_equal_cells_are_told_apart_as_often_as_a_test_errs() {
-    let found = rate(Normal, &[0.0; 2], |cells| set(cells).1.is_some());
-    check("names a best of two", &[(Normal, found, 0.03..=0.07)]);
+fn two_equal_cells_are_distinguished_as_often_as_a_test_errs() {
+    over_settings("distinguishes two equal cells", &SETTINGS, tolerated, |setting| false_alarms(setting, 2, 0).1);
 }
 
 /// The winner that is four standard deviations ahead of four equal cells is named.
@@ -154,12 +158,13 @@ fn the_detectable_difference_is_found_as_often_as_promised() {
     check("finds the detectable difference", &[(Normal, found, 0.77..=0.83)]);
 }
 
+/// Where one cell scatters three times as much, its difference from the calm baseline was called one in about 10 %.
 #[test]
 fn dunnetts_false_alarms() {
     over_settings(
         "Dunnett",
-        &EXACT,
-        |_| 0.03..=0.07,
+        &SETTINGS,
+        |setting| if setting == UnequalVariances { 0.08..=0.13 } else { tolerated(setting) },
         |setting| {
             rate(setting, &[0.0; CELLS], |cells| {
                 let found = Experiment::of(cells, 0.95).and_then(|experiment| experiment.against_baseline(0));

@@ -1,12 +1,13 @@
 """Writes reference.json: values that other programs compute, which `tests/reference.rs` compares with.
 
-    python -m venv venv && venv/bin/pip install numpy scipy statsmodels pandas arch absl-py
+    python -m venv venv && venv/bin/pip install numpy scipy statsmodels 'pandas<3' arch absl-py
     venv/bin/pip install --no-deps rliable
     venv/bin/python generate.py > reference.json
 """
 
 import json
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
@@ -95,7 +96,7 @@ bartlett = stats.bartlett(A, B, THIRD)
 json.dump(
     {
         "versions": {"python": sys.version.split()[0], "numpy": np.__version__, "scipy": scipy.__version__,
-                     "statsmodels": statsmodels.__version__, "rliable": "1.2.0"},
+                     "statsmodels": statsmodels.__version__, "rliable": version("rliable")},
         "groups": [A, B, THIRD],
         "p_values": P,
         "scores": SCORES,
