@@ -100,3 +100,20 @@ impl Interval {
         self.low <= other.high && other.low <= self.high
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_overlap_where_they_share_a_point() {
+        let of = |low, high| Interval { low, high, level: 0.95 };
+        let middle = of(1.0, 2.0);
+        for other in [of(0.0, 1.0), of(2.0, 3.0), of(1.2, 1.8), of(0.0, 3.0), of(0.5, 1.5), of(1.5, 2.5), middle] {
+            assert!(middle.overlaps(&other) && other.overlaps(&middle), "{other:?}");
+        }
+        for other in [of(0.0, 0.999), of(2.001, 3.0)] {
+            assert!(!middle.overlaps(&other) && !other.overlaps(&middle), "{other:?}");
+        }
+    }
+}

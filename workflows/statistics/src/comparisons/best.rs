@@ -164,39 +164,45 @@ fn typical_count(counts: &[usize]) -> usize {
 /// How far two cells must lie apart.
 struct Margins<'a> {
     fit: &'a CellMeans,
-    alpha: f64,
     /// Of pooled errors: the critical value by the number of replicates of the common cell.
     pooled: Vec<(usize, f64)>,
+    /// Of separate variances: the critical value of each pair, by its later cell and then its earlier one.
+    separate: Vec<Vec<f64>>,
 }
 
 impl<'a> Margins<'a> {
     fn of(fit: &'a CellMeans, alpha: f64) -> Self {
-        let mut pooled: Vec<(usize, f64)> = Vec::new();
-        if let ErrorTerm::Pooled { freedom, .. } = &fit.error {
-            for (cell, &n) in fit.counts.iter().enumerate() {
-                if pooled.iter().all(|(known, _)| *known != n) {
-                    let others = fit.counts.iter().enumerate().filter(|(other, _)| *other != cell);
-                    let loadings: Vec<f64> = others.map(|(_, &m)| (m as f64 / (m + n) as f64).sqrt()).collect();
-                    pooled.push((n, critical_value(alpha, &loadings, *freedom)));
+        let mut margins = Margins { fit, pooled: Vec::new(), separate: Vec::new() };
+        let count = fit.counts.len();
+        match &fit.error {
+            ErrorTerm::Pooled { freedom, .. } => {
+                for (cell, &n) in fit.counts.iter().enumerate() {
+                    if margins.pooled.iter().all(|(known, _)| *known != n) {
+                        let others = fit.counts.iter().enumerate().filter(|(other, _)| *other != cell);
+                        let loadings: Vec<f64> = others.map(|(_, &m)| (m as f64 / (m + n) as f64).sqrt()).collect();
+                        margins.pooled.push((n, critical_value(alpha, &loadings, *freedom)));
+                    }
                 }
             }
+            ErrorTerm::Separate { .. } => {
+                // Statistics whose variances differ have other correlations; a half is that of equal ones.
+                let equal = vec![std::f64::consts::FRAC_1_SQRT_2; count - 1];
+                let of_pair = |later: usize, earlier: usize| match fit.error_of(later, earlier) {
+                    (error, _) if error == 0.0 => 0.0,
+                    (_, freedom) => critical_value(alpha, &equal, freedom),
+                };
+                let of_cell = |later: usize| (0..later).map(|earlier| of_pair(later, earlier)).collect();
+                margins.separate = (0..count).map(of_cell).collect();
+            }
         }
-        Margins { fit, alpha, pooled }
+        margins
     }
 
     /// By how much `other` must be better than `cell`, the common one, to leave it out.
     fn of_pair(&self, cell: usize, other: usize) -> f64 {
-        let (error, freedom) = self.fit.error_of(cell, other);
-        if error == 0.0 {
-            return 0.0;
-        }
-        let known = self.pooled.iter().find(|(n, _)| *n == self.fit.counts[cell]).map(|(_, critical)| *critical);
-        // Statistics whose variances differ have other correlations; a half is that of equal ones.
-        let separate = || {
-            let equal = vec![std::f64::consts::FRAC_1_SQRT_2; self.fit.counts.len() - 1];
-            critical_value(self.alpha, &equal, freedom)
-        };
-        error * known.unwrap_or_else(separate)
+        let (error, _) = self.fit.error_of(cell, other);
+        let pooled = self.pooled.iter().find(|(n, _)| *n == self.fit.counts[cell]).map(|(_, critical)| *critical);
+        error * pooled.unwrap_or_else(|| self.separate[cell.max(other)][cell.min(other)])
     }
 }
 

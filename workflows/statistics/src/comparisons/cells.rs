@@ -54,10 +54,23 @@ pub enum ErrorTerm {
     },
 }
 
-/// From this p-value of its F test downwards, the effect of blocks is removed. Choosing by the data makes tests err more often:
-/// two equal cells of three replicates are distinguished in 7.7 % of experiments at a level of 0.1, instead of 5 %. Above
-/// the level, the effect is left in the error, which
-/// costs no validity: an error that contains it is too large, never too small.
+/// From this p-value of its F test downwards, the effect of blocks is removed. Above it, the effect is left in the error,
+/// which is then too large, never too small.
+///
+/// Blocks are not removed wherever there are some, because they cost `n - 1` degrees of freedom: of two cells with two
+/// replicates one of two is left (Student's critical value rises from 4.3 to 12.7), with three replicates two of four
+/// (2.8 to 4.3).
+///
+/// To let the data choose makes tests err more often, most where blocks have no effect and cells and replicates are few.
+/// In 200,000 simulated experiments, two equal cells are distinguished at the nominal 5 % in this share:
+///
+/// | level of the F test | 0.1 | 0.05 | 0.02 | 0.01 |
+/// |---|---|---|---|---|
+/// | two replicates | 8.4 % | 7.8 % | 6.6 % | 5.9 % |
+/// | three replicates | 7.5 % | 6.8 % | 6.0 % | 5.6 % |
+/// | ten replicates | 6.0 % | 5.7 % | 5.4 % | 5.2 % |
+///
+/// At 0.02, the best of five or more equal cells is left out of the set in 5.5 % or less.
 const BLOCK_LEVEL: f64 = 0.02;
 
 /// The means of cells with what their differences are held against.

@@ -304,6 +304,34 @@ mod tests {
         assert_eq!(hedges_g(&[1.0, 1.0], &[2.0, 2.0]), None);
     }
 
+    /// By hand: the means differ by 4, the pooled variance is 2, and J of two degrees of freedom is
+    /// Γ(1) / Γ(1/2) = 1 / sqrt(π).
+    #[test]
+    fn hedges_g_is_smaller_for_small_samples() {
+        let g = hedges_g(&[4.0, 6.0], &[0.0, 2.0]).unwrap();
+        assert!((g - 4.0 / (2.0 * std::f64::consts::PI).sqrt()).abs() < 1e-12, "{g}");
+        // One sample on the other side leaves one degree of freedom, where J is 0, and no variance of that side.
+        assert_eq!((hedges_g(&[1.0, 2.0], &[1.0]), hedges_g(&[1.0], &[1.0, 2.0])), (None, None));
+        // Of many samples J is about 1 - 3 / (4 m - 1).
+        let many = |mean: f64| -> Vec<f64> { (0..50).map(|i| mean + f64::from(i % 2) * 2.0 - 1.0).collect() };
+        let expected = (1.0 - 3.0 / (4.0 * 98.0 - 1.0)) * 3.0 / (50.0_f64 / 49.0).sqrt();
+        let g = hedges_g(&many(5.0), &many(2.0)).unwrap();
+        assert!((g - expected).abs() < 1e-4 * expected, "{g} is not {expected}");
+    }
+
+    /// All numbers are exact in binary: the change is exactly half of the base.
+    #[test]
+    fn a_change_of_exactly_the_threshold_is_large_enough() {
+        let around = |mean: f64| [mean - 0.125, mean, mean + 0.125];
+        let verdict = |mean: f64, threshold: f64| {
+            let rule = Rule { threshold, ..Rule::default() };
+            compare_replicates(&around(mean), &around(2.0), Direction::LowerIsBetter, &rule).unwrap().verdict
+        };
+        assert_eq!((verdict(3.0, 0.5), verdict(1.0, 0.5)), (Verdict::Regression, Verdict::Improvement));
+        assert_eq!((verdict(3.0, 0.501), verdict(1.0, 0.501)), (Verdict::Small, Verdict::Small));
+        assert_eq!((verdict(3.0, 0.499), verdict(1.0, 0.499)), (Verdict::Regression, Verdict::Improvement));
+    }
+
     #[test]
     fn a_verdict_needs_both_threshold_and_significance() {
         let mut random = Random::new(5);

@@ -47,12 +47,24 @@ impl Design {
     #[must_use]
     pub fn replicates_for(&self, difference: f64, deviation: f64) -> Option<usize> {
         let finds = |n: usize| self.detectable(n, deviation).is_some_and(|found| found <= difference.abs());
-        let (mut low, mut high) = (1, 2);
-        while !finds(high) {
+        // What a known variance would need is close below the answer: the search starts there, with growing steps.
+        let equal = vec![std::f64::consts::FRAC_1_SQRT_2; self.cells.saturating_sub(1)];
+        let critical = critical_value(self.alpha, &equal, f64::INFINITY);
+        let shift = critical + student_quantile(self.power, f64::INFINITY);
+        let start = 2.0 * (shift * deviation / difference).powi(2);
+        let mut high = (start as usize).clamp(2, MOST_REPLICATES);
+        let mut low = high;
+        for step in (0..).map(|power| 1 << power) {
+            if finds(high) {
+                break;
+            }
             if high >= MOST_REPLICATES {
                 return None;
             }
-            (low, high) = (high, (high * 2).min(MOST_REPLICATES));
+            (low, high) = (high, (high + step).min(MOST_REPLICATES));
+        }
+        if low == high {
+            low = 1;
         }
         while high - low > 1 {
             let middle = (low + high) / 2;
@@ -94,10 +106,17 @@ mod tests {
     #[test]
     fn the_proposed_replicates_are_the_fewest_that_suffice() {
         for cells in [2, 5, 30] {
-            let design = Design { cells, ..DESIGN };
-            let n = design.replicates_for(1.5, 1.0).unwrap();
-            assert!(design.detectable(n, 1.0).unwrap() <= 1.5 && design.detectable(n - 1, 1.0).unwrap() > 1.5);
+            for difference in [0.2, 0.5, 1.5, 3.0, 6.0, 50.0] {
+                let design = Design { cells, ..DESIGN };
+                let n = design.replicates_for(difference, 1.0).unwrap();
+                assert!(design.detectable(n, 1.0).unwrap() <= difference, "{cells} {difference}: {n} do not suffice");
+                let fewer = design.detectable(n - 1, 1.0);
+                assert!(fewer.is_none_or(|found| found > difference), "{cells} {difference}: {n} are not the fewest");
+            }
         }
+        let last = DESIGN.detectable(MOST_REPLICATES, 1.0).unwrap();
+        assert_eq!(DESIGN.replicates_for(last, 1.0), Some(MOST_REPLICATES));
+        assert_eq!(DESIGN.replicates_for(0.999 * last, 1.0), None);
         assert_eq!(DESIGN.replicates_for(1e-6, 1.0), None);
         assert_eq!(DESIGN.replicates_for(0.0, 1.0), None);
         assert_eq!((DESIGN.detectable(1, 1.0), DESIGN.replicates_for(1e9, 1.0)), (None, Some(2)));

@@ -5,6 +5,9 @@
 //! `l_i = sqrt(n_i / (n_i + n_0))` (C. W. Dunnett, 1955; J. C. Hsu, Multiple Comparisons, 1996, chapter 3). The
 //! probability is integrated over both.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use super::normal::{normal_cdf, normal_density};
 use super::quadrature::{Scale, normal_points, solve_rising};
 
@@ -35,10 +38,45 @@ pub fn many_one_tail(q: f64, loadings: &[f64], df: f64, sides: Sides) -> f64 {
 }
 
 /// The value that no statistic exceeds with the probability `level`. At most 1e6.
+///
+/// Values of a whole number of degrees of freedom are kept: an experiment asks for the same ones for each of its metrics,
+/// and each takes a millisecond.
 #[must_use]
 pub fn many_one_critical(level: f64, loadings: &[f64], df: f64, sides: Sides) -> f64 {
-    solve_rising(level, 1e6, |q| many_one_cdf(q, loadings, df, sides))
+    let solve = || solve_rising(level, 1e6, |q| many_one_cdf(q, loadings, df, sides));
+    if df.fract() != 0.0 {
+        return solve();
+    }
+    let classes = classes(loadings).into_iter().map(|(loading, count)| (loading.to_bits(), count));
+    let key = Key { level: level.to_bits(), df: df.to_bits(), two: sides == Sides::Two, classes: classes.collect() };
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&value) = known().get(&key) {
+        return value;
+    }
+    // Solved without the lock, so that other threads do not wait.
+    let value = solve();
+    let mut known = known();
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert(key, value);
+    value
 }
+
+/// What a critical value depends on; numbers by their bits.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    level: u64,
+    df: u64,
+    two: bool,
+    classes: Vec<(u64, i32)>,
+}
+
+/// Critical values that were asked for, at most [`MOST_KNOWN`].
+static KNOWN: Mutex<BTreeMap<Key, f64>> = Mutex::new(BTreeMap::new());
+
+/// With about 200 bytes each, a megabyte.
+const MOST_KNOWN: usize = 5_000;
 
 /// Equal loadings together, with their number.
 fn classes(loadings: &[f64]) -> Vec<(f64, i32)> {
@@ -92,6 +130,27 @@ mod tests {
             let found = many_one_critical(0.95, &[HALF; 4], 10.0, sides);
             assert!((found - expected).abs() < 0.006, "{sides:?}: {found} is not {expected}");
         }
+    }
+
+    /// Each part of the key matters: all values differ, and the second answer, which is a kept one, is the first.
+    #[test]
+    fn kept_values_are_those_of_their_own_question() {
+        let ask = || -> Vec<f64> {
+            let of = |level, loadings: &[f64], df| {
+                [Sides::One, Sides::Two].map(|s| many_one_critical(level, loadings, df, s))
+            };
+            [of(0.9, &[0.7; 3], 7.0), of(0.8, &[0.7; 3], 7.0), of(0.9, &[0.7; 4], 7.0), of(0.9, &[0.6; 3], 7.0)]
+                .into_iter()
+                .chain([of(0.9, &[0.7; 3], 8.0), of(0.9, &[0.7; 3], 7.5)])
+                .flatten()
+                .collect()
+        };
+        let (first, second) = (ask(), ask());
+        assert_eq!(first, second);
+        for (at, value) in first.iter().enumerate() {
+            assert!(first[..at].iter().all(|other| (other - value).abs() > 1e-3), "{first:?}");
+        }
+        assert!((many_one_cdf(first[0], &[0.7; 3], 7.0, Sides::One) - 0.9).abs() < 1e-9);
     }
 
     #[test]
