@@ -8,6 +8,7 @@
 mod clock;
 mod driver;
 mod execute;
+mod files;
 mod hear;
 mod plan;
 mod ports;
@@ -17,6 +18,7 @@ mod task;
 mod unresolved;
 mod watch;
 
+pub use files::expand_files;
 pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
 pub use ports::{
@@ -27,5 +29,4 @@ pub use results::{
     Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
     metric_kind, number, rank, results,
 };
-pub use task::refuse_large;
 pub use watch::{RunEvent, RunReport, TaskReport};

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use assay_core::{Epoch, Event, Resolution, TaskId, TaskIx, TaskState};
 use assay_protocol::LogLevel;
-use assay_spec::LocalFile;
 
 use crate::driver::Driver;
+use crate::files::expand_files;
 use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
-use crate::task::refuse_large;
 use crate::watch::RunEvent;
 
 /// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and hears of a person who wants it to
@@ -54,15 +53,15 @@ impl Driver {
             Ok(step) => step,
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
-        for file in step.files.clone() {
-            if let Some(message) = refuse_large(&file) {
-                return Ok(Some(Resolution::Invalid { message }));
-            }
-            let LocalFile { key, path, .. } = file;
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest(&path, &name).await {
-                Ok(artifact) => step.pin(&key, &artifact),
-                Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") })),
+        let files = match expand_files(&step.files) {
+            Ok(files) => files,
+            Err(message) => return Ok(Some(Resolution::Invalid { message })),
+        };
+        for file in files {
+            let name = file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            match self.ledger.ingest(&file.path, &name).await {
+                Ok(artifact) => step.pin(&file, &artifact),
+                Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{}`: {error}", file.key) })),
             }
         }
         self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });

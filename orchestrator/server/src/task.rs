@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use assay_core::{RunOutcome, TaskState, WorkerId};
 use assay_protocol::Failure;
-use assay_spec::{LocalFile, Outputs, ResolvedStep, Workflow};
+use assay_spec::{Outputs, ResolvedStep, Workflow};
 
 use crate::ports::{RunStateName, TaskStateName};
 
@@ -76,19 +76,6 @@ pub(crate) fn describe(state: &TaskState, workflow: &Workflow) -> Option<(TaskSt
         TaskState::Cancelled => (TaskStateName::Cancelled, String::new()),
     };
     Some((name, detail))
-}
-
-/// Why a local file that a config names is not taken, as far as its size tells. What is refused here leaves no copy in the store.
-/// Whether the file can be read shows later.
-#[must_use]
-pub fn refuse_large(file: &LocalFile) -> Option<String> {
-    let bytes = std::fs::metadata(&file.path).ok().filter(std::fs::Metadata::is_file)?.len();
-    let most = file.most.filter(|most| bytes > *most)?;
-    Some(format!(
-        "`{}`: `{}` has {bytes} bytes, which is more than {most}; take a part of it",
-        file.key,
-        file.path.display()
-    ))
 }
 
 pub(crate) fn run_state(outcome: &RunOutcome) -> RunStateName {

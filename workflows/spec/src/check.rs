@@ -402,7 +402,7 @@ fn kind_of(reader: &mut Reader<'_>, job: &DraftJob, known: &[Arc<StepKind>]) -> 
 
 fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>) -> Visible {
     Visible {
-        outputs: kind.as_ref().map(|kind| kind.outputs),
+        outputs: kind.as_ref().filter(|kind| !kind.declares_outputs()).map(|kind| kind.outputs),
         kind: kind.as_ref().map(|kind| kind.name.to_owned()).unwrap_or_default(),
         axes: None,
         each: job.each.iter().map(|name| name.name.clone()).collect(),

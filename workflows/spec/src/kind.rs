@@ -23,6 +23,16 @@ pub struct StepKind {
     pub check: fn(&Value) -> Vec<Finding>,
 }
 
+impl StepKind {
+    /// Whether a config names outputs beyond [`StepKind::outputs`]: its schema has a property with `"x-declares": "outputs"`,
+    /// whose keys are their names.
+    #[must_use]
+    pub fn declares_outputs(&self) -> bool {
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        properties.into_iter().flatten().any(|(_, property)| property.get("x-declares") == Some(&Value::from("outputs")))
+    }
+}
+
 /// One output of a step kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputKind {

@@ -56,7 +56,7 @@ mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
 pub use check::{check, check_with_env};
-pub use files::{LOCAL_FILE, LocalFile, MOST_BYTES};
+pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
 pub use params::read_overrides;
