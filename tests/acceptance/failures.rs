@@ -1,4 +1,4 @@
-//! Steps that die or misbehave: one failed attempt each, told apart, and everything else goes on.
+//! Steps that die or misbehave: one failed attempt each, with a class of its own, and everything else continues.
 
 use std::process::Command;
 

@@ -182,7 +182,7 @@ fn fails_as(fail: &str, class: &str, words: &[&str]) {
 
 #[test]
 fn a_device_without_room_is_out_of_memory() {
-    fails_as("bytes:33600000", "oom", &["MiB were asked for", "are free"]);
+    fails_as("bytes:33600000", "oom", &["MiB were requested", "are free"]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What the runs of one machine share, whatever their stores are.
 
-use std::process::{Child, Command};
+use std::process::Child;
 
 use serde_json::Value;
 
+use crate::busy::BusyProcessors;
 use crate::support::{Home, Ran, children, signal, wait_for};
 
 /// Waits until a task of the latest run is in a state, and returns its words.
@@ -69,30 +70,10 @@ fn a_task_that_waits_for_the_machine_can_be_cancelled_and_does_not_time_out() {
     long.wait().expect("assay ends");
 }
 
-/// Programs that keep every processor busy until they are dropped.
-struct Crowd(Vec<Child>);
-
-impl Crowd {
-    fn begin() -> Crowd {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let one = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
-        Crowd((0..processors).map(one).collect())
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 #[test]
 fn a_disturbed_measurement_is_marked_in_every_table_or_fails() {
     let home = Home::new();
-    let _crowd = Crowd::begin();
+    let _load = BusyProcessors::start();
     let required = home.run("measured.yaml", &["-P", "quiet=required"]);
     let error = &required.task("benchmark")["error"];
     assert_eq!((required.code, &error["class"]), (Some(1), &"check".into()), "{error:#}");

@@ -1,8 +1,11 @@
 //! The real binary, driven as a user drives it.
 
+#[path = "../../workflows/steps/tests/busy/mod.rs"]
+mod busy;
 mod cache;
 mod commands;
 mod determinism;
+mod documentation;
 mod failures;
 mod gpu;
 mod housekeeping;
@@ -14,6 +17,7 @@ mod results;
 mod resumption;
 mod scheduling;
 mod sharing;
+mod sizes;
 mod standing;
 mod support;
 mod terminal;

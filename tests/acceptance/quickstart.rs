@@ -25,6 +25,7 @@ fn the_quickstart_does_all_that_it_says() {
     for task in of("quantize") {
         assert!(metric(task, "quantized/accuracy") > 0.0, "{task:#}");
     }
+    crate::documentation::every_metric_is_described(&ran);
     let again = home.run("quickstart.yaml", &[]);
     assert!(again.succeeded().worked().is_empty(), "the same file again runs nothing");
     the_loss_falls_in_every_cell(&home, ran.tasks());

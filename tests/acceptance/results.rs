@@ -153,7 +153,7 @@ fn results_come_in_every_form_with_the_metrics_that_are_asked_for() {
     let column = &json["columns"][0];
     assert_eq!((json["run"].as_i64(), column["metric"].as_str()), (Some(1), Some("test/loss")));
     let best = column["best"]["cell"].as_str().expect("the best cell");
-    let told = column["best"]["told_apart"].as_bool().expect("whether it is told apart");
+    let told = column["best"]["distinguishable"].as_bool().expect("whether it is distinguishable");
     assert!(best.starts_with("train[states="));
     assert_eq!(column["best"]["indistinguishable"].as_array().expect("a list").is_empty(), told);
     let wrong = home.output(&["results", "1", "--metrics", "tset/loss"]);

@@ -43,7 +43,8 @@ fn went_on(home: &Home, ran: &Ran, attempts: u32) {
     assert_eq!(ran.task("train")["attempts"], attempts);
     let logs = home.output(&["logs", "latest", "train"]);
     let logs = String::from_utf8_lossy(&logs.stdout).into_owned();
-    let from = logs.lines().find_map(|line| line.split("goes on from step ").nth(1)?.split(',').next()?.parse().ok());
+    let from =
+        logs.lines().find_map(|line| line.split("resuming from the checkpoint at step ").nth(1)?.trim().parse().ok());
     let from: u64 = from.unwrap_or_else(|| panic!("no attempt went on:\n{logs}"));
     assert!((1..3000).contains(&from), "{from}");
     wait_for("the state to be removed", || states(home).is_empty().then_some(()));
@@ -75,6 +76,6 @@ fn ctrl_c_saves_and_the_next_run_goes_on() {
     let ran = Ran::of(run.wait_with_output().expect("assay ends"));
     assert_eq!(ran.state(), "cancelled");
     let logs = home.output(&["logs", "latest", "train"]);
-    assert!(String::from_utf8_lossy(&logs.stdout).contains("the next attempt goes on from there"));
+    assert!(String::from_utf8_lossy(&logs.stdout).contains("the next attempt resumes from its checkpoint"));
     went_on(&home, &home.run("resumed.yaml", &[]), 1);
 }

@@ -32,7 +32,7 @@ fn a_dead_run_is_told_from_a_live_one_by_every_command() {
     let shown = home.shown("latest");
     assert_eq!((shown.state(), shown.task("train")["state"].as_str()), ("interrupted", Some("cancelled")));
     let shown = text(&home.output(&["show", "latest"]).stdout);
-    assert!(shown.contains("run 1 was interrupted: its process went away"), "{shown}");
+    assert!(shown.contains("run 1 was interrupted: its process exited unexpectedly"), "{shown}");
 }
 
 /// Takes away every right to write, or gives it back.

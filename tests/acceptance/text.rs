@@ -55,6 +55,29 @@ fn a_changed_text_runs_anew_and_a_moved_one_does_not() {
 }
 
 #[test]
+fn a_folder_is_known_by_its_files() {
+    let (home, here, there) = (Home::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let place = |folder: &Path, letters: [&str; 4]| {
+        std::fs::create_dir_all(folder.join("texts/more")).expect("a folder");
+        let workflow =
+            "name: folder\njobs:\n  data:\n    uses: prepare\n    with: {dataset: text, file: texts, length: 8}\n";
+        std::fs::write(folder.join("text.yaml"), workflow).expect("the workflow is written");
+        for (at, letter) in letters.iter().enumerate() {
+            let name = if at == 0 { "texts/more/0.txt".to_owned() } else { format!("texts/{at}.txt") };
+            std::fs::write(folder.join(name), letter.repeat(40)).expect("the text is written");
+        }
+    };
+    place(here.path(), ["a", "b", "c", "d"]);
+    let first = run(&home, here.path());
+    assert_eq!(first.succeeded().worked(), ["data"]);
+    assert_eq!(first.task("data")["metrics"]["data/documents"].as_f64(), Some(4.0));
+    place(there.path(), ["a", "b", "c", "d"]);
+    assert_eq!(run(&home, there.path()).succeeded().worked(), Vec::<&str>::new());
+    place(there.path(), ["a", "b", "c", "x"]);
+    assert_eq!(run(&home, there.path()).succeeded().worked(), ["data"]);
+}
+
+#[test]
 fn what_is_refused_leaves_nothing_behind() {
     let (home, here) = (Home::new(), tempfile::tempdir().unwrap());
     place(here.path(), "replaced");

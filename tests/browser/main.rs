@@ -81,7 +81,7 @@ fn every_page_is_well_in_both_themes_and_both_widths() {
 }
 
 #[test]
-fn curves_can_be_hovered_zoomed_and_told_apart() {
+fn curves_can_be_hovered_zoomed_and_distinguished() {
     let (site, browser) = (Site::start(), Browser::start());
     browser.appear("light", 1280, 900);
     browser.open(&site.page("/runs/1"));

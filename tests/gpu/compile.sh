@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles every GPU kernel with the vendors' own compilers, which need no GPU: see compile.py.
 #
-#   tests/gpu/compile.sh [ARCHITECTURE...]      sm_80, sm_90 and sm_100 by default
+#   tests/gpu/compile.sh [ARCHITECTURE...]      sm_80, sm_90a and sm_100 by default
 #
 # NVIDIA's compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder. AMD's are the packages
 # hipcc (gfx90a) and clang-19 (gfx942), which are used where they are installed.

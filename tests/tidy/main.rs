@@ -1,5 +1,8 @@
-//! The shape of the repository as tests: the layers, the sizes, the words that must and must not be there.
+//! The shape of the repository as tests: the layers, imports without cycles, the sizes, the names, the words that must and must not be
+//! there.
 
 mod documents;
 mod layers;
+mod modules;
+mod names;
 mod sources;

@@ -9,7 +9,7 @@ const FILE: usize = 600;
 /// No function is longer.
 const FUNCTION: usize = 99;
 
-fn sources(endings: &[&str]) -> Vec<(PathBuf, String)> {
+pub fn sources(endings: &[&str]) -> Vec<(PathBuf, String)> {
     files()
         .into_iter()
         .filter(|path| path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known)))
@@ -20,7 +20,7 @@ fn sources(endings: &[&str]) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-fn all_must(what: &str, wrong: Vec<String>) {
+pub fn all_must(what: &str, wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }
 

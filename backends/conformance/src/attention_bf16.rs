@@ -4,11 +4,11 @@
 use assay_tensor::{AttentionKind, DType, Device, HostData};
 
 use crate::cases::fused::attention;
-use crate::compare::{close, identical};
+use crate::compare::{check_close, check_identical};
 use crate::report::Report;
-use crate::storage::{Outcome, outcome};
+use crate::storage::{ValuesAndGradients, run_case};
 
-/// How far values and gradients may be from the oracle's, in the terms of [`close`]. A weight of the softmax that is rounded
+/// How far values and gradients may be from the oracle's, in the terms of [`check_close`]. A weight of the softmax that is rounded
 /// to bf16 is off by 2^-9 of itself at most, and so is what it weighs; a gradient also has the rounding of the result's
 /// gradient and of that of the scores in it, and adds over rows.
 pub(crate) const VALUE: f64 = 1.0 / 256.0;
@@ -38,16 +38,16 @@ pub fn check_attention_bf16(device: &Device) -> Report {
             let case = attention(sizes, causal, AttentionKind::Flash);
             report.run(&format!("bf16 {}", case.name), || {
                 let round = |values: &Vec<f64>| HostData::from_f64(values, DType::Bf16).to_f64();
-                let values: Vec<Vec<f64>> = case.values().iter().map(round).collect();
+                let values: Vec<Vec<f64>> = case.operand_values().iter().map(round).collect();
                 let on = |device: &Device, float, bf16: bool| {
-                    outcome(&case, device, float, &values, |_| bf16).map_err(|error| error.to_string())
+                    run_case(&case, device, float, &values, |_| bf16).map_err(|error| error.to_string())
                 };
                 let found = on(device, DType::F32, true)?;
                 let expected = on(&assay_reference::device(), DType::F64, false)?;
-                compare(&found, &expected, |gradient, what, a, b| {
-                    close(what, a, b, if gradient { GRADIENT } else { VALUE })
+                compare_attention(&found, &expected, |gradient, what, a, b| {
+                    check_close(what, a, b, if gradient { GRADIENT } else { VALUE })
                 })?;
-                compare(&found, &on(device, DType::F32, true)?, |_, what, a, b| identical(what, a, b))
+                compare_attention(&found, &on(device, DType::F32, true)?, |_, what, a, b| check_identical(what, a, b))
             });
         }
     }
@@ -55,9 +55,9 @@ pub fn check_attention_bf16(device: &Device) -> Report {
 }
 
 /// Compares value by value and gradient by gradient; the first argument says whether it is one.
-fn compare(
-    (values, gradients): &Outcome,
-    (expected, expected_gradients): &Outcome,
+fn compare_attention(
+    (values, gradients): &ValuesAndGradients,
+    (expected, expected_gradients): &ValuesAndGradients,
     agree: impl Fn(bool, &str, &assay_tensor::Tensor, &assay_tensor::Tensor) -> Result<(), String>,
 ) -> Result<(), String> {
     for (a, b) in values.iter().zip(expected) {

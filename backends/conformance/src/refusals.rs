@@ -35,21 +35,21 @@ pub fn check_refusals(device: &Device, float: DType) -> Report {
     let mut report = Report::default();
     for list in [ELEMENTARY, MOVEMENT, FUSED, TAPE] {
         for (name, call) in list {
-            report.run(name, || refused(call(&operands)));
+            report.run(name, || check_refused(call(&operands)));
         }
     }
     report.run("an operand of another device", || {
         let text = |error: TensorError| error.to_string();
         let mine = operands.floats(&[2]).map_err(text)?;
         let other = Tensor::full(&assay_reference::device(), 2, float, 1.0).map_err(text)?;
-        refused(mine.add(&other).map(drop))?;
-        refused(Tensor::concat(&[&mine, &other], 0).map(drop))
+        check_refused(mine.add(&other).map(drop))?;
+        check_refused(Tensor::concat(&[&mine, &other], 0).map(drop))
     });
     report
 }
 
 /// An error that names its operation and says something.
-fn refused(outcome: Result<()>) -> std::result::Result<(), String> {
+fn check_refused(outcome: Result<()>) -> std::result::Result<(), String> {
     match outcome {
         Ok(()) => Err("it was accepted".into()),
         Err(error) if error.operation().is_empty() || error.problem().is_empty() => {
@@ -106,7 +106,7 @@ const MOVEMENT: &[(&str, Call)] = &[
     ("broadcast to something smaller", |o| o.floats(&[2, 3])?.broadcast_to([3]).map(drop)),
     ("slice past the end", |o| o.floats(&[5])?.slice(0, 3, 3).map(drop)),
     ("slice from what overflows", |o| o.floats(&[5])?.slice(0, usize::MAX, 2).map(drop)),
-    ("split into pieces that do not add up", |o| o.floats(&[5])?.split(0, &[2, 2]).map(drop)),
+    ("split into chunks that do not add up", |o| o.floats(&[5])?.split(0, &[2, 2]).map(drop)),
     ("split into what overflows", |o| o.floats(&[5])?.split(0, &[usize::MAX, 6]).map(drop)),
     ("split into nothing", |o| o.floats(&[0])?.split(0, &[]).map(drop)),
     ("slice of a scalar", |o| o.floats(&[])?.slice(0, 0, 1).map(drop)),
@@ -142,7 +142,7 @@ fn scan(o: &Operands<'_>, decay: &[usize], input: &[usize], carry: &[usize], seg
     diagonal_scan(args).map(drop)
 }
 
-fn quantized(o: &Operands<'_>, x: &Tensor, q: &[usize], scale: &[usize]) -> Result<()> {
+fn int8_layer(o: &Operands<'_>, x: &Tensor, q: &[usize], scale: &[usize]) -> Result<()> {
     x.linear_int8(&o.bytes(q)?, &Tensor::zeros(o.device, scale, DType::F32)?).map(drop)
 }
 
@@ -158,7 +158,7 @@ fn fused(
     Tensor::int8_linear([Columns { of: &x, from, width: 3 }], [layer]).map(drop)
 }
 
-/// Three places of two heads of two channels, turned by tables of this shape.
+/// Three places of two heads of two channels, rotated by tables of this shape.
 fn heads(o: &Operands<'_>, tables: &[usize], first: usize) -> Result<()> {
     let tables = o.floats(tables)?;
     o.floats(&[2, 3, 12])?.heads(2, Some(Rotary { cos: &tables, sin: &tables, first })).map(drop)
@@ -201,10 +201,10 @@ const FUSED: &[(&str, Call)] = &[
     ("linear of a scalar", |o| o.floats(&[])?.linear(&o.floats(&[5, 1])?, None).map(drop)),
     ("linear with a short bias", |o| o.floats(&[2, 3])?.linear(&o.floats(&[5, 3])?, Some(&o.floats(&[4])?)).map(drop)),
     ("linear with no matrix", |o| o.floats(&[2, 3])?.linear(&o.floats(&[3])?, None).map(drop)),
-    ("linear_int8 of another width", |o| quantized(o, &singles(o, &[2, 3])?, &[5, 4], &[5])),
-    ("linear_int8 with too few scales", |o| quantized(o, &singles(o, &[2, 3])?, &[5, 3], &[4])),
-    ("linear_int8 of a variable", |o| quantized(o, &singles(o, &[2, 3])?.variable(), &[5, 3], &[5])),
-    ("linear_int8 of ids", |o| quantized(o, &o.ids(&[2, 3], 0)?, &[5, 3], &[5])),
+    ("linear_int8 of another width", |o| int8_layer(o, &singles(o, &[2, 3])?, &[5, 4], &[5])),
+    ("linear_int8 with too few scales", |o| int8_layer(o, &singles(o, &[2, 3])?, &[5, 3], &[4])),
+    ("linear_int8 of a variable", |o| int8_layer(o, &singles(o, &[2, 3])?.variable(), &[5, 3], &[5])),
+    ("linear_int8 of ids", |o| int8_layer(o, &o.ids(&[2, 3], 0)?, &[5, 3], &[5])),
     ("int8_linear of columns that are not there", |o| fused(o, 2, &|_, _| {})),
     ("int8_linear with a bias of another shape", |o| fused(o, 0, &|odd, layer| layer.bias = Some(odd))),
     ("int8_linear with a residual of another shape", |o| fused(o, 0, &|odd, layer| layer.residual = Some(odd))),
@@ -256,7 +256,7 @@ const FUSED: &[(&str, Call)] = &[
     ("diagonal_scan in segments of nothing", |o| scan(o, &[3], &[2, 5, 3], &[2, 3], Some(0))),
 ];
 
-fn update(o: &Operands<'_>, grad: &[usize], moment: &[usize], step: u64) -> Result<()> {
+fn adamw_update(o: &Operands<'_>, grad: &[usize], moment: &[usize], step: u64) -> Result<()> {
     let args = AdamW { step, lr: 0.1, betas: (0.9, 0.99), eps: 1e-8, weight_decay: 0.0, grad_scale: 1.0 };
     let (mut m, mut v) = (o.floats(moment)?, o.floats(moment)?);
     adamw(&mut o.floats(&[3])?, &o.floats(grad)?, &mut m, &mut v, args)
@@ -266,7 +266,7 @@ const TAPE: &[(&str, Call)] = &[
     ("the gradient of many", |o| o.floats(&[2])?.variable().backward().map(drop)),
     ("the gradient of a constant", |o| o.floats(&[])?.backward().map(drop)),
     ("the gradient of what was detached", |o| o.floats(&[])?.variable().exp()?.detach().backward().map(drop)),
-    ("adamw with another gradient", |o| update(o, &[4], &[3], 1)),
-    ("adamw with other moments", |o| update(o, &[3], &[3, 1], 1)),
-    ("adamw at step 0", |o| update(o, &[3], &[3], 0)),
+    ("adamw with another gradient", |o| adamw_update(o, &[4], &[3], 1)),
+    ("adamw with other moments", |o| adamw_update(o, &[3], &[3, 1], 1)),
+    ("adamw at step 0", |o| adamw_update(o, &[3], &[3], 0)),
 ];

@@ -1,4 +1,4 @@
-//! What came of the checks: one line each, and a verdict.
+//! [`Report`]: the results of checks, one line each, and a verdict.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,9 +1,9 @@
-//! Gradients that are added to others as they are computed.
+//! Gradients that are accumulated into a sum as they are computed.
 
 use assay_tensor::{DType, Device, Gradients, Tensor};
 
 use crate::cases::{self, Case};
-use crate::compare::{close, identical};
+use crate::compare::{check_close, check_identical};
 use crate::report::Report;
 
 /// The gradients of every case, added to themselves, are twice as large, to `tolerance`; what other handles hold of the
@@ -11,20 +11,20 @@ use crate::report::Report;
 pub fn check_sums(device: &Device, float: DType, tolerance: f64) -> Report {
     let mut report = Report::default();
     for case in cases::small().into_iter().filter(|case| case.differentiable && case.size() > 0) {
-        report.run(&case.name, || doubled(&case, device, float, tolerance));
+        report.run(&case.name, || check_doubled(&case, device, float, tolerance));
     }
     report
 }
 
-fn text(error: assay_tensor::TensorError) -> String {
+fn error_text(error: assay_tensor::TensorError) -> String {
     error.to_string()
 }
 
-fn doubled(case: &Case, device: &Device, float: DType, tolerance: f64) -> Result<(), String> {
-    let operands = case.place(device, float, &case.values()).map_err(text)?;
+fn check_doubled(case: &Case, device: &Device, float: DType, tolerance: f64) -> Result<(), String> {
+    let operands = case.to_device(device, float, &case.operand_values()).map_err(error_text)?;
     let gradients = |sums: Gradients| -> Result<Gradients, String> {
-        let objective = case.objective(&case.apply(&operands).map_err(text)?).map_err(text)?;
-        objective.ok_or("the case has no value")?.backward_onto(sums).map_err(text)
+        let objective = case.weighted_sum(&case.apply(&operands).map_err(error_text)?).map_err(error_text)?;
+        objective.ok_or("the case has no value")?.backward_onto(sums).map_err(error_text)
     };
     let of = |gradients: &Gradients, operand: &Tensor| {
         gradients.get(operand).cloned().ok_or_else(|| "an operand got no gradient".to_owned())
@@ -35,10 +35,10 @@ fn doubled(case: &Case, device: &Device, float: DType, tolerance: f64) -> Result
     let held = gradients(once.clone())?;
     let again = gradients(Gradients::default())?;
     for (i, operand) in operands.iter().enumerate() {
-        let expected = of(&once, operand)?.scale(2.0).map_err(text)?;
-        close(&format!("the sum of operand {i}"), &of(&free, operand)?, &expected, tolerance * case.slack)?;
-        close(&format!("the held sum of operand {i}"), &of(&held, operand)?, &expected, tolerance * case.slack)?;
-        identical(&format!("what was held of operand {i}"), &of(&once, operand)?, &of(&again, operand)?)?;
+        let expected = of(&once, operand)?.scale(2.0).map_err(error_text)?;
+        check_close(&format!("the sum of operand {i}"), &of(&free, operand)?, &expected, tolerance * case.slack)?;
+        check_close(&format!("the held sum of operand {i}"), &of(&held, operand)?, &expected, tolerance * case.slack)?;
+        check_identical(&format!("what was held of operand {i}"), &of(&once, operand)?, &of(&again, operand)?)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use assay_conformance::{
 };
 use assay_tensor::{DType, Device, Tensor};
 
-fn passes(report: &Report) {
+fn assert_good(report: &Report) {
     assert!(report.is_good(), "{report}");
 }
 
@@ -16,40 +16,40 @@ fn cpu(threads: usize) -> Device {
 
 #[test]
 fn values_and_gradients() {
-    passes(&check(&cpu(1), DType::F32, Tolerance::F32));
-    passes(&check_adamw(&cpu(1), DType::F32, Tolerance::F32));
+    assert_good(&check(&cpu(1), DType::F32, Tolerance::F32));
+    assert_good(&check_adamw(&cpu(1), DType::F32, Tolerance::F32));
 }
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     for threads in [2, 3] {
-        passes(&check_same_bits(&cpu(1), &cpu(threads), DType::F32));
+        assert_good(&check_same_bits(&cpu(1), &cpu(threads), DType::F32));
     }
 }
 
 #[test]
 fn random_operations_on_random_shapes() {
-    passes(&check_random(&[cpu(1), cpu(2), cpu(3)], DType::F32, Tolerance::F32, 1, |done| done < 400));
+    assert_good(&check_random(&[cpu(1), cpu(2), cpu(3)], DType::F32, Tolerance::F32, 1, |done| done < 400));
 }
 
 #[test]
 fn gradients_are_added_up() {
-    passes(&check_sums(&cpu(2), DType::F32, 1e-5));
+    assert_good(&check_sums(&cpu(2), DType::F32, 1e-5));
 }
 
 #[test]
 fn recurrences() {
-    passes(&check_recurrences(&cpu(2), DType::F32));
+    assert_good(&check_recurrences(&cpu(2), DType::F32));
 }
 
 #[test]
 fn refusals() {
-    passes(&check_refusals(&cpu(2), DType::F32));
+    assert_good(&check_refusals(&cpu(2), DType::F32));
 }
 
 #[test]
 fn bf16_is_storage() {
-    passes(&check_storage(&cpu(2)));
+    assert_good(&check_storage(&cpu(2)));
 }
 
 #[test]

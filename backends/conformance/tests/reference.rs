@@ -6,55 +6,55 @@ use assay_conformance::{
 };
 use assay_tensor::DType;
 
-fn passes(report: &Report) {
+fn assert_good(report: &Report) {
     assert!(report.is_good(), "{report}");
 }
 
 #[test]
 fn gradients_are_the_slopes() {
-    passes(&check_gradients(&assay_reference::device()));
+    assert_good(&check_gradients(&assay_reference::device()));
 }
 
 #[test]
 fn gradients_of_the_composed_forms_are_the_slopes() {
-    passes(&check_gradients(&composed_device()));
+    assert_good(&check_gradients(&composed_device()));
 }
 
 #[test]
 fn the_composed_forms_mean_what_the_loops_compute() {
-    passes(&check(&composed_device(), DType::F64, Tolerance::F64));
-    passes(&check_adamw(&composed_device(), DType::F64, Tolerance::F64));
+    assert_good(&check(&composed_device(), DType::F64, Tolerance::F64));
+    assert_good(&check_adamw(&composed_device(), DType::F64, Tolerance::F64));
 }
 
 #[test]
 fn f32_is_f64_rounded() {
-    passes(&check(&assay_reference::device(), DType::F32, Tolerance::F32));
-    passes(&check_adamw(&assay_reference::device(), DType::F32, Tolerance::F32));
+    assert_good(&check(&assay_reference::device(), DType::F32, Tolerance::F32));
+    assert_good(&check_adamw(&assay_reference::device(), DType::F32, Tolerance::F32));
 }
 
 #[test]
 fn gradients_are_added_up() {
-    passes(&check_sums(&assay_reference::device(), DType::F64, 1e-12));
+    assert_good(&check_sums(&assay_reference::device(), DType::F64, 1e-12));
 }
 
 #[test]
 fn recurrences() {
     for float in [DType::F32, DType::F64] {
-        passes(&check_recurrences(&assay_reference::device(), float));
-        passes(&check_recurrences(&composed_device(), float));
+        assert_good(&check_recurrences(&assay_reference::device(), float));
+        assert_good(&check_recurrences(&composed_device(), float));
     }
 }
 
 #[test]
 fn refusals() {
     for float in [DType::F32, DType::F64] {
-        passes(&check_refusals(&assay_reference::device(), float));
-        passes(&check_refusals(&composed_device(), float));
+        assert_good(&check_refusals(&assay_reference::device(), float));
+        assert_good(&check_refusals(&composed_device(), float));
     }
 }
 
 #[test]
 fn bf16_is_storage() {
-    passes(&check_storage(&assay_reference::device()));
-    passes(&check_storage(&composed_device()));
+    assert_good(&check_storage(&assay_reference::device()));
+    assert_good(&check_storage(&composed_device()));
 }

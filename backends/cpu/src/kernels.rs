@@ -7,98 +7,69 @@ use assay_tensor::{
     Rotary, Routed, Scan, ScanGradient, Shape, TensorError, TokenAttention, TokenRouting, Unary, bf16, clip_factor,
 };
 
-use crate::epilogue::Start;
-use crate::flush::Flushed;
-use crate::matmul::{self, Extent, Matrix, products};
-use crate::memory::Block;
-use crate::movement::{Rows, copy_rows, moved, strided};
-use crate::operands::{self, call, offsets, recurrence};
-use crate::packed::{Right, Way};
-use crate::parallel::Threads;
-use crate::storage::{Allocator, Elements, elements, f32s, f32s_mut, u32s, zeros};
-use crate::{adamw, attention, convert, elementwise, norm, reduce, rows, scan, selection, simd, softmax};
-
-/// The CPU's kernels: threads, and memory that is used again.
-#[derive(Debug)]
-pub(crate) struct Cpu {
-    pub(crate) threads: Threads,
-    pub(crate) memory: Allocator,
-}
+use crate::device::{Cpu, unsupported_type};
+use crate::matmul::epilogue::Start;
+use crate::matmul::matrix::{self, Extent, Matrix};
+use crate::matmul::packed::Right;
+use crate::matmul::product::multiply_batch;
+use crate::matmul::weights::WeightUse;
+use crate::memory::storage::{Elements, elements_of, f32s, f32s_mut, u32s};
+use crate::ops::attention::{self, attention_call};
+use crate::ops::movement::{RowLayout, collect_strided, copy_rows, copy_strided};
+use crate::ops::scan::{self, recurrence_of};
+use crate::ops::strides::batch_offsets;
+use crate::ops::{adamw, convert, elementwise, gather, int8, norm, reduce, selection, softmax};
+use crate::simd::instructions;
+use crate::threads::denormals::FlushGuard;
+use crate::threads::split::Threads;
 
 impl Cpu {
-    /// A block for a result of this shape, with arbitrary contents.
-    pub(crate) fn take(&self, operation: &'static str, shape: &Shape) -> Result<Block> {
-        self.memory.take(operation, shape.check_size(operation)?)
-    }
-
-    pub(crate) fn array(&self, elements: impl Into<Block>, shape: &Shape) -> Array {
-        self.memory.array(elements, shape)
-    }
-
     /// A movement of elements to `shape`, whichever their type: `strides` say where in `x` each is read.
-    fn moved(&self, operation: &'static str, x: &Array, shape: &Shape, strides: &[usize]) -> Result<Array> {
+    fn move_elements(&self, operation: &'static str, x: &Array, shape: &Shape, strides: &[usize]) -> Result<Array> {
         let length = shape.check_size(operation)?;
         let (threads, dims) = (&self.threads, shape.dims());
-        let moved = match elements(operation, x)? {
+        let moved = match elements_of(operation, x)? {
             Elements::F32(x) => {
-                let mut y = self.memory.take(operation, length)?;
-                strided(threads, x, dims, strides, &mut y);
+                let mut y = self.memory.take_block(operation, length)?;
+                copy_strided(threads, x, dims, strides, &mut y);
                 Elements::F32(y)
             }
-            Elements::Bf16(x) => Elements::Bf16(moved(threads, operation, x, dims, strides)?),
-            Elements::U32(x) => Elements::U32(moved(threads, operation, x, dims, strides)?),
-            Elements::I8(x) => Elements::I8(moved(threads, operation, x, dims, strides)?),
+            Elements::Bf16(x) => Elements::Bf16(collect_strided(threads, operation, x, dims, strides)?),
+            Elements::U32(x) => Elements::U32(collect_strided(threads, operation, x, dims, strides)?),
+            Elements::I8(x) => Elements::I8(collect_strided(threads, operation, x, dims, strides)?),
         };
-        Ok(self.memory.wrap(moved, shape, x.dtype))
-    }
-
-    /// Storage for elements of this type, with arbitrary contents.
-    pub(crate) fn empty(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Elements> {
-        let length = shape.check_size(operation)?;
-        match dtype {
-            DType::F32 => Ok(Elements::F32(self.memory.take(operation, length)?)),
-            DType::Bf16 => Ok(Elements::Bf16(zeros(operation, length)?)),
-            DType::U32 => Ok(Elements::U32(zeros(operation, length)?)),
-            DType::I8 => Ok(Elements::I8(zeros(operation, length)?)),
-            DType::F64 => Err(no_type(operation, dtype)),
-        }
+        Ok(self.memory.array_of(moved, shape, x.dtype))
     }
 
     /// A row-wise operation with one operand: `work` gets x, the width of a row, and y.
-    fn by_rows(
+    fn apply_rows(
         &self,
         operation: &'static str,
         x: &Array,
         work: impl Fn(&Threads, &[f32], usize, &mut [f32]),
     ) -> Result<Array> {
-        let _flushed = Flushed::here();
-        let mut y = self.take(operation, &x.shape)?;
+        let _flushed = FlushGuard::here();
+        let mut y = self.take_block(operation, &x.shape)?;
         if !y.is_empty() {
             work(&self.threads, f32s(operation, x)?, x.shape.last(), &mut y);
         }
-        Ok(self.array(y, &x.shape))
+        Ok(self.f32_array(y, &x.shape))
     }
 }
 
-/// The refusal of a type that the backend does not hold.
-pub(crate) fn no_type(operation: &'static str, dtype: DType) -> TensorError {
-    TensorError::new(operation, format!("the cpu backend holds no {dtype}"))
-        .hint("use f32, or the reference backend for f64")
-}
-
-/// Products of some hundred rows are as fast as larger ones, and what they leave stays in a second cache of 2 MiB.
+/// Products of some hundred rows are as fast as larger ones, and their results stay in a second-level cache of 2 MiB.
 const TOKENS_A_THREAD: usize = 512;
-/// The slots of a chunk are fewer rows, the tokens of a piece are more.
+/// Weight gradients with fewer rows are deferred and batched. The slots of a chunk are fewer rows, the tokens of a microbatch more.
 const FEW_ROWS: usize = 128;
 
 impl Kernels for Cpu {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: "cpu".to_owned(),
-            description: format!("{}; products by {}", simd::processor(), matmul::by()),
+            description: format!("{}; products by {}", instructions::processor_name(), matrix::product_library()),
             threads: self.threads.count(),
             dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
-            features: simd::features(),
+            features: instructions::feature_names(),
         }
     }
 
@@ -111,7 +82,7 @@ impl Kernels for Cpu {
     }
 
     fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
-        self.threads.concurrently(count, job);
+        self.threads.run_concurrently(count, job);
     }
 
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
@@ -120,17 +91,17 @@ impl Kernels for Cpu {
         }
         let dtype = data.dtype();
         let held = match data {
-            HostData::F32(v) => Elements::F32(self.memory.hold("upload", v)?),
+            HostData::F32(v) => Elements::F32(self.memory.block_of("upload", v)?),
             HostData::Bf16(v) => Elements::Bf16(v),
             HostData::U32(v) => Elements::U32(v),
             HostData::I8(v) => Elements::I8(v.into_iter().map(|x| x as u8).collect()),
-            HostData::F64(_) => return Err(no_type("upload", DType::F64)),
+            HostData::F64(_) => return Err(unsupported_type("upload", DType::F64)),
         };
-        Ok(self.memory.wrap(held, shape, dtype))
+        Ok(self.memory.array_of(held, shape, dtype))
     }
 
     fn download(&self, x: &Array) -> Result<HostData> {
-        match elements("download", x)? {
+        match elements_of("download", x)? {
             Elements::F32(v) => Ok(HostData::F32(v.to_vec())),
             Elements::Bf16(v) => Ok(HostData::Bf16(v.clone())),
             Elements::U32(v) => Ok(HostData::U32(v.clone())),
@@ -139,62 +110,62 @@ impl Kernels for Cpu {
     }
 
     fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
-        let mut held = self.empty("full", shape, dtype)?;
+        let mut held = self.empty_elements("full", shape, dtype)?;
         match &mut held {
             Elements::F32(v) => v.fill(value as f32),
             Elements::Bf16(v) => v.fill(bf16::from_f32(value as f32)),
             Elements::U32(v) => v.fill(value as u32),
             Elements::I8(v) => v.fill(value as i8 as u8),
         }
-        Ok(self.memory.wrap(held, shape, dtype))
+        Ok(self.memory.array_of(held, shape, dtype))
     }
 
     fn cast(&self, x: &Array, dtype: DType) -> Result<Array> {
         if x.dtype == dtype {
             return Ok(x.clone());
         }
-        let mut held = self.empty("cast", &x.shape, dtype)?;
-        convert::convert(&self.threads, elements("cast", x)?, &mut held);
-        Ok(self.memory.wrap(held, &x.shape, dtype))
+        let mut held = self.empty_elements("cast", &x.shape, dtype)?;
+        convert::convert_elements(&self.threads, elements_of("cast", x)?, &mut held);
+        Ok(self.memory.array_of(held, &x.shape, dtype))
     }
 
     fn unary(&self, op: Unary, x: &Array) -> Result<Array> {
-        let _flushed = Flushed::here();
-        let mut y = self.take(op.name(), &x.shape)?;
+        let _flushed = FlushGuard::here();
+        let mut y = self.take_block(op.name(), &x.shape)?;
         elementwise::unary(&self.threads, op, f32s(op.name(), x)?, &mut y);
-        Ok(self.array(y, &x.shape))
+        Ok(self.f32_array(y, &x.shape))
     }
 
     fn binary(&self, op: Binary, a: &Array, b: &Array) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = op.name();
         let shape = Shape::broadcast(name, &a.shape, &b.shape)?;
-        let mut y = self.take(name, &shape)?;
+        let mut y = self.take_block(name, &shape)?;
         let (in_a, in_b) = (a.shape.broadcast_strides(&shape), b.shape.broadcast_strides(&shape));
         let (a, b) = ((f32s(name, a)?, &in_a[..]), (f32s(name, b)?, &in_b[..]));
         elementwise::binary(&self.threads, op, shape.dims(), a, b, &mut y);
-        Ok(self.array(y, &shape))
+        Ok(self.f32_array(y, &shape))
     }
 
     fn reduce(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = op.name();
         let shape = x.shape.reduced(axes, true);
         let mut value: Option<Array> = None;
-        for dims in reduce::groups(x.dims(), axes) {
+        for dims in reduce::group_axes(x.dims(), axes) {
             let rest = Shape::from([dims[0], dims[2]]);
-            let mut y = self.take(name, &rest)?;
-            reduce::middle(&self.threads, op, f32s(name, value.as_ref().unwrap_or(x))?, dims, &mut y);
+            let mut y = self.take_block(name, &rest)?;
+            reduce::reduce_middle_axis(&self.threads, op, f32s(name, value.as_ref().unwrap_or(x))?, dims, &mut y);
             if op == Reduce::Mean {
-                reduce::divide(&mut y, dims[1]);
+                reduce::divide_by_count(&mut y, dims[1]);
             }
-            value = Some(self.array(y, &rest));
+            value = Some(self.f32_array(y, &rest));
         }
         Ok(value.unwrap_or_else(|| x.clone()).viewed(&shape))
     }
 
     fn matmul(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "matmul";
         let wrong = || TensorError::new(name, "both sides need two axes at least").shapes([&a.shape, &b.shape]);
         let [batch_a @ .., ra, ca] = a.dims() else { return Err(wrong()) };
@@ -204,49 +175,49 @@ impl Kernels for Cpu {
         let (batch_a, batch_b) = (Shape::from(batch_a), Shape::from(batch_b));
         let batch = Shape::broadcast(name, &batch_a, &batch_b)?;
         let shape = Shape::from([batch.dims(), &[m, n]].concat());
-        let mut y = self.take(name, &shape)?;
+        let mut y = self.take_block(name, &shape)?;
         let (x, w) = (f32s(name, a)?, f32s(name, b)?);
         // Rows of several products with one right side are the rows of one product.
         if batch_b.numel() == 1 && batch_a == batch && !trans_a {
             let extent = Extent { m: m * batch.numel(), n, k };
-            let packed = if trans_b { None } else { self.packed(b, extent.m, Way::Back) };
+            let packed = if trans_b { None } else { self.packed_weight(b, extent.m, WeightUse::Back) };
             let right = packed.map_or(Right::Matrix(Matrix::new(w, *cb).transposed_if(trans_b)), Right::Packed);
-            products(&self.threads, 1, extent, |_| (Matrix::new(x, *ca), right), &mut y, Start::Zero);
-            return Ok(self.array(y, &shape));
+            multiply_batch(&self.threads, 1, extent, |_| (Matrix::new(x, *ca), right), &mut y, Start::Zero);
+            return Ok(self.f32_array(y, &shape));
         }
-        let (from_a, from_b) = (offsets(&batch_a, &batch), offsets(&batch_b, &batch));
+        let (from_a, from_b) = (batch_offsets(&batch_a, &batch), batch_offsets(&batch_b, &batch));
         let operands = |i: usize| {
             let a = Matrix::new(&x[from_a[i] * ra * ca..], *ca).transposed_if(trans_a);
             (a, Right::Matrix(Matrix::new(&w[from_b[i] * rb * cb..], *cb).transposed_if(trans_b)))
         };
-        products(&self.threads, batch.numel(), Extent { m, n, k }, operands, &mut y, Start::Zero);
-        Ok(self.array(y, &shape))
+        multiply_batch(&self.threads, batch.numel(), Extent { m, n, k }, operands, &mut y, Start::Zero);
+        Ok(self.f32_array(y, &shape))
     }
 
     fn permute(&self, x: &Array, axes: &[usize]) -> Result<Array> {
         let strides = x.shape.strides();
         let shape: Vec<usize> = axes.iter().map(|&axis| x.dims()[axis]).collect();
         let strides: Vec<usize> = axes.iter().map(|&axis| strides[axis]).collect();
-        self.moved("permute", x, &shape.into(), &strides)
+        self.move_elements("permute", x, &shape.into(), &strides)
     }
 
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
         }
-        self.moved("broadcast", x, shape, &x.shape.broadcast_strides(shape))
+        self.move_elements("broadcast", x, shape, &x.shape.broadcast_strides(shape))
     }
 
     fn slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
         let shape = x.shape.with(axis, length);
-        let mut held = self.empty("slice", &shape, x.dtype)?;
+        let mut held = self.empty_elements("slice", &shape, x.dtype)?;
         let inner: usize = x.dims()[axis + 1..].iter().product();
         let outer: usize = x.dims()[..axis].iter().product();
-        let source = Rows { start: start * inner, stride: x.dims()[axis] * inner };
-        let target = Rows { start: 0, stride: length * inner };
-        copy_rows((elements("slice", x)?, source), (&mut held, target), outer, length * inner)
-            .ok_or_else(|| no_type("slice", x.dtype))?;
-        Ok(self.memory.wrap(held, shape, x.dtype))
+        let source = RowLayout { start: start * inner, stride: x.dims()[axis] * inner };
+        let target = RowLayout { start: 0, stride: length * inner };
+        copy_rows((elements_of("slice", x)?, source), (&mut held, target), outer, length * inner)
+            .ok_or_else(|| unsupported_type("slice", x.dtype))?;
+        Ok(self.memory.array_of(held, shape, x.dtype))
     }
 
     fn concat(&self, xs: &[&Array], axis: usize) -> Result<Array> {
@@ -254,50 +225,50 @@ impl Kernels for Cpu {
             return Err(TensorError::new("concat", "there is nothing to join"));
         };
         let shape = first.shape.with(axis, xs.iter().map(|x| x.dims()[axis]).sum());
-        let mut held = self.empty("concat", &shape, first.dtype)?;
+        let mut held = self.empty_elements("concat", &shape, first.dtype)?;
         let inner: usize = first.dims()[axis + 1..].iter().product();
         let outer: usize = first.dims()[..axis].iter().product();
         let stride = shape.dims()[axis] * inner;
         let mut start = 0;
         for x in xs {
             let width = x.dims()[axis] * inner;
-            let source = Rows { start: 0, stride: width };
-            copy_rows((elements("concat", x)?, source), (&mut held, Rows { start, stride }), outer, width)
-                .ok_or_else(|| no_type("concat", x.dtype))?;
+            let source = RowLayout { start: 0, stride: width };
+            copy_rows((elements_of("concat", x)?, source), (&mut held, RowLayout { start, stride }), outer, width)
+                .ok_or_else(|| unsupported_type("concat", x.dtype))?;
             start += width;
         }
-        Ok(self.memory.wrap(held, shape, first.dtype))
+        Ok(self.memory.array_of(held, shape, first.dtype))
     }
 
     fn gather_rows(&self, table: &Array, ids: &Array) -> Result<Array> {
         let name = "rows";
         let width = table.shape.last();
         let list = u32s(name, ids)?;
-        rows::check(name, list, table.shape.rows(), &table.shape)?;
+        gather::check_ids(name, list, table.shape.rows(), &table.shape)?;
         let shape = Shape::from([ids.dims(), &[width]].concat());
-        let mut held = self.empty(name, &shape, table.dtype)?;
-        match (elements(name, table)?, &mut held) {
-            (Elements::F32(table), Elements::F32(y)) => rows::gather_f32(&self.threads, table, list, width, y),
-            (Elements::Bf16(table), Elements::Bf16(y)) => rows::gather(table, list, width, y),
-            (Elements::U32(table), Elements::U32(y)) => rows::gather(table, list, width, y),
-            (Elements::I8(table), Elements::I8(y)) => rows::gather(table, list, width, y),
-            _ => return Err(no_type(name, table.dtype)),
+        let mut held = self.empty_elements(name, &shape, table.dtype)?;
+        match (elements_of(name, table)?, &mut held) {
+            (Elements::F32(table), Elements::F32(y)) => gather::gather_f32(&self.threads, table, list, width, y),
+            (Elements::Bf16(table), Elements::Bf16(y)) => gather::gather_rows(table, list, width, y),
+            (Elements::U32(table), Elements::U32(y)) => gather::gather_rows(table, list, width, y),
+            (Elements::I8(table), Elements::I8(y)) => gather::gather_rows(table, list, width, y),
+            _ => return Err(unsupported_type(name, table.dtype)),
         }
-        Ok(self.memory.wrap(held, shape, table.dtype))
+        Ok(self.memory.array_of(held, shape, table.dtype))
     }
 
     fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "scatter_add_rows";
         let (list, shape) = (u32s(name, ids)?, Shape::from([rows, x.shape.last()]));
-        rows::check(name, list, rows, &x.shape)?;
-        let mut y = self.memory.zeroed(name, shape.check_size(name)?)?;
-        rows::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), &mut y);
-        Ok(self.array(y, &shape))
+        gather::check_ids(name, list, rows, &x.shape)?;
+        let mut y = self.memory.zeroed_block(name, shape.check_size(name)?)?;
+        gather::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), &mut y);
+        Ok(self.f32_array(y, &shape))
     }
 
     fn accumulate(&self, mut sum: Array, x: &Array) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         if sum.shape == x.shape
             && let Some(total) = f32s_mut(&mut sum)
         {
@@ -316,7 +287,7 @@ impl Kernels for Cpu {
     }
 
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "matmul";
         if let (&[rows, k], &[_, columns]) = (a.dims(), b.dims())
             && let Some(total) = f32s_mut(&mut sum)
@@ -324,74 +295,78 @@ impl Kernels for Cpu {
             let left = Matrix::new(f32s(name, a)?, k).transposed_if(trans_a);
             let (m, k) = if trans_a { (k, rows) } else { (rows, k) };
             let extent = Extent { m, n: total.len() / m.max(1), k };
-            let packed = if trans_a || trans_b { None } else { self.packed(b, m, Way::Back) };
+            let packed = if trans_a || trans_b { None } else { self.packed_weight(b, m, WeightUse::Back) };
             let as_it_lies = Matrix::new(f32s(name, b)?, columns).transposed_if(trans_b);
             let right = packed.map_or(Right::Matrix(as_it_lies), Right::Packed);
-            products(&self.threads, 1, extent, |_| (left, right), total, Start::Add);
+            multiply_batch(&self.threads, 1, extent, |_| (left, right), total, Start::Add);
             return Ok(sum);
         }
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
     }
 
     fn scatter_add_rows_onto(&self, mut sum: Array, x: &Array, ids: &Array) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "scatter_add_rows";
         let (list, rows) = (u32s(name, ids)?, sum.dims().first().copied().unwrap_or(0));
-        rows::check(name, list, rows, &x.shape)?;
+        gather::check_ids(name, list, rows, &x.shape)?;
         if let Some(total) = f32s_mut(&mut sum) {
-            rows::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), total);
+            gather::scatter_add(&self.threads, f32s(name, x)?, list, x.shape.last(), total);
             return Ok(sum);
         }
         self.accumulate(sum, &self.scatter_add_rows(x, ids, rows)?)
     }
 
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
-        let _flushed = Flushed::here();
-        let mut dx = self.take(op.name(), &grad.shape)?;
+        let _flushed = FlushGuard::here();
+        let mut dx = self.take_block(op.name(), &grad.shape)?;
         elementwise::unary_backward(&self.threads, op, f32s(op.name(), saved)?, f32s(op.name(), grad)?, &mut dx);
-        Ok(self.array(dx, &grad.shape))
+        Ok(self.f32_array(dx, &grad.shape))
     }
 
     fn softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("softmax", x, softmax::softmax)
+        self.apply_rows("softmax", x, softmax::softmax)
     }
 
     fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
         let g = f32s("softmax", grad)?;
-        self.by_rows("softmax", y, |threads, y, d, dx| softmax::softmax_backward(threads, y, g, d, dx))
+        self.apply_rows("softmax", y, |threads, y, d, dx| softmax::softmax_backward(threads, y, g, d, dx))
     }
 
     fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("log_softmax", x, softmax::log_softmax)
+        self.apply_rows("log_softmax", x, softmax::log_softmax)
     }
 
     fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
         let g = f32s("log_softmax", grad)?;
-        self.by_rows("log_softmax", y, |threads, y, d, dx| softmax::log_softmax_backward(threads, y, g, d, dx))
+        self.apply_rows("log_softmax", y, |threads, y, d, dx| softmax::log_softmax_backward(threads, y, g, d, dx))
     }
 
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "layer_norm";
         let count = Shape::from(x.shape.rows());
         let (mut y, mut mean, mut rstd) =
-            (self.take(name, &x.shape)?, self.take(name, &count)?, self.take(name, &count)?);
+            (self.take_block(name, &x.shape)?, self.take_block(name, &count)?, self.take_block(name, &count)?);
         if !y.is_empty() {
             let affine = (f32s(name, gain)?, f32s(name, bias)?);
-            norm::forward(&self.threads, f32s(name, x)?, affine, eps, (&mut y, &mut mean, &mut rstd));
+            norm::norm_forward(&self.threads, f32s(name, x)?, affine, eps, (&mut y, &mut mean, &mut rstd));
         }
-        Ok(LayerNorm { y: self.array(y, &x.shape), mean: self.array(mean, &count), rstd: self.array(rstd, &count) })
+        Ok(LayerNorm {
+            y: self.f32_array(y, &x.shape),
+            mean: self.f32_array(mean, &count),
+            rstd: self.f32_array(rstd, &count),
+        })
     }
 
     fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
-        let _flushed = Flushed::here();
-        let mut y = self.take("dropout", &x.shape)?;
+        let _flushed = FlushGuard::here();
+        let mut y = self.take_block("dropout", &x.shape)?;
         selection::dropout(&self.threads, f32s("dropout", x)?, p, key, &mut y);
-        Ok(self.array(y, &x.shape))
+        Ok(self.f32_array(y, &x.shape))
     }
 
     fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
-        self.by_rows("top_k_mask", x, |threads, x, d, y| selection::top_k_mask(threads, x, k, d, y))
+        self.apply_rows("top_k_mask", x, |threads, x, d, y| selection::top_k_mask(threads, x, k, d, y))
     }
 
     fn layer_norm_backward(
@@ -402,7 +377,7 @@ impl Kernels for Cpu {
         rstd: &Array,
         grad: &Array,
     ) -> Result<LayerNormGradient> {
-        self.norm_backward(None, norm::saved(x, gain, mean, rstd)?, x, grad)
+        self.norm_backward(None, norm::saved_tensors(x, gain, mean, rstd)?, x, grad)
     }
 
     fn layer_norm_backward_onto(
@@ -414,18 +389,18 @@ impl Kernels for Cpu {
         rstd: &Array,
         grad: &Array,
     ) -> Result<LayerNormGradient> {
-        self.norm_backward(Some(sum), norm::saved(x, gain, mean, rstd)?, x, grad)
+        self.norm_backward(Some(sum), norm::saved_tensors(x, gain, mean, rstd)?, x, grad)
     }
 
     fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "cross_entropy";
         let (list, classes) = (u32s(name, targets)?, logits.shape.last());
-        rows::check(name, list, classes, &logits.shape)?;
-        let (mut loss, mut lse) = (self.take(name, &targets.shape)?, self.take(name, &targets.shape)?);
+        gather::check_ids(name, list, classes, &logits.shape)?;
+        let (mut loss, mut lse) = (self.take_block(name, &targets.shape)?, self.take_block(name, &targets.shape)?);
         let operands = (f32s(name, logits)?, list);
         softmax::cross_entropy(&self.threads, operands, smoothing, classes, (&mut loss, &mut lse));
-        Ok((self.array(loss, &targets.shape), self.array(lse, &targets.shape)))
+        Ok((self.f32_array(loss, &targets.shape), self.f32_array(lse, &targets.shape)))
     }
 
     fn cross_entropy_backward(
@@ -438,18 +413,18 @@ impl Kernels for Cpu {
     ) -> Result<Array> {
         let name = "cross_entropy";
         let (list, lse, g) = (u32s(name, targets)?, f32s(name, lse)?, f32s(name, grad)?);
-        rows::check(name, list, logits.shape.last(), &logits.shape)?;
-        self.by_rows(name, logits, |threads, x, d, dx| {
+        gather::check_ids(name, list, logits.shape.last(), &logits.shape)?;
+        self.apply_rows(name, logits, |threads, x, d, dx| {
             softmax::cross_entropy_backward(threads, (x, list, lse), g, smoothing, d, dx);
         })
     }
 
     fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.affine(None, x, weight, bias)
+        self.linear_layer(None, x, weight, bias)
     }
 
     fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.affine(Some(base), x, weight, bias)
+        self.linear_layer(Some(base), x, weight, bias)
     }
 
     fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
@@ -468,31 +443,31 @@ impl Kernels for Cpu {
         down: (&Array, &Array),
         kept: Option<DType>,
     ) -> Result<(Array, Array)> {
-        self.feed_forward_by_pieces(base, x, (up, down), kept)
+        self.feed_forward_in_chunks(base, x, (up, down), kept)
     }
 
     fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
-        self.feed_forward_back_by_pieces(call, sums)
+        self.feed_forward_backward_in_chunks(call, sums)
     }
 
     fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "add_scaled";
-        let mut y = self.take(name, &a.shape)?;
+        let mut y = self.take_block(name, &a.shape)?;
         elementwise::add_scaled(&self.threads, f32s(name, a)?, f32s(name, b)?, f32s(name, scale)?, &mut y);
-        Ok(self.array(y, &a.shape))
+        Ok(self.f32_array(y, &a.shape))
     }
 
     fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "add_scaled";
-        let (d, mut db) = (scale.numel(), self.take(name, &b.shape)?);
-        let mut parts = self.memory.zeroed(name, b.shape.rows().div_ceil(norm::BLOCK) * d)?;
+        let (d, mut db) = (scale.numel(), self.take_block(name, &b.shape)?);
+        let mut parts = self.memory.zeroed_block(name, b.shape.rows().div_ceil(norm::BLOCK) * d)?;
         let mut sums = vec![0.0; d];
         let operands = (f32s(name, b)?, f32s(name, scale)?, f32s(name, grad)?);
         elementwise::add_scaled_backward(&self.threads, operands, &mut db, &mut parts);
-        scan::over_sequences(&parts, &mut sums);
-        Ok((self.array(db, &b.shape), self.array(sums, &scale.shape)))
+        reduce::over_sequences(&parts, &mut sums);
+        Ok((self.f32_array(db, &b.shape), self.f32_array(sums, &scale.shape)))
     }
 
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
@@ -501,8 +476,8 @@ impl Kernels for Cpu {
     }
 
     fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
-        let _flushed = Flushed::here();
-        operands::int8_linear(&self.threads, &self.memory, inputs, layers)
+        let _flushed = FlushGuard::here();
+        int8::int8_linear(&self.threads, &self.memory, inputs, layers)
     }
 
     fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
@@ -522,13 +497,13 @@ impl Kernels for Cpu {
     }
 
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "attention";
-        let (call, queries) = call(q, k, options)?;
-        let (mut out, mut lse) = (self.take(name, &q.shape)?, self.take(name, &queries)?);
+        let (call, queries) = attention_call(q, k, options)?;
+        let (mut out, mut lse) = (self.take_block(name, &q.shape)?, self.take_block(name, &queries)?);
         let operands = [f32s(name, q)?, f32s(name, k)?, f32s(name, v)?];
-        attention::forward(&self.threads, call, operands, &mut out, &mut lse);
-        Ok((self.array(out, &q.shape), self.array(lse, &queries)))
+        attention::attention_forward(&self.threads, call, operands, &mut out, &mut lse);
+        Ok((self.f32_array(out, &q.shape), self.f32_array(lse, &queries)))
     }
 
     fn attention_backward(
@@ -541,12 +516,12 @@ impl Kernels for Cpu {
         grad: &Array,
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "attention";
-        let (call, _) = call(q, k, options)?;
+        let (call, _) = attention_call(q, k, options)?;
         let (mut dq, mut dk, mut dv) =
-            (self.take(name, &q.shape)?, self.take(name, &k.shape)?, self.take(name, &v.shape)?);
-        let saved = attention::Saved {
+            (self.take_block(name, &q.shape)?, self.take_block(name, &k.shape)?, self.take_block(name, &v.shape)?);
+        let saved = attention::SavedTensors {
             q: f32s(name, q)?,
             k: f32s(name, k)?,
             v: f32s(name, v)?,
@@ -554,19 +529,23 @@ impl Kernels for Cpu {
             lse: f32s(name, lse)?,
             grad: f32s(name, grad)?,
         };
-        attention::backward(&self.threads, call, saved, [&mut dq, &mut dk, &mut dv]);
-        Ok(AttentionGradient { q: self.array(dq, &q.shape), k: self.array(dk, &k.shape), v: self.array(dv, &v.shape) })
+        attention::attention_backward(&self.threads, call, saved, [&mut dq, &mut dk, &mut dv]);
+        Ok(AttentionGradient {
+            q: self.f32_array(dq, &q.shape),
+            k: self.f32_array(dk, &k.shape),
+            v: self.f32_array(dv, &v.shape),
+        })
     }
 
     fn diagonal_scan(&self, args: Scan<'_, Array>) -> Result<(Array, Array)> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let name = "diagonal_scan";
         let shape = &args.input_re.shape;
-        let (mut re, mut im) = (self.take(name, shape)?, self.take(name, shape)?);
+        let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
         let input_im = args.input_im.map(|x| f32s(name, x)).transpose()?;
         let input = (f32s(name, args.input_re)?, input_im);
-        scan::forward(&self.threads, recurrence(&args)?, input, (&mut re, &mut im));
-        Ok((self.array(re, shape), self.array(im, shape)))
+        scan::scan_forward(&self.threads, recurrence_of(&args)?, input, (&mut re, &mut im));
+        Ok((self.f32_array(re, shape), self.f32_array(im, shape)))
     }
 
     fn diagonal_scan_backward(
@@ -579,13 +558,13 @@ impl Kernels for Cpu {
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
-        self.update(args, [param, m, v], grad)
+        self.update_parameter(args, [param, m, v], grad)
     }
 
     fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
-        let _flushed = Flushed::here();
+        let _flushed = FlushGuard::here();
         let gradients = gradients.iter().map(|gradient| f32s("clip", gradient)).collect::<Result<Vec<_>>>()?;
-        let norm = adamw::norm(&self.threads, &gradients);
-        Ok(self.array(vec![norm as f32, clip_factor(norm, limit) as f32], &Shape::from(2)))
+        let norm = adamw::global_norm(&self.threads, &gradients);
+        Ok(self.f32_array(vec![norm as f32, clip_factor(norm, limit) as f32], &Shape::from(2)))
     }
 }

@@ -1,14 +1,15 @@
-//! What the machine can do at best, measured now: its rate of arithmetic and its rate of copying memory.
+//! Measured peak rates of the machine: arithmetic and copying memory.
 //!
-//! Both are floors to hold other figures against. The clock of a shared machine drifts, so that a floor is worth
-//! something only if it was measured in the same run, between the samples of what it is compared with.
+//! Rates of kernels are given as a share of these peaks. The clock of a shared machine drifts, so a peak is comparable only if it
+//! was measured in the same run, between the samples that it is compared with.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::parallel::Threads;
-use crate::simd::{LANES, Level, level};
+use crate::simd::instructions::{Level, level};
+use crate::simd::reduction::LANES;
+use crate::threads::split::Threads;
 
 /// How long a sample of arithmetic takes.
 const SAMPLE: Duration = Duration::from_millis(4);
@@ -27,7 +28,7 @@ const COPIED: usize = 16 << 20;
 /// have to share the cores with those that still wait for work.
 pub(crate) fn fma_rate(threads: &Threads) -> f64 {
     let rate = Mutex::new(0.0);
-    threads.split(threads.count(), 1, f64::from(u32::MAX), |range| {
+    threads.split_items(threads.count(), 1, f64::from(u32::MAX), |range| {
         for _ in range {
             let found = fma_rate_of_this_thread();
             *rate.lock().unwrap_or_else(PoisonError::into_inner) += found;
@@ -74,11 +75,11 @@ fn multiply_and_add() -> f64 {
     match level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the machine has these instruction sets; `level` has asked it.
-        Level::Avx512 => unsafe { avx512(factor, addend) },
+        Level::Avx512 => unsafe { rate_avx512(factor, addend) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Level::Avx2 => unsafe { avx2(factor, addend) },
-        Level::Baseline => chains::<FEW_CHAINS>(factor, addend, |acc, x, y| {
+        Level::Avx2 => unsafe { rate_avx2(factor, addend) },
+        Level::Baseline => time_chains::<FEW_CHAINS>(factor, addend, |acc, x, y| {
             // Where the target has no FMA, `mul_add` would call a function.
             if cfg!(any(target_feature = "fma", target_arch = "aarch64")) { acc.mul_add(x, y) } else { acc * x + y }
         }),
@@ -87,7 +88,7 @@ fn multiply_and_add() -> f64 {
 
 /// The chains, with one step given.
 #[inline(always)]
-fn chains<const N: usize>(factor: f32, addend: f32, step: impl Fn(f32, f32, f32) -> f32) -> f64 {
+fn time_chains<const N: usize>(factor: f32, addend: f32, step: impl Fn(f32, f32, f32) -> f32) -> f64 {
     let mut chains = [[0_f32; LANES]; N];
     for _ in 0..PASSES {
         for chain in &mut chains {
@@ -102,14 +103,14 @@ fn chains<const N: usize>(factor: f32, addend: f32, step: impl Fn(f32, f32, f32)
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn avx2(factor: f32, addend: f32) -> f64 {
-    chains::<FEW_CHAINS>(factor, addend, f32::mul_add)
+fn rate_avx2(factor: f32, addend: f32) -> f64 {
+    time_chains::<FEW_CHAINS>(factor, addend, f32::mul_add)
 }
 
 /// With intrinsics: the compiler would halve the vectors that it makes of loops.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn avx512(factor: f32, addend: f32) -> f64 {
+fn rate_avx512(factor: f32, addend: f32) -> f64 {
     use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_set1_ps, _mm512_setzero_ps};
     let (factor, addend) = (_mm512_set1_ps(factor), _mm512_set1_ps(addend));
     let mut chains = [_mm512_setzero_ps(); CHAINS];

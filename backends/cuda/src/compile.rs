@@ -2,29 +2,29 @@
 
 use std::ffi::{CString, c_char, c_int};
 
-use assay_gpu::{Architecture, DriverError, Facts, Source};
+use assay_gpu::{Architecture, DeviceProperties, DriverError, Source};
 use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 
 /// The image of a source for the device.
-pub(crate) fn compile(source: &Source<'_>, facts: &Facts) -> Result<Vec<u8>, DriverError> {
+pub(crate) fn compile_image(source: &Source<'_>, properties: &DeviceProperties) -> Result<Vec<u8>, DriverError> {
     let program = Program::new(source)?;
-    let (target, binary) = target(&facts.architecture)?;
+    let (target, binary) = target_option(&properties.architecture)?;
     let mut options = vec![target, "--std=c++17".to_owned(), "--device-as-default-execution-space".to_owned()];
     options.extend(source.options.iter().map(|&option| option.to_owned()));
-    program.compile(&options)?;
+    program.run_compiler(&options)?;
     // SAFETY: the four functions are given what `read` hands them.
     unsafe {
         if binary {
-            program.read("nvrtcGetCUBIN", sys::nvrtcGetCUBINSize, sys::nvrtcGetCUBIN)
+            program.read_output("nvrtcGetCUBIN", sys::nvrtcGetCUBINSize, sys::nvrtcGetCUBIN)
         } else {
-            program.read("nvrtcGetPTX", sys::nvrtcGetPTXSize, sys::nvrtcGetPTX)
+            program.read_output("nvrtcGetPTX", sys::nvrtcGetPTXSize, sys::nvrtcGetPTX)
         }
     }
 }
 
 /// The option for an architecture, and whether the compiler gives code for that very device. Where it is older than the
 /// device, it gives PTX for the newest that it knows, and the driver does the rest.
-fn target(architecture: &Architecture) -> Result<(String, bool), DriverError> {
+fn target_option(architecture: &Architecture) -> Result<(String, bool), DriverError> {
     let Architecture::Cuda(major, minor) = architecture else {
         return Err(DriverError::Call {
             call: "nvrtcCompileProgram",
@@ -36,12 +36,14 @@ fn target(architecture: &Architecture) -> Result<(String, bool), DriverError> {
     // SAFETY: the second call fills what the first has counted.
     unsafe {
         let mut count = 0;
-        check("nvrtcGetNumSupportedArchs", sys::nvrtcGetNumSupportedArchs(&raw mut count))?;
+        check_status("nvrtcGetNumSupportedArchs", sys::nvrtcGetNumSupportedArchs(&raw mut count))?;
         known.resize(usize::try_from(count).unwrap_or(0), 0);
-        check("nvrtcGetSupportedArchs", sys::nvrtcGetSupportedArchs(known.as_mut_ptr()))?;
+        check_status("nvrtcGetSupportedArchs", sys::nvrtcGetSupportedArchs(known.as_mut_ptr()))?;
     }
     if known.contains(&own) {
-        return Ok((format!("--gpu-architecture=sm_{own}"), true));
+        // Warpgroup products are features of 9.0 alone, which the suffix names.
+        let suffix = if own == 90 { "a" } else { "" };
+        return Ok((format!("--gpu-architecture=sm_{own}{suffix}"), true));
     }
     match known.into_iter().filter(|&other| other < own).max() {
         Some(other) => Ok((format!("--gpu-architecture=compute_{other}"), false)),
@@ -52,7 +54,7 @@ fn target(architecture: &Architecture) -> Result<(String, bool), DriverError> {
     }
 }
 
-fn check(call: &'static str, code: nvrtcResult) -> Result<(), DriverError> {
+fn check_status(call: &'static str, code: nvrtcResult) -> Result<(), DriverError> {
     match code {
         nvrtcResult::NVRTC_SUCCESS => Ok(()),
         _ => Err(DriverError::Call { call, reason: format!("{code:?}") }),
@@ -67,7 +69,7 @@ fn c_strings<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<CString>, D
     texts.map(c_string).collect()
 }
 
-fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+fn c_pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).collect()
 }
 
@@ -87,23 +89,24 @@ impl Program {
                 text.as_ptr(),
                 c"kernels.cu".as_ptr(),
                 names.len() as c_int,
-                pointers(&headers).as_ptr(),
-                pointers(&names).as_ptr(),
+                c_pointers(&headers).as_ptr(),
+                c_pointers(&names).as_ptr(),
             )
         };
-        check("nvrtcCreateProgram", code).map(|()| Program(program))
+        check_status("nvrtcCreateProgram", code).map(|()| Program(program))
     }
 
-    fn compile(&self, options: &[String]) -> Result<(), DriverError> {
+    fn run_compiler(&self, options: &[String]) -> Result<(), DriverError> {
         let options = c_strings(options.iter().map(String::as_str))?;
-        let options = pointers(&options);
+        let options = c_pointers(&options);
         // SAFETY: the program is whole; the options live until the call returns.
         match unsafe { sys::nvrtcCompileProgram(self.0, options.len() as c_int, options.as_ptr()) } {
             nvrtcResult::NVRTC_SUCCESS => Ok(()),
             code => {
                 // SAFETY: the two functions are given what `read` hands them.
-                let log =
-                    unsafe { self.read("nvrtcGetProgramLog", sys::nvrtcGetProgramLogSize, sys::nvrtcGetProgramLog) };
+                let log = unsafe {
+                    self.read_output("nvrtcGetProgramLog", sys::nvrtcGetProgramLogSize, sys::nvrtcGetProgramLog)
+                };
                 let log = log.map(|log| String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned());
                 let log = log.ok().filter(|log| !log.is_empty()).unwrap_or_else(|| format!("{code:?}"));
                 Err(DriverError::Compile { log })
@@ -113,7 +116,7 @@ impl Program {
 
     /// # Safety
     /// `read` fills as many bytes as `size` says.
-    unsafe fn read(
+    unsafe fn read_output(
         &self,
         call: &'static str,
         size: unsafe fn(nvrtcProgram, *mut usize) -> nvrtcResult,
@@ -122,9 +125,9 @@ impl Program {
         let mut bytes = 0;
         // SAFETY: as the caller promises.
         unsafe {
-            check(call, size(self.0, &raw mut bytes))?;
+            check_status(call, size(self.0, &raw mut bytes))?;
             let mut content = vec![0u8; bytes];
-            check(call, read(self.0, content.as_mut_ptr().cast()))?;
+            check_status(call, read(self.0, content.as_mut_ptr().cast()))?;
             Ok(content)
         }
     }

@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use assay_gpu::{Architecture, Facts};
+use assay_gpu::{Architecture, DeviceProperties};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use cudarc::nvrtc;
 
-use crate::error::words;
+use crate::error::error_text;
 use crate::library;
 
 /// CUDA 12.4, as the driver writes versions.
@@ -17,8 +17,8 @@ const OLDEST: c_int = 12040;
 ///
 /// # Errors
 /// Where a library or the device is missing, or too old.
-pub fn probe(index: usize) -> Result<Facts, String> {
-    find(index).map(|(_, facts)| facts)
+pub fn probe(index: usize) -> Result<DeviceProperties, String> {
+    find_device(index).map(|(_, properties)| properties)
 }
 
 /// How many devices the driver finds.
@@ -26,67 +26,67 @@ pub fn probe(index: usize) -> Result<Facts, String> {
 /// # Errors
 /// As [`probe`]'s.
 pub fn count() -> Result<u32, String> {
-    start().map(|(_, count)| count as u32)
+    initialise().map(|(_, count)| count as u32)
 }
 
 /// Starts the driver: its version, and how many devices it finds.
-fn start() -> Result<(c_int, c_int), String> {
-    library::load()?;
+fn initialise() -> Result<(c_int, c_int), String> {
+    library::load_libraries()?;
     let (mut version, mut count) = (0, 0);
     // SAFETY: the library has these functions, and each is given places of the types that it writes.
     unsafe {
         let started = sys::cuInit(0);
         if started != CUresult::CUDA_SUCCESS {
-            return Err(format!("libcuda is here, but finds no device that works ({})", words(started)));
+            return Err(format!("libcuda is here, but finds no device that works ({})", error_text(started)));
         }
-        ask(sys::cuDriverGetVersion(&raw mut version))?;
-        ask(sys::cuDeviceGetCount(&raw mut count))?;
+        describe_failure(sys::cuDriverGetVersion(&raw mut version))?;
+        describe_failure(sys::cuDeviceGetCount(&raw mut count))?;
     }
     if version < OLDEST {
-        let found = dotted(version);
+        let found = format_version(version);
         return Err(format!("the NVIDIA driver offers CUDA {found}, and 12.4 or later is needed: update the driver"));
     }
     Ok((version, count.max(0)))
 }
 
 /// The device of this index.
-pub(crate) fn find(index: usize) -> Result<(CUdevice, Facts), String> {
-    let (version, count) = start()?;
+pub(crate) fn find_device(index: usize) -> Result<(CUdevice, DeviceProperties), String> {
+    let (version, count) = initialise()?;
     let Some(ordinal) = c_int::try_from(index).ok().filter(|&ordinal| ordinal < count) else {
         return Err(format!("there is no CUDA device {index}: the driver finds {count}"));
     };
     let mut device = 0;
     // SAFETY: as in `start`.
     unsafe {
-        ask(sys::cuDeviceGet(&raw mut device, ordinal))?;
-        Ok((device, facts(device, version)?))
+        describe_failure(sys::cuDeviceGet(&raw mut device, ordinal))?;
+        Ok((device, read_properties(device, version)?))
     }
 }
 
-fn ask(code: CUresult) -> Result<(), String> {
-    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(words(code)) }
+fn describe_failure(code: CUresult) -> Result<(), String> {
+    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(error_text(code)) }
 }
 
 /// A version such as 12040 in the form that people write.
-fn dotted(version: c_int) -> String {
+fn format_version(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
 /// # Safety
 /// `device` is a device of the initialised driver.
-unsafe fn facts(device: CUdevice, version: c_int) -> Result<Facts, String> {
+unsafe fn read_properties(device: CUdevice, version: c_int) -> Result<DeviceProperties, String> {
     use CUdevice_attribute as A;
     let attribute = |attribute: A| {
         let mut value = 0;
         // SAFETY: as the caller promises.
-        ask(unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, device) })?;
+        describe_failure(unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, device) })?;
         u32::try_from(value).map_err(|_| format!("the driver gives {value} for {attribute:?}"))
     };
     let (mut name, mut memory, mut major, mut minor) = ([0u8; 256], 0, 0, 0);
     // SAFETY: as the caller promises; the name's buffer has the length that is given.
     unsafe {
-        ask(sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int - 1, device))?;
-        ask(sys::cuDeviceTotalMem_v2(&raw mut memory, device))?;
+        describe_failure(sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int - 1, device))?;
+        describe_failure(sys::cuDeviceTotalMem_v2(&raw mut memory, device))?;
         if nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) != nvrtc::sys::nvrtcResult::NVRTC_SUCCESS {
             return Err("libnvrtc is here, but does not say its version".into());
         }
@@ -94,10 +94,10 @@ unsafe fn facts(device: CUdevice, version: c_int) -> Result<Facts, String> {
     let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let driver = match kernel_module(&module) {
-        Some(module) => format!("CUDA {}, driver {module}", dotted(version)),
-        None => format!("CUDA {}", dotted(version)),
+        Some(module) => format!("CUDA {}, driver {module}", format_version(version)),
+        None => format!("CUDA {}", format_version(version)),
     };
-    Ok(Facts {
+    Ok(DeviceProperties {
         name: String::from_utf8_lossy(&name[..length]).into_owned(),
         architecture: Architecture::Cuda(
             attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn versions_are_read_and_written() {
-        assert_eq!((dotted(12040).as_str(), dotted(13000).as_str()), ("12.4", "13.0"));
+        assert_eq!((format_version(12040).as_str(), format_version(13000).as_str()), ("12.4", "13.0"));
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)";
         assert_eq!(kernel_module(open).as_deref(), Some("580.65.06"));
         assert_eq!(kernel_module(""), None);

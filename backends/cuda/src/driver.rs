@@ -7,12 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use assay_gpu::{
-    Address, Argument, Driver, DriverError, Facts, Function, Graph, Launch, PinnedBlock, Product, Source, Staging,
+    Address, Argument, DeviceProperties, Driver, DriverError, Function, Graph, Launch, PinnedBlock, Product, Source,
+    Staging,
 };
 use cudarc::driver::sys::{self, CUdevice, CUresult};
 
-use crate::compile::compile;
-use crate::error::{check, words};
+use crate::compile::compile_image;
+use crate::error::{check_status, error_text};
 use crate::product::{Products, WORKSPACE};
 use crate::{device, library};
 
@@ -25,7 +26,7 @@ type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
 /// A CUDA device.
 pub struct Cuda {
-    facts: Facts,
+    properties: DeviceProperties,
     device: CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -34,12 +35,12 @@ pub struct Cuda {
     products: Option<Products>,
     elapsed: library::Elapsed,
     staging: Mutex<Staging<Pinned>>,
-    made: Mutex<Made>,
+    resources: Mutex<Resources>,
 }
 
-/// What was made, and is destroyed with the device.
+/// What is destroyed with the device.
 #[derive(Default)]
-struct Made {
+struct Resources {
     allocations: BTreeSet<u64>,
     modules: BTreeMap<String, sys::CUmodule>,
     graphs: Vec<sys::CUgraphExec>,
@@ -54,7 +55,7 @@ unsafe impl Sync for Cuda {}
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cuda").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Cuda").field("properties", &self.properties).finish_non_exhaustive()
     }
 }
 
@@ -63,7 +64,7 @@ macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: `library.rs` has seen that the function is there; each place below is one of the type that it writes,
         // and each handle is one that the driver gave and that is not destroyed before the device.
-        check(stringify!($name), unsafe { sys::$name($($argument),*) })
+        check_status(stringify!($name), unsafe { sys::$name($($argument),*) })
     };
 }
 
@@ -73,22 +74,23 @@ impl Cuda {
     /// # Errors
     /// A fragment, one line long: as [`crate::probe`] gives it, or why the device cannot be opened.
     pub fn open(index: usize, images: Option<PathBuf>) -> Result<Cuda, String> {
-        let (device, facts) = device::find(index)?;
-        let elapsed = library::elapsed().ok_or("libcuda has no `cuEventElapsedTime`")?;
-        let name = facts.name.clone();
+        let (device, properties) = device::find_device(index)?;
+        let elapsed = library::find_elapsed_time().ok_or("libcuda has no `cuEventElapsedTime`")?;
+        let name = properties.name.clone();
         let mut context = ptr::null_mut();
         let failed = |error: DriverError| format!("{name} cannot be opened: {error}");
         call!(cuDevicePrimaryCtxRetain(&raw mut context, device)).map_err(failed)?;
         // From here on, dropping it lets go of the context.
         let stream = ptr::null_mut();
-        let (staging, made) = (Mutex::default(), Mutex::default());
-        let mut cuda = Cuda { facts, device, context, stream, images, products: None, elapsed, staging, made };
-        cuda.prepare().map_err(failed)?;
+        let (staging, resources) = (Mutex::default(), Mutex::default());
+        let mut cuda =
+            Cuda { properties, device, context, stream, images, products: None, elapsed, staging, resources };
+        cuda.create_resources().map_err(failed)?;
         Ok(cuda)
     }
 
-    fn prepare(&mut self) -> Result {
-        self.enter()?;
+    fn create_resources(&mut self) -> Result {
+        self.make_current()?;
         call!(cuStreamCreate(&raw mut self.stream, NON_BLOCKING))?;
         let workspace = self.allocate(WORKSPACE)?;
         // SAFETY: the context is current, and what is made is dropped before the memory is freed.
@@ -97,7 +99,7 @@ impl Cuda {
     }
 
     /// Makes the context the calling thread's.
-    fn enter(&self) -> Result {
+    fn make_current(&self) -> Result {
         call!(cuCtxSetCurrent(self.context))
     }
 
@@ -106,26 +108,25 @@ impl Cuda {
         self.products.as_ref().ok_or_else(closed)
     }
 
-    fn made(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn resources(&self) -> MutexGuard<'_, Resources> {
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn load(&self, source: &Source<'_>) -> Result<sys::CUmodule> {
-        let key = source.key(&self.facts);
-        let mut made = self.made();
-        if let Some(module) = made.modules.get(&key) {
+    fn load_module(&self, source: &Source<'_>) -> Result<sys::CUmodule> {
+        let key = source.cache_key(&self.properties);
+        let mut resources = self.resources();
+        if let Some(module) = resources.modules.get(&key) {
             return Ok(*module);
         }
-        let image = source.image(&key, self.images.as_deref(), || compile(source, &self.facts))?;
+        let image = source.load_or_compile(&key, self.images.as_deref(), || compile_image(source, &self.properties))?;
         let mut module = ptr::null_mut();
         call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
-        made.modules.insert(key, module);
+        resources.modules.insert(key, module);
         Ok(module)
     }
 
-    /// What the device says of itself where a library failed: on one that is of no more use, a product fails without saying
-    /// why.
-    fn cause(&self, error: DriverError) -> DriverError {
+    /// The device's own error, if it has one, in place of a library's: on an unusable context, products fail without a reason.
+    fn find_cause(&self, error: DriverError) -> DriverError {
         match self.synchronize() {
             Err(cause @ (DriverError::Fault(_) | DriverError::Lost(_))) => cause,
             _ => error,
@@ -133,14 +134,14 @@ impl Cuda {
     }
 
     /// Lets a function be launched with more shared memory than all may have.
-    fn allow(&self, function: Function, shared: u32) -> Result {
-        let mut made = self.made();
-        if shared <= DYNAMIC || made.dynamic.get(&function.0).is_some_and(|&allowed| allowed >= shared) {
+    fn allow_shared_memory(&self, function: Function, shared: u32) -> Result {
+        let mut resources = self.resources();
+        if shared <= DYNAMIC || resources.dynamic.get(&function.0).is_some_and(|&allowed| allowed >= shared) {
             return Ok(());
         }
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         call!(cuFuncSetAttribute(function.0 as sys::CUfunction, attribute, shared as i32))?;
-        made.dynamic.insert(function.0, shared);
+        resources.dynamic.insert(function.0, shared);
         Ok(())
     }
 }
@@ -192,7 +193,7 @@ impl PinnedBlock for Pinned {
         call!(cuEventRecord(self.copied.0, self.stream))
     }
 
-    fn wait(&self) -> Result {
+    fn wait_for_copy(&self) -> Result {
         call!(cuEventSynchronize(self.copied.0))
     }
 }
@@ -204,27 +205,27 @@ impl Drop for Pinned {
 }
 
 impl Driver for Cuda {
-    fn facts(&self) -> &Facts {
-        &self.facts
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
-        self.enter()?;
+    fn memory_info(&self) -> Result<(usize, usize)> {
+        self.make_current()?;
         let (mut free, mut total) = (0, 0);
         call!(cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
         Ok((free, total))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
-        self.enter()?;
+        self.make_current()?;
         let mut address = 0;
         match call!(cuMemAlloc_v2(&raw mut address, bytes.max(1))) {
             Ok(()) => {
-                self.made().allocations.insert(address);
+                self.resources().allocations.insert(address);
                 Ok(Address(address))
             }
             Err(DriverError::OutOfMemory { .. }) => {
-                let (free, total) = self.memory().unwrap_or((0, self.facts.memory));
+                let (free, total) = self.memory_info().unwrap_or((0, self.properties.memory));
                 Err(DriverError::OutOfMemory { asked: bytes, free, total })
             }
             Err(error) => Err(error),
@@ -232,22 +233,22 @@ impl Driver for Cuda {
     }
 
     fn free(&self, address: Address) -> Result {
-        self.enter()?;
-        if !self.made().allocations.remove(&address.0) {
+        self.make_current()?;
+        if !self.resources().allocations.remove(&address.0) {
             let reason = format!("{:#x} is no address that was allocated", address.0);
             return Err(DriverError::Call { call: "cuMemFree_v2", reason });
         }
         call!(cuMemFree_v2(address.0))
     }
 
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
-        self.enter()?;
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
+        self.make_current()?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        staging.copy_in(to, bytes, |size| Pinned::allocate(size, self.stream))
+        staging.upload(to, bytes, |size| Pinned::allocate(size, self.stream))
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
-        self.enter()?;
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.make_current()?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -255,31 +256,31 @@ impl Driver for Cuda {
         call!(cuStreamSynchronize(self.stream))
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
-        self.enter()?;
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.make_current()?;
         if bytes == 0 {
             return Ok(());
         }
         call!(cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream))
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
-        self.enter()?;
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
+        self.make_current()?;
         if bytes == 0 {
             return Ok(());
         }
         call!(cuMemsetD8Async(address.0, 0, bytes, self.stream))
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        self.enter()?;
-        let module = self.load(&Source { source, headers, options })?;
+        self.make_current()?;
+        let module = self.load_module(&Source { source, headers, options })?;
         let find = |name: &&str| {
             let text =
                 CString::new(*name).map_err(|_| DriverError::Compile { log: "a name has a zero byte".into() })?;
@@ -291,78 +292,78 @@ impl Driver for Cuda {
                     Err(DriverError::Compile { log: format!("the source has no kernel `{name}`") })
                 }
                 code => {
-                    check("cuModuleGetFunction", code)?;
-                    Err(DriverError::Call { call: "cuModuleGetFunction", reason: words(code) })
+                    check_status("cuModuleGetFunction", code)?;
+                    Err(DriverError::Call { call: "cuModuleGetFunction", reason: error_text(code) })
                 }
             }
         };
         names.iter().map(find).collect()
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
-        self.enter()?;
-        self.allow(function, launch.shared)?;
-        let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
-        let mut pointers = Argument::parameters(arguments, &mut slots);
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+        self.make_current()?;
+        self.allow_shared_memory(function, launch.shared)?;
+        let mut slots: Vec<u64> = arguments.iter().map(Argument::to_word).collect();
+        let mut pointers = Argument::parameter_pointers(arguments, &mut slots);
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         let function = function.0 as sys::CUfunction;
         let (pointers, extra) = (pointers.as_mut_ptr(), ptr::null_mut());
         call!(cuLaunchKernel(function, gx, gy, gz, bx, by, bz, launch.shared, self.stream, pointers, extra))
     }
 
-    fn offers(&self, product: &Product) -> Result<bool> {
-        self.enter()?;
-        self.products()?.offers(product)
+    fn supports_product(&self, product: &Product) -> Result<bool> {
+        self.make_current()?;
+        self.products()?.supports(product)
     }
 
-    fn product(&self, product: &Product) -> Result {
-        self.enter()?;
+    fn launch_product(&self, product: &Product) -> Result {
+        self.make_current()?;
         let products = self.products()?;
         // SAFETY: the context is current; the operands are the caller's.
-        unsafe { products.start(product, self.stream.cast()) }.map_err(|error| self.cause(error))
+        unsafe { products.launch(product, self.stream.cast()) }.map_err(|error| self.find_cause(error))
     }
 
     fn synchronize(&self) -> Result {
-        self.enter()?;
+        self.make_current()?;
         call!(cuStreamSynchronize(self.stream))
     }
 
     fn begin_capture(&self) -> Result {
-        self.enter()?;
+        self.make_current()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         call!(cuStreamBeginCapture_v2(self.stream, mode))
     }
 
     fn end_capture(&self) -> Result<Graph> {
-        self.enter()?;
+        self.make_current()?;
         let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
         call!(cuStreamEndCapture(self.stream, &raw mut graph))?;
         let made = call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
         call!(cuGraphDestroy(graph))?;
         made?;
-        self.made().graphs.push(executable);
+        self.resources().graphs.push(executable);
         Ok(Graph(executable as u64))
     }
 
-    fn replay(&self, graph: Graph) -> Result {
-        self.enter()?;
+    fn launch_graph(&self, graph: Graph) -> Result {
+        self.make_current()?;
         call!(cuGraphLaunch(graph.0 as sys::CUgraphExec, self.stream))
     }
 
     /// The driver itself waits with this until the graph has run.
-    fn forget(&self, graph: Graph) -> Result {
-        self.enter()?;
+    fn destroy_graph(&self, graph: Graph) -> Result {
+        self.make_current()?;
         let executable = graph.0 as sys::CUgraphExec;
-        self.made().graphs.retain(|made| *made != executable);
+        self.resources().graphs.retain(|made| *made != executable);
         call!(cuGraphExecDestroy(executable))
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
-        self.enter()?;
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.make_current()?;
         let (from, to) = (Event::new()?, Event::new()?);
         call!(cuEventRecord(from.0, self.stream))?;
         work()?;
-        self.enter()?;
+        self.make_current()?;
         call!(cuEventRecord(to.0, self.stream))?;
         call!(cuStreamSynchronize(self.stream))?;
         let mut milliseconds = 0.0;
@@ -375,20 +376,20 @@ impl Driver for Cuda {
 }
 
 impl Drop for Cuda {
-    /// Whatever fails now, there is nobody to tell: after a fault, everything does.
+    /// Errors are ignored: after a fault every call fails.
     fn drop(&mut self) {
-        let _ = self.enter();
+        let _ = self.make_current();
         let _ = call!(cuStreamSynchronize(self.stream));
         self.products = None;
         *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner) = Staging::default();
-        let made = std::mem::take(&mut *self.made());
-        for graph in made.graphs {
+        let resources = std::mem::take(&mut *self.resources());
+        for graph in resources.graphs {
             let _ = call!(cuGraphExecDestroy(graph));
         }
-        for address in made.allocations {
+        for address in resources.allocations {
             let _ = call!(cuMemFree_v2(address));
         }
-        for module in made.modules.into_values() {
+        for module in resources.modules.into_values() {
             let _ = call!(cuModuleUnload(module));
         }
         if !self.stream.is_null() {

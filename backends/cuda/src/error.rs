@@ -7,7 +7,7 @@ use cudarc::cublaslt::sys::cublasStatus_t;
 use cudarc::driver::sys::{self, CUresult};
 
 /// The code's name and text, as the driver gives them.
-pub(crate) fn words(code: CUresult) -> String {
+pub(crate) fn error_text(code: CUresult) -> String {
     let text = |get: unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult| {
         let mut text = std::ptr::null();
         // SAFETY: the driver writes a pointer to a text of its own, or reports that it knows none.
@@ -23,9 +23,9 @@ pub(crate) fn words(code: CUresult) -> String {
 }
 
 /// The result of a call, by its name. Out of memory is a matter of who knows the sizes.
-pub(crate) fn check(call: &'static str, code: CUresult) -> Result<(), DriverError> {
+pub(crate) fn check_status(call: &'static str, code: CUresult) -> Result<(), DriverError> {
     use CUresult as C;
-    let said = || format!("{call}: {}", words(code));
+    let said = || format!("{call}: {}", error_text(code));
     match code {
         C::CUDA_SUCCESS => Ok(()),
         C::CUDA_ERROR_ILLEGAL_ADDRESS
@@ -44,11 +44,11 @@ pub(crate) fn check(call: &'static str, code: CUresult) -> Result<(), DriverErro
         | C::CUDA_ERROR_NVLINK_UNCORRECTABLE
         | C::CUDA_ERROR_CONTEXT_IS_DESTROYED => Err(DriverError::Lost(said())),
         C::CUDA_ERROR_OUT_OF_MEMORY => Err(DriverError::OutOfMemory { asked: 0, free: 0, total: 0 }),
-        _ => Err(DriverError::Call { call, reason: words(code) }),
+        _ => Err(DriverError::Call { call, reason: error_text(code) }),
     }
 }
 
-/// The result of a call of cuBLASLt. What went wrong on the device before is told by the driver alone.
+/// The result of a call of cuBLASLt. Earlier errors of the device are reported by the driver alone.
 pub(crate) fn check_product(call: &'static str, code: cublasStatus_t) -> Result<(), DriverError> {
     match code {
         cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),

@@ -1,7 +1,7 @@
 //! The CUDA backend: NVIDIA's driver, runtime compiler and matrix products.
 //!
 //! Nothing of CUDA is needed to build this crate, and nothing of it is linked: libcuda, libnvrtc and libcublasLt are
-//! loaded when a device is asked for, and [`probe`] says in one line what is missing. CUDA 12.4 and later will do.
+//! loaded when a device is opened, and [`probe`] names in one line what is missing. CUDA 12.4 and later will do.
 //!
 //! # Invariants
 //!

@@ -78,36 +78,38 @@ const PRODUCTS: [&str; 13] = [
     "cublasLtMatmul",
 ];
 
-/// How the time between two events is asked for: the name of the bindings' version came with CUDA 12.8 only.
+/// The function that gives the time between two events: the name in the bindings exists since CUDA 12.8 only.
 pub(crate) type Elapsed = unsafe extern "C" fn(*mut f32, driver::sys::CUevent, driver::sys::CUevent) -> u32;
 
 /// Sees that everything is there that will be called. The error is a lower-case fragment that says what is not.
-pub(crate) fn load() -> Result<(), String> {
+pub(crate) fn load_libraries() -> Result<(), String> {
     // SAFETY: loading a vendor's library runs its initialisation, which these three are made for.
     unsafe {
         if !driver::sys::is_culib_present() {
             return Err("there is no NVIDIA driver: libcuda.so.1 was not found".into());
         }
-        has("libcuda", &DRIVER, |name| driver::sys::culib().get::<unsafe extern "C" fn()>(name).is_ok())?;
+        require_symbols("libcuda", &DRIVER, |name| driver::sys::culib().get::<unsafe extern "C" fn()>(name).is_ok())?;
         if !nvrtc::sys::is_culib_present() {
-            return Err(missing("libnvrtc", "nvidia-cuda-nvrtc"));
+            return Err(missing_library("libnvrtc", "nvidia-cuda-nvrtc"));
         }
-        has("libnvrtc", &COMPILER, |name| nvrtc::sys::culib().get::<unsafe extern "C" fn()>(name).is_ok())?;
+        require_symbols("libnvrtc", &COMPILER, |name| nvrtc::sys::culib().get::<unsafe extern "C" fn()>(name).is_ok())?;
         if !cublaslt::sys::is_culib_present() {
-            return Err(missing("libcublasLt", "nvidia-cublas"));
+            return Err(missing_library("libcublasLt", "nvidia-cublas"));
         }
-        has("libcublasLt", &PRODUCTS, |name| cublaslt::sys::culib().get::<unsafe extern "C" fn()>(name).is_ok())
+        require_symbols("libcublasLt", &PRODUCTS, |name| {
+            cublaslt::sys::culib().get::<unsafe extern "C" fn()>(name).is_ok()
+        })
     }
 }
 
-fn missing(library: &str, package: &str) -> String {
+fn missing_library(library: &str, package: &str) -> String {
     format!(
         "{library}.so of CUDA 12.4 or later was not found, in LD_LIBRARY_PATH or where the system looks; it comes with \
          the CUDA toolkit and with PyPI's `{package}`"
     )
 }
 
-fn has(library: &str, names: &[&str], found: impl Fn(&[u8]) -> bool) -> Result<(), String> {
+fn require_symbols(library: &str, names: &[&str], found: impl Fn(&[u8]) -> bool) -> Result<(), String> {
     match names.iter().find(|name| !found(name.as_bytes())) {
         None => Ok(()),
         Some(name) => Err(format!("{library} has no `{name}`: CUDA 12.4 or later is needed")),
@@ -115,7 +117,7 @@ fn has(library: &str, names: &[&str], found: impl Fn(&[u8]) -> bool) -> Result<(
 }
 
 /// The function that tells the time between two events, if libcuda has it.
-pub(crate) fn elapsed() -> Option<Elapsed> {
+pub(crate) fn find_elapsed_time() -> Option<Elapsed> {
     // SAFETY: both names have this signature; the library stays loaded.
     unsafe {
         let library = driver::sys::culib();

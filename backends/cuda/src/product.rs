@@ -1,5 +1,5 @@
 //! Matrix products by cuBLASLt, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
-//! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+//! c = a b is computed as c^T = b^T a^T: the sides are swapped and nothing is copied.
 //!
 //! Bias, GELU and its gradient are the library's epilogues `BIAS`, `GELU_AUX_BIAS` and `DGELU`. Its GELU is the tanh form
 //! (PyTorch takes it for that: pull request 104061), and what it stores or reads beside the result, "aux", is the argument,
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use assay_gpu::{Address, DriverError, Element, Epilogue, Operand, Product};
 use cudarc::cublaslt::sys::{self, cublasLtMatmulAlgo_t, cublasStatus_t, cudaDataType};
 
-use crate::error::check_product as check;
+use crate::error::check_product as check_status;
 
 /// The workspace that NVIDIA advises for Hopper, which is enough for every older device. One size for all products, so
 /// that the choice of algorithms does not depend on what is free.
@@ -50,13 +50,13 @@ impl Products {
     pub(crate) unsafe fn new(workspace: u64) -> Result<Products, DriverError> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: as the caller promises.
-        check("cublasLtCreate", unsafe { sys::cublasLtCreate(&raw mut handle) })?;
+        check_status("cublasLtCreate", unsafe { sys::cublasLtCreate(&raw mut handle) })?;
         Ok(Products { handle, workspace, chosen: Mutex::new(BTreeMap::new()) })
     }
 
     /// # Safety
     /// The context is current, and the operands lie in its memory.
-    pub(crate) unsafe fn start(&self, product: &Product, stream: sys::cudaStream_t) -> Result<(), DriverError> {
+    pub(crate) unsafe fn launch(&self, product: &Product, stream: sys::cudaStream_t) -> Result<(), DriverError> {
         let Product { m, n, k, batch, .. } = *product;
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
@@ -65,7 +65,7 @@ impl Products {
             return Err(DriverError::Call { call: "cublasLtMatmul", reason: "a product over no elements".into() });
         }
         let plan = Plan::new(product)?;
-        let Some(algorithm) = self.algorithm(product, &plan)? else {
+        let Some(algorithm) = self.find_algorithm(product, &plan)? else {
             let reason = format!("no algorithm for the product {product:?}");
             return Err(DriverError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
         };
@@ -93,11 +93,11 @@ impl Products {
                 stream,
             )
         };
-        check("cublasLtMatmul", code)
+        check_status("cublasLtMatmul", code)
     }
 
     /// Whether the library has an algorithm for a product, with its epilogue.
-    pub(crate) fn offers(&self, product: &Product) -> Result<bool, DriverError> {
+    pub(crate) fn supports(&self, product: &Product) -> Result<bool, DriverError> {
         let Product { m, n, k, batch, c, epilogue, .. } = product;
         if let Epilogue::Gelu { argument, .. } | Epilogue::GeluGradient { argument } = epilogue {
             let rows = n.is_multiple_of(AUX_ROW) && c.stride == *n && *batch == 1;
@@ -105,27 +105,27 @@ impl Products {
                 return Ok(false);
             }
         }
-        if let Some(known) = self.chosen().get(&Shape::of(product)) {
+        if let Some(known) = self.algorithms().get(&Shape::of(product)) {
             return Ok(known.is_some());
         }
-        Ok(self.algorithm(product, &Plan::new(product)?)?.is_some())
+        Ok(self.find_algorithm(product, &Plan::new(product)?)?.is_some())
     }
 
-    fn chosen(&self) -> MutexGuard<'_, BTreeMap<Shape, Option<cublasLtMatmulAlgo_t>>> {
+    fn algorithms(&self) -> MutexGuard<'_, BTreeMap<Shape, Option<cublasLtMatmulAlgo_t>>> {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The algorithm for a product of this shape: the first of the library's list, asked for once.
-    fn algorithm(&self, product: &Product, plan: &Plan) -> Result<Option<cublasLtMatmulAlgo_t>, DriverError> {
+    /// The algorithm for a product of this shape: the first of the library's list, determined once.
+    fn find_algorithm(&self, product: &Product, plan: &Plan) -> Result<Option<cublasLtMatmulAlgo_t>, DriverError> {
         let shape = Shape::of(product);
-        let mut chosen = self.chosen();
+        let mut chosen = self.algorithms();
         if let Some(algorithm) = chosen.get(&shape) {
             return Ok(*algorithm);
         }
-        let preference = preference(&shape)?;
+        let preference = create_preference(&shape)?;
         let mut found = std::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed();
         let mut count = 0;
-        // SAFETY: every description is whole, and there is room for the one result that is asked for.
+        // SAFETY: every description is whole, and there is room for the one requested result.
         let code = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
@@ -177,7 +177,7 @@ impl Shape {
             extents: [m, n, k, batch],
             operands: [operand(&product.a), operand(&product.b), operand(&product.c)],
             base: product.base.map(alignment),
-            epilogue: (kind(product.epilogue) as i32, epilogue),
+            epilogue: (epilogue_kind(product.epilogue) as i32, epilogue),
         }
     }
 }
@@ -212,27 +212,27 @@ impl Plan {
             if transposed { (columns, rows) } else { (rows, columns) }
         };
         Ok(Plan {
-            description: description(product)?,
-            left: layout(b, extents(*n, *k, b.transposed), *batch)?,
-            right: layout(a, extents(*k, *m, a.transposed), *batch)?,
-            result: layout(c, (*n, *m), *batch)?,
+            description: create_description(product)?,
+            left: create_layout(b, extents(*n, *k, b.transposed), *batch)?,
+            right: create_layout(a, extents(*k, *m, a.transposed), *batch)?,
+            result: create_layout(c, (*n, *m), *batch)?,
         })
     }
 }
 
-fn description(product: &Product) -> Result<Description, DriverError> {
+fn create_description(product: &Product) -> Result<Description, DriverError> {
     use sys::cublasLtMatmulDescAttributes_t as A;
     let mut made = std::ptr::null_mut();
     // True f32, not TF32; bf16 is accumulated in f32.
     let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
     // SAFETY: the place is for a description.
     let code = unsafe { sys::cublasLtMatmulDescCreate(&raw mut made, compute, cudaDataType::CUDA_R_32F) };
-    check("cublasLtMatmulDescCreate", code)?;
+    check_status("cublasLtMatmulDescCreate", code)?;
     let made = Made(made, sys::cublasLtMatmulDescDestroy);
     let set = |attribute, value: *const c_void, bytes| {
         // SAFETY: every value below has the type that its attribute has.
         let code = unsafe { sys::cublasLtMatmulDescSetAttribute(made.0, attribute, value, bytes) };
-        check("cublasLtMatmulDescSetAttribute", code)
+        check_status("cublasLtMatmulDescSetAttribute", code)
     };
     for (attribute, transposed) in
         [(A::CUBLASLT_MATMUL_DESC_TRANSA, product.b.transposed), (A::CUBLASLT_MATMUL_DESC_TRANSB, product.a.transposed)]
@@ -241,7 +241,7 @@ fn description(product: &Product) -> Result<Description, DriverError> {
         let operation = i32::from(transposed);
         set(attribute, (&raw const operation).cast(), size_of::<i32>())?;
     }
-    let epilogue = kind(product.epilogue) as i32;
+    let epilogue = epilogue_kind(product.epilogue) as i32;
     set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), size_of::<i32>())?;
     if let Epilogue::Bias(bias) | Epilogue::Gelu { bias, .. } = product.epilogue {
         set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias.0).cast(), size_of::<u64>())?;
@@ -257,7 +257,7 @@ fn description(product: &Product) -> Result<Description, DriverError> {
 }
 
 /// An epilogue in the library's terms.
-fn kind(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
+fn epilogue_kind(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
     use sys::cublasLtEpilogue_t as E;
     match epilogue {
         Epilogue::None => E::CUBLASLT_EPILOGUE_DEFAULT,
@@ -276,7 +276,7 @@ fn data_type(element: Element) -> cudaDataType {
 }
 
 /// A matrix as it lies in memory, in columns: `extents` are the row of ours, and how many rows there are.
-fn layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<Layout, DriverError> {
+fn create_layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<Layout, DriverError> {
     use sys::cublasLtMatrixLayoutAttribute_t as A;
     let (rows, columns) = extents;
     let kind = data_type(operand.element);
@@ -286,7 +286,7 @@ fn layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<La
     // SAFETY: the place is for a layout.
     let code =
         unsafe { sys::cublasLtMatrixLayoutCreate(&raw mut made, kind, rows as u64, columns as u64, leading as i64) };
-    check("cublasLtMatrixLayoutCreate", code)?;
+    check_status("cublasLtMatrixLayoutCreate", code)?;
     let made = Made(made, sys::cublasLtMatrixLayoutDestroy);
     if batch > 1 {
         let (count, stride) = (batch as i32, operand.batch_stride as i64);
@@ -294,7 +294,7 @@ fn layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<La
         unsafe {
             let set = |attribute, value: *const c_void, bytes| {
                 let code = sys::cublasLtMatrixLayoutSetAttribute(made.0, attribute, value, bytes);
-                check("cublasLtMatrixLayoutSetAttribute", code)
+                check_status("cublasLtMatrixLayoutSetAttribute", code)
             };
             set(A::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), size_of::<i32>())?;
             set(A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const stride).cast(), size_of::<i64>())?;
@@ -305,16 +305,16 @@ fn layout(operand: &Operand, extents: (usize, usize), batch: usize) -> Result<La
 
 /// What an algorithm may need: the workspace, no sums in the order in which blocks happen to end, and no more alignment
 /// than there is.
-fn preference(shape: &Shape) -> Result<Preference, DriverError> {
+fn create_preference(shape: &Shape) -> Result<Preference, DriverError> {
     use sys::cublasLtMatmulPreferenceAttributes_t as A;
     let mut made = std::ptr::null_mut();
     // SAFETY: the place is for a preference.
-    check("cublasLtMatmulPreferenceCreate", unsafe { sys::cublasLtMatmulPreferenceCreate(&raw mut made) })?;
+    check_status("cublasLtMatmulPreferenceCreate", unsafe { sys::cublasLtMatmulPreferenceCreate(&raw mut made) })?;
     let made = Made(made, sys::cublasLtMatmulPreferenceDestroy);
     let set = |attribute, value: *const c_void, bytes| {
         // SAFETY: every value below has the type that its attribute has.
         let code = unsafe { sys::cublasLtMatmulPreferenceSetAttribute(made.0, attribute, value, bytes) };
-        check("cublasLtMatmulPreferenceSetAttribute", code)
+        check_status("cublasLtMatmulPreferenceSetAttribute", code)
     };
     let workspace = WORKSPACE as u64;
     set(A::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), size_of::<u64>())?;

@@ -10,12 +10,9 @@
 //
 // On NVIDIA the next tile is on its way while this one is multiplied. Not done on AMD: there only other waves hide the way to memory,
 // and columns of a tile are read element by element (`right_columns`).
-#include "attention.h"
-#include "fragments.h"
+#include "online_softmax.h"
 
 #define WAVES 4
-#define LOG2_E 1.4426950408889634f
-#define LN_2 0.6931471805599453f
 // Elements behind each row in shared memory: rows of one access start on different banks.
 #define SPARE 8
 
@@ -76,15 +73,6 @@ DEVICE void walk(u32 first, u32 end, u32 by, Fetch fetch, Use use) {
     }
 }
 
-template <int COUNT>
-DEVICE void clear(Sum (&sums)[COUNT]) {
-#pragma unroll
-    for (int n = 0; n < COUNT; n++) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; i++) sums[n].at[i] = 0.0f;
-    }
-}
-
 // sum += left x^T over all columns, for the 16 rows of x from row `at` of its tile on.
 template <int STEPS, class Rows>
 DEVICE void add_scores(Sum& sum, const Left (&left)[STEPS], const Rows& x, u32 at) {
@@ -101,109 +89,6 @@ DEVICE void add_weighed(Sum (&sums)[STEPS], const Left& left, const Rows& x, u32
     for (int step = 0; step < STEPS; step++) {
         add_product(sums[step], left, right_columns(x.row(at) + 16 * step, Rows::stride()));
     }
-}
-
-// Writes 16 rows of y [rows, d] from row `first` on, as far as there are such. Neighbours in a row go in one access where rows
-// have an even length.
-template <int STEPS>
-DEVICE void put(float* __restrict__ y, const Sum (&sums)[STEPS], u32 first, u32 rows, u32 d) {
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; i += 2) {
-            u32 row = first + line_of(i), column = 16 * step + column_of(i);
-            if (row >= rows || column >= d) continue;
-            float* to = y + (u64)row * d + column;
-            if (d % 2 == 0) {
-                Pack<float, 2> pair = {{sums[step].at[i], sums[step].at[i + 1]}};
-                *(Pack<float, 2>*)to = pair;
-            } else {
-                to[0] = sums[step].at[i];
-                if (column + 1 < d) to[1] = sums[step].at[i + 1];
-            }
-        }
-    }
-}
-
-// Whether each of 16 queries from `query` on sees each of `count` keys from `key` on.
-DEVICE bool all_seen(const Call& call, u32 query, u32 key, u32 count) {
-    return query + 16 <= call.tq && key + count <= call.tk && (!call.causal || key + count - 1 + call.tq <= query + call.tk);
-}
-
-// The running softmax of the rows of a lane, in powers of 2: of scale log2(e) s. `sum` is of this lane's columns alone.
-struct Running {
-    float peak[LINES], sum[LINES];
-};
-
-// Turns scores of 16 queries and 16 COUNT keys into e^(score - peak), and scales what was summed below the old peaks. The scale
-// is positive, so that the largest score scaled is the largest scaled score.
-template <int COUNT, int STEPS>
-DEVICE void absorb(Sum (&s)[COUNT], Running& running, Sum (&o)[STEPS], const Call& call, u32 query, u32 key) {
-    float scale = call.scale * LOG2_E, best[LINES], factor[LINES];
-    if (!all_seen(call, query, key, 16 * COUNT)) {
-#pragma unroll
-        for (int n = 0; n < COUNT; n++) {
-#pragma unroll
-            for (int i = 0; i < ITEMS; i++) {
-                u32 row = query + line_of(i), column = key + 16 * n + column_of(i);
-                // Rows behind the last query see what it sees, so that their sums are numbers; nothing of them is stored.
-                if (!call.sees(row < call.tq ? row : call.tq - 1, column)) s[n].at[i] = MINUS_INFINITY;
-            }
-        }
-    }
-#pragma unroll
-    for (int slot = 0; slot < LINES; slot++) best[slot] = MINUS_INFINITY;
-#pragma unroll
-    for (int n = 0; n < COUNT; n++) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; i++) best[slot_of(i)] = Larger::of(best[slot_of(i)], s[n].at[i]);
-    }
-    bool grown = false;
-#pragma unroll
-    for (int slot = 0; slot < LINES; slot++) {
-        best[slot] = Larger::of(running.peak[slot], over_line<Larger>(best[slot]) * scale);
-        // At the first tile, in which all rows see a key, the old peak is minus infinity and the factor 0.
-        factor[slot] = power_of_2(running.peak[slot] - best[slot]);
-        grown |= best[slot] != running.peak[slot];
-        running.peak[slot] = best[slot];
-        running.sum[slot] *= factor[slot];
-    }
-#pragma unroll
-    for (int n = 0; n < COUNT; n++) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; i++) {
-            s[n].at[i] = power_of_2(fmaf(s[n].at[i], scale, -best[slot_of(i)]));
-            running.sum[slot_of(i)] += s[n].at[i];
-        }
-    }
-    // Peaks seldom grow after the first tiles, and a factor of 1 changes nothing.
-    if (grown) {
-#pragma unroll
-        for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-            for (int i = 0; i < ITEMS; i++) o[step].at[i] *= factor[slot_of(i)];
-        }
-    }
-}
-
-// Divides by the sums of the weights, and writes the result and the log-sum-exp of 16 queries.
-template <int STEPS>
-DEVICE void finish(float* out, float* lse, Sum (&o)[STEPS], const Running& running, u32 query, const Call& call) {
-    float factor[LINES];
-#pragma unroll
-    for (int slot = 0; slot < LINES; slot++) {
-        float total = over_line<Plus>(running.sum[slot]);
-        factor[slot] = 1.0f / total;
-        // Element 2 slot is of this slot; the four lanes of a row have the same.
-        u32 row = query + line_of(2 * slot);
-        if (row < call.tq && column_of(0) == 0) lse[row] = (running.peak[slot] + log2f(total)) * LN_2;
-    }
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-        for (int i = 0; i < ITEMS; i++) o[step].at[i] *= factor[slot_of(i)];
-    }
-    put(out, o, query, call.tq, call.d);
 }
 
 // A wave has 16 queries. (On an H100, twice as many, for which each fragment of keys and values is fetched half as often, were
@@ -233,7 +118,7 @@ DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u1
         clear(s);
 #pragma unroll
         for (int n = 0; n < COUNT; n++) add_scores(s[n], queries, keys[stage], 16 * n);
-        absorb(s, running, o, call, own, key);
+        absorb(s, running, call, own, key, [&](const float (&factor)[LINES]) { scale_lines(o, factor); });
 #pragma unroll
         for (int n = 0; n < COUNT; n++) add_weighed(o, rounded(s[n]), values[stage], 16 * n);
     };
@@ -369,11 +254,11 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
     put(dq + (u64)head * call.tq * call.d, to_q, own, call.tq, call.d);
 }
 
-// Blocks that share a multiprocessor: on NVIDIA, the registers of four blocks of narrow heads fit; for Blackwell (compute capability
-// 10.0 and later) the compiler needs a few more than that leaves.
+// Blocks that share a multiprocessor: on NVIDIA, the registers of four blocks of narrow heads fit; from compute capability 9.0 on the
+// compiler needs a few more than that leaves. (On 9.0 itself, attention_warpgroup.cu takes the place of this kernel.)
 #if defined(__HIP_PLATFORM_AMD__)
 #define BLOCKS(WIDTH) 1
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define BLOCKS(WIDTH) ((WIDTH) <= 64 ? 3 : 1)
 #else
 #define BLOCKS(WIDTH) ((WIDTH) <= 64 ? 4 : 1)

@@ -39,6 +39,15 @@ struct Sum {
     float at[ITEMS];
 };
 
+template <int COUNT>
+DEVICE void clear(Sum (&sums)[COUNT]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) sums[n].at[i] = 0.0f;
+    }
+}
+
 DEVICE u32 lane_of() { return threadIdx.x % WAVE; }
 
 // Which of the LINES rows of a lane element i is of.

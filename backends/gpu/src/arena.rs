@@ -1,18 +1,18 @@
-//! The device's memory as the backend hands it out: blocks that are used again.
+//! The backend's allocator of device memory: a pool of blocks that are reused.
 //!
-//! A training step asks for the same sizes again and again, and a driver's allocation may wait for the device. So a block
-//! that its last user drops is kept, and given to whoever asks for its size next: from the second step on, the driver is
-//! asked for nothing. Work on one stream happens in the order of the calls, so that a kernel which still reads a block
+//! A training step allocates the same sizes again and again, and a driver's allocation may wait for the device. So a block
+//! that its last user drops is kept and reused for the next allocation of its size: from the second step on, the driver
+//! allocates nothing. Work on one stream happens in the order of the calls, so that a kernel which still reads a block
 //! when its last user drops it has done so before the next user's kernel writes there.
 //!
 //! Sizes are rounded up to one of eight between each power of two and the next, so that sizes which differ little share
 //! their blocks; large ones to the pages in which a device's memory is handed out, so that little is wasted. When the device
 //! has no room, all that is kept goes back to it first.
 //!
-//! A piece of work that is to be repeated as a graph (see `replays.rs`) is a [`Turn`]. What it takes is reserved: when it is
-//! dropped, only another such piece of work is given it, so that a graph may write there at any time. All graphs share what
+//! Work that is to become a graph (see `graph_cache.rs`) runs in a [`CaptureScope`]. Its blocks are reserved: when one is dropped, it is
+//! only allocated again in such a scope, so that a graph may write there at any time. All graphs share what
 //! is reserved, since one runs after another. When the device has no room in spite of all, even that goes back to it,
-//! which the graphs do not survive: see [`Arena::squeezed`].
+//! which the graphs do not survive: see [`Arena::evictions`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use std::thread::ThreadId;
 use assay_tensor::{Result, TensorError};
 
 use crate::driver::{Address, Driver, DriverError};
-use crate::error::failed;
+use crate::error::to_tensor_error;
 
 /// What blocks are multiples of, in bytes.
 const UNIT: usize = 256;
@@ -37,17 +37,17 @@ pub(crate) struct Arena {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Blocks that nobody uses.
+    /// Free blocks.
     free: Blocks,
-    /// Blocks that nobody uses but graphs, when they run.
+    /// Blocks that only graphs use, when they run.
     reserved: Blocks,
     /// How many graphs there are.
     graphs: usize,
-    /// How often graphs lost what was reserved.
-    squeezed: usize,
-    turn: Option<Turn>,
-    /// How many turns there were.
-    turns: u64,
+    /// How often the reserved blocks were freed for want of memory.
+    evictions: usize,
+    scope: Option<CaptureScope>,
+    /// How many scopes were begun.
+    scopes: u64,
     usage: Usage,
 }
 
@@ -55,15 +55,15 @@ struct State {
 #[derive(Debug, Default)]
 struct Blocks(BTreeMap<usize, Vec<Address>>);
 
-/// A piece of work, of one thread, that may become a graph.
+/// The work of one thread that may become a graph.
 #[derive(Debug)]
-struct Turn {
+struct CaptureScope {
     thread: ThreadId,
     number: u64,
-    /// Whether what it takes is reserved.
+    /// Whether its blocks are reserved.
     reserves: bool,
-    /// Whether it let go of a block that it did not take.
-    lets_go: bool,
+    /// Whether it dropped a block that was allocated before it.
+    frees_older: bool,
 }
 
 /// Bytes of a device's memory.
@@ -80,7 +80,7 @@ pub(crate) struct Usage {
 pub(crate) enum Purpose {
     /// What the device computes.
     Work,
-    /// What the host writes. In a turn, it is one that the turn has not used before: a graph does again what was done before
+    /// What the host writes. In a scope, it is one that the scope has not used before: a graph does again what was done before
     /// the host wrote there, but not the writing.
     Upload,
 }
@@ -90,13 +90,13 @@ pub(crate) struct Block {
     address: Address,
     size: usize,
     arena: Arc<Arena>,
-    /// The turn that took it; 0 for none.
-    turn: u64,
+    /// The scope that allocated it; 0 for none.
+    scope: u64,
     reserved: bool,
 }
 
 /// The size of the block in which so many bytes are put.
-fn rounded(bytes: usize) -> usize {
+fn block_size(bytes: usize) -> usize {
     let step = (bytes.checked_next_power_of_two().unwrap_or(bytes) / 8).clamp(UNIT, PAGE);
     bytes.max(1).checked_next_multiple_of(step).unwrap_or(bytes)
 }
@@ -111,75 +111,82 @@ impl Arena {
     }
 
     /// A block with arbitrary contents. Errors when the device has no room, even without what is kept.
-    pub(crate) fn take(self: &Arc<Self>, operation: &'static str, bytes: usize, purpose: Purpose) -> Result<Block> {
-        let size = rounded(bytes);
+    pub(crate) fn allocate_block(
+        self: &Arc<Self>,
+        operation: &'static str,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<Block> {
+        let size = block_size(bytes);
         let mut state = self.lock();
-        let (turn, reserves) = state.own_turn().map_or((0, false), |turn| (turn.number, turn.reserves));
+        let (scope, reserves) = state.current_scope().map_or((0, false), |scope| (scope.number, scope.reserves));
         let reserved = reserves && purpose == Purpose::Work;
         let kept = if reserved { state.reserved.pop(size) } else { None };
         let address = match kept.or_else(|| state.free.pop(size)) {
             Some(address) => address,
-            None => self.allocate(operation, &mut state, size)?,
+            None => self.allocate_memory(operation, &mut state, size)?,
         };
         state.usage.used += size;
         state.usage.peak = state.usage.peak.max(state.usage.used);
-        Ok(Block { address, size, arena: self.clone(), turn, reserved })
+        Ok(Block { address, size, arena: self.clone(), scope, reserved })
     }
 
-    /// Begins a turn of this thread, in which what is taken is reserved or not. False where another one is under way.
-    pub(crate) fn begin_turn(&self, reserves: bool) -> bool {
+    /// Begins a scope of this thread, whose blocks are reserved or not. False if another one is active.
+    pub(crate) fn begin_scope(&self, reserves: bool) -> bool {
         let mut state = self.lock();
-        if state.turn.is_some() {
+        if state.scope.is_some() {
             return false;
         }
-        state.turns += 1;
-        let (thread, number) = (std::thread::current().id(), state.turns);
-        state.turn = Some(Turn { thread, number, reserves, lets_go: false });
+        state.scopes += 1;
+        let (thread, number) = (std::thread::current().id(), state.scopes);
+        state.scope = Some(CaptureScope { thread, number, reserves, frees_older: false });
         true
     }
 
-    /// Ends the turn; says whether it let go of memory that it had not taken.
-    pub(crate) fn end_turn(&self) -> bool {
+    /// Ends the scope. True if it dropped a block that was allocated before it.
+    pub(crate) fn end_scope(&self) -> bool {
         let mut state = self.lock();
-        let turn = state.turn.take();
-        state.release();
-        turn.is_some_and(|turn| turn.lets_go)
+        let scope = state.scope.take();
+        state.release_reserved();
+        scope.is_some_and(|scope| scope.frees_older)
     }
 
-    /// There is one more graph. To be called before the turn that it was made of ends.
-    pub(crate) fn hold(&self) {
+    /// Counts a new graph. To be called before the scope in which it was recorded ends.
+    pub(crate) fn add_graph(&self) {
         self.lock().graphs += 1;
     }
 
-    /// There is one graph less.
-    pub(crate) fn let_go(&self) {
+    /// Counts a dropped graph.
+    pub(crate) fn remove_graph(&self) {
         let mut state = self.lock();
         state.graphs = state.graphs.saturating_sub(1);
-        state.release();
+        state.release_reserved();
     }
 
-    /// How often all graphs lost the memory that was reserved for them. One that was made before it happened must not run.
-    pub(crate) fn squeezed(&self) -> usize {
-        self.lock().squeezed
+    /// How often the reserved blocks were freed for want of memory. A graph captured before that must not run.
+    pub(crate) fn evictions(&self) -> usize {
+        self.lock().evictions
     }
 
-    fn allocate(&self, operation: &'static str, state: &mut State, size: usize) -> Result<Address> {
+    fn allocate_memory(&self, operation: &'static str, state: &mut State, size: usize) -> Result<Address> {
         match self.driver.allocate(size) {
             Err(DriverError::OutOfMemory { .. }) => {}
-            other => return other.map_err(|error| failed(operation, error)),
+            other => return other.map_err(|error| to_tensor_error(operation, error)),
         }
-        self.give_back(operation, state.free.take_all())?;
+        self.free_blocks(operation, state.free.take_all())?;
         match self.driver.allocate(size) {
             Err(DriverError::OutOfMemory { .. }) if !state.reserved.0.is_empty() => {}
-            other => return other.map_err(|error| exhausted(operation, error, state.usage)),
+            other => return other.map_err(|error| out_of_memory(operation, error, state.usage)),
         }
-        state.squeezed += 1;
-        self.give_back(operation, state.reserved.take_all())?;
-        self.driver.allocate(size).map_err(|error| exhausted(operation, error, state.usage))
+        state.evictions += 1;
+        self.free_blocks(operation, state.reserved.take_all())?;
+        self.driver.allocate(size).map_err(|error| out_of_memory(operation, error, state.usage))
     }
 
-    fn give_back(&self, operation: &'static str, blocks: Vec<Address>) -> Result<()> {
-        blocks.into_iter().try_for_each(|address| self.driver.free(address).map_err(|error| failed(operation, error)))
+    fn free_blocks(&self, operation: &'static str, blocks: Vec<Address>) -> Result<()> {
+        blocks
+            .into_iter()
+            .try_for_each(|address| self.driver.free(address).map_err(|error| to_tensor_error(operation, error)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,9 +195,9 @@ impl Arena {
 }
 
 /// The error where memory is exhausted, with what this backend itself holds of it.
-fn exhausted(operation: &'static str, error: DriverError, usage: Usage) -> TensorError {
+fn out_of_memory(operation: &'static str, error: DriverError, usage: Usage) -> TensorError {
     let mib = |bytes: usize| bytes as f64 / (1024.0 * 1024.0);
-    let error = failed(operation, error);
+    let error = to_tensor_error(operation, error);
     let problem = format!(
         "{}; this run itself uses {:.1} MiB, and used {:.1} MiB at its peak",
         error.problem(),
@@ -201,14 +208,14 @@ fn exhausted(operation: &'static str, error: DriverError, usage: Usage) -> Tenso
 }
 
 impl State {
-    /// The turn under way, if it is this thread's.
-    fn own_turn(&mut self) -> Option<&mut Turn> {
-        self.turn.as_mut().filter(|turn| turn.thread == std::thread::current().id())
+    /// The active scope, if it is this thread's.
+    fn current_scope(&mut self) -> Option<&mut CaptureScope> {
+        self.scope.as_mut().filter(|scope| scope.thread == std::thread::current().id())
     }
 
-    /// Nothing is reserved where there is nobody to reserve it for.
-    fn release(&mut self) {
-        if self.graphs == 0 && self.turn.is_none() {
+    /// Makes the reserved blocks available to all once there is neither a graph nor a scope.
+    fn release_reserved(&mut self) {
+        if self.graphs == 0 && self.scope.is_none() {
             for (size, blocks) in std::mem::take(&mut self.reserved.0) {
                 self.free.0.entry(size).or_default().extend(blocks);
             }
@@ -251,10 +258,10 @@ impl Drop for Block {
     fn drop(&mut self) {
         let mut state = self.arena.lock();
         state.usage.used -= self.size;
-        if let Some(turn) = state.own_turn() {
-            turn.lets_go |= turn.number != self.turn;
+        if let Some(scope) = state.current_scope() {
+            scope.frees_older |= scope.number != self.scope;
         }
-        let reserved = self.reserved && (state.graphs > 0 || state.turn.is_some());
+        let reserved = self.reserved && (state.graphs > 0 || state.scope.is_some());
         let blocks = if reserved { &mut state.reserved } else { &mut state.free };
         blocks.push(self.size, self.address);
     }
@@ -278,16 +285,16 @@ mod tests {
 
     #[test]
     fn sizes_are_rounded_up_by_little() {
-        assert_eq!([0, 1, 256, 257, 4000].map(rounded), [256, 256, 256, 512, 4096]);
+        assert_eq!([0, 1, 256, 257, 4000].map(block_size), [256, 256, 256, 512, 4096]);
         for bytes in (1..5000).map(|i| i * 7919) {
-            let size = rounded(bytes);
+            let size = block_size(bytes);
             assert!(
                 size >= bytes && size.is_multiple_of(UNIT) && size - bytes <= (bytes / 4).max(UNIT),
                 "{bytes}: {size}"
             );
-            assert_eq!(rounded(size), size);
+            assert_eq!(block_size(size), size);
         }
-        assert_eq!((rounded(200 << 20), rounded((200 << 20) + 1)), (200 << 20, 202 << 20));
-        assert_eq!(rounded(usize::MAX), usize::MAX);
+        assert_eq!((block_size(200 << 20), block_size((200 << 20) + 1)), (200 << 20, 202 << 20));
+        assert_eq!(block_size(usize::MAX), usize::MAX);
     }
 }

@@ -11,11 +11,11 @@ pub struct Address(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub u64);
 
-/// A captured sequence of launches, valid until it is forgotten.
+/// A captured graph of calls, valid until it is destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Graph(pub u64);
 
-/// What code is compiled for.
+/// The architecture that code is compiled for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Architecture {
     /// NVIDIA: the compute capability, such as 9.0.
@@ -24,16 +24,16 @@ pub enum Architecture {
     Hip(String),
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
-    /// The device's name as its driver says it.
+pub struct DeviceProperties {
+    /// The device's name as its driver reports it.
     pub name: String,
-    /// What kernels are compiled for.
+    /// The architecture that kernels are compiled for.
     pub architecture: Architecture,
-    /// The version of the driver, as a person writes it.
+    /// The version of the driver, as text.
     pub driver: String,
-    /// The version of the runtime's compiler, as a person writes it.
+    /// The version of the runtime's compiler, as text.
     pub compiler: String,
     /// Threads that advance together: 32, or 64 on some AMD devices.
     pub wave: u32,
@@ -45,28 +45,28 @@ pub struct Facts {
     pub memory: usize,
 }
 
-/// A failed call, in the classes that a run tells apart.
+/// A failed call, by the classes that a run distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriverError {
-    /// The device has no room.
+    /// The device has too little free memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: usize,
         /// Bytes free at that time.
         free: usize,
         /// All bytes of the device.
         total: usize,
     },
-    /// A kernel read or wrote where it must not, or trapped. The context is of no more use.
+    /// A kernel accessed memory out of bounds, or trapped. The context is unusable from then on.
     Fault(String),
-    /// The device is gone: fallen off the bus, reset, or taken away. The context is of no more use.
+    /// The device is lost: fallen off the bus, reset, or removed. The context is unusable from then on.
     Lost(String),
-    /// A kernel's source was refused.
+    /// A kernel's source does not compile.
     Compile {
-        /// What the compiler said.
+        /// The compiler's log.
         log: String,
     },
-    /// Any other refusal.
+    /// Any other error.
     Call {
         /// The call, by its vendor's name.
         call: &'static str,
@@ -95,7 +95,7 @@ pub enum Argument {
 impl Argument {
     /// A word whose first bytes are the argument's, for calls that take pointers to arguments: that is where a
     /// little-endian machine has them, which all that the vendors run on are.
-    pub fn slot(&self) -> u64 {
+    pub fn to_word(&self) -> u64 {
         match *self {
             Argument::Pointer(address) | Argument::ThenPointer(address) => address.map_or(0, |address| address.0),
             Argument::U32(value) => u64::from(value),
@@ -105,7 +105,7 @@ impl Argument {
     }
 
     /// Pointers to a kernel's parameters, given the slots of all its arguments: one that is a struct is several slots.
-    pub fn parameters(arguments: &[Argument], slots: &mut [u64]) -> Vec<*mut c_void> {
+    pub fn parameter_pointers(arguments: &[Argument], slots: &mut [u64]) -> Vec<*mut c_void> {
         let follows = |argument: &Argument| matches!(argument, Argument::ThenPointer(_) | Argument::ThenU64(_));
         let first = slots.as_mut_ptr();
         let starts = (0..arguments.len().min(slots.len())).filter(|&at| !follows(&arguments[at]));
@@ -113,7 +113,7 @@ impl Argument {
     }
 }
 
-/// How a kernel is spread over the device.
+/// The grid of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
     /// Blocks along x, y, z.
@@ -148,7 +148,7 @@ pub struct Operand {
     pub transposed: bool,
 }
 
-/// What is done to a product before it is stored.
+/// The operation that is fused to a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Epilogue {
     /// Nothing.
@@ -198,53 +198,53 @@ pub struct Product {
 /// Calls may come from any thread. A call that fails leaves the driver usable, unless its error says otherwise. Dropping
 /// the driver frees what is left.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
-    /// What the device is.
-    fn facts(&self) -> &Facts;
+    /// The properties of the device.
+    fn properties(&self) -> &DeviceProperties;
     /// Bytes free, and in all.
-    fn memory(&self) -> Result<(usize, usize), DriverError>;
+    fn memory_info(&self) -> Result<(usize, usize), DriverError>;
     /// Memory of at least one byte, aligned to 256.
     fn allocate(&self, bytes: usize) -> Result<Address, DriverError>;
-    /// Gives memory back, once what was called before is done with it.
+    /// Frees memory, after the calls made before have finished.
     fn free(&self, address: Address) -> Result<(), DriverError>;
-    /// Host to device. The bytes may be reused when it returns.
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
-    /// Device to host; waits until the bytes are there.
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError>;
-    /// Device to device; the two do not overlap.
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<(), DriverError>;
+    /// Copies from host to device. The bytes may be reused when it returns.
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
+    /// Copies from device to host, and waits for the copy.
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError>;
+    /// Copies on the device; the two ranges do not overlap.
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result<(), DriverError>;
     /// Sets all bytes to zero.
-    fn clear(&self, address: Address, bytes: usize) -> Result<(), DriverError>;
-    /// Compiles a source that includes no file (its headers are given by name), and finds kernels in it, by their
-    /// `extern "C"` names. What was compiled before may come from a cache.
-    fn compile(
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result<(), DriverError>;
+    /// Compiles a source, or loads it from a cache, and gives its kernels of these `extern "C"` names. It includes only `headers`, which
+    /// are names and texts.
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>, DriverError>;
-    /// Starts a kernel.
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result<(), DriverError>;
-    /// Whether [`Driver::product`] does this one, its epilogue included: the same answer for the same product at addresses
-    /// that are aligned alike. By default, all but those with GELU.
-    fn offers(&self, product: &Product) -> Result<bool, DriverError> {
+    /// Launches a kernel.
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result<(), DriverError>;
+    /// Whether [`Driver::launch_product`] can compute this product with its epilogue. The answer depends on extents, types and the
+    /// alignment of addresses alone. By default, all but those with GELU.
+    fn supports_product(&self, product: &Product) -> Result<bool, DriverError> {
         Ok(matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
     }
-    /// Starts a matrix product that it [offers](Driver::offers).
-    fn product(&self, product: &Product) -> Result<(), DriverError>;
-    /// Waits for everything that was started, and says how it ended.
+    /// Launches a matrix product that is [supported](Driver::supports_product).
+    fn launch_product(&self, product: &Product) -> Result<(), DriverError>;
+    /// Waits for all calls, and returns the error of one that failed on the device.
     fn synchronize(&self) -> Result<(), DriverError>;
-    /// From here on, calls are noted and not carried out, until [`Driver::end_capture`]. Only launches, products,
-    /// copies on the device and clearing are allowed between the two.
+    /// Begins to capture calls instead of executing them, until [`Driver::end_capture`]. Only launches, products, copies on the device
+    /// and `zero_memory` are allowed in between.
     fn begin_capture(&self) -> Result<(), DriverError>;
-    /// What was called since [`Driver::begin_capture`].
+    /// The graph of the calls since [`Driver::begin_capture`].
     fn end_capture(&self) -> Result<Graph, DriverError>;
-    /// Starts all of a captured sequence.
-    fn replay(&self, graph: Graph) -> Result<(), DriverError>;
-    /// Gives a captured sequence up, once it has run.
-    fn forget(&self, graph: Graph) -> Result<(), DriverError>;
-    /// Milliseconds between two points of the stream: before and after `work`, as the device measures them.
-    fn time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
+    /// Launches a captured graph.
+    fn launch_graph(&self, graph: Graph) -> Result<(), DriverError>;
+    /// Destroys a captured graph, after its last launch has finished.
+    fn destroy_graph(&self, graph: Graph) -> Result<(), DriverError>;
+    /// Milliseconds that `work` takes on the stream, measured by events of the device.
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
 }
 
 impl fmt::Display for Architecture {
@@ -262,7 +262,7 @@ impl fmt::Display for DriverError {
         match self {
             DriverError::OutOfMemory { asked, free, total } => {
                 let [asked, free, total] = [*asked, *free, *total].map(|bytes| bytes as f64 / MIB);
-                write!(f, "out of device memory: {asked:.1} MiB were asked for, {free:.1} of {total:.1} MiB are free")
+                write!(f, "out of device memory: {asked:.1} MiB were requested, {free:.1} of {total:.1} MiB are free")
             }
             DriverError::Fault(what) => write!(f, "a kernel failed on the device: {what}"),
             DriverError::Lost(what) => write!(f, "the device was lost: {what}"),

@@ -5,7 +5,7 @@ use assay_tensor::{Class, TensorError};
 use crate::driver::DriverError;
 
 /// The error of `operation` that a failed call makes, in its class, with what a person can do about it.
-pub(crate) fn failed(operation: &'static str, error: DriverError) -> TensorError {
+pub(crate) fn to_tensor_error(operation: &'static str, error: DriverError) -> TensorError {
     let problem = error.to_string();
     match error {
         DriverError::OutOfMemory { .. } => TensorError::new(operation, problem)

@@ -19,23 +19,26 @@ const TOKENS_AT_ONCE: usize = 16_384;
 
 impl Kernels for Gpu {
     fn info(&self) -> DeviceInfo {
-        let facts = self.driver.facts();
-        let name = match &facts.architecture {
+        let properties = self.driver.properties();
+        let name = match &properties.architecture {
             Architecture::Cuda(..) => "cuda",
             Architecture::Hip(_) => "rocm",
         };
-        let gib = facts.memory as f64 / (1u64 << 30) as f64;
+        let gib = properties.memory as f64 / (1u64 << 30) as f64;
         DeviceInfo {
             name: name.to_owned(),
-            description: format!("{}, {gib:.1} GiB, driver {}, compiler {}", facts.name, facts.driver, facts.compiler),
-            threads: facts.multiprocessors as usize,
+            description: format!(
+                "{}, {gib:.1} GiB, driver {}, compiler {}",
+                properties.name, properties.driver, properties.compiler
+            ),
+            threads: properties.multiprocessors as usize,
             dtypes: vec![DType::F32, DType::Bf16, DType::U32, DType::I8],
-            features: vec![facts.architecture.to_string()],
+            features: vec![properties.architecture.to_string()],
         }
     }
 
     fn repeater(&self) -> Option<Box<dyn Repeater>> {
-        Some(Box::new(self.replays()))
+        Some(Box::new(self.new_graph_cache()))
     }
 
     fn peak_memory(&self) -> Option<u64> {
@@ -59,23 +62,23 @@ impl Kernels for Gpu {
     }
 
     fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
-        self.constant(shape, dtype, value)
+        self.fill_constant(shape, dtype, value)
     }
 
     fn cast(&self, x: &Array, dtype: DType) -> Result<Array> {
-        self.converted(x, dtype)
+        self.convert_dtype(x, dtype)
     }
 
     fn unary(&self, op: Unary, x: &Array) -> Result<Array> {
-        self.map(op, x)
+        self.apply_unary(op, x)
     }
 
     fn binary(&self, op: Binary, a: &Array, b: &Array) -> Result<Array> {
-        self.zip(op, a, b)
+        self.apply_binary(op, a, b)
     }
 
     fn reduce(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
-        self.reduced(op, x, axes)
+        self.reduce_axes(op, x, axes)
     }
 
     fn matmul(&self, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
@@ -86,30 +89,30 @@ impl Kernels for Gpu {
         let strides = x.shape.strides();
         let shape: Vec<usize> = axes.iter().map(|&axis| x.dims()[axis]).collect();
         let strides: Vec<usize> = axes.iter().map(|&axis| strides[axis]).collect();
-        self.moved("permute", x, &shape.into(), &strides)
+        self.copy_strided("permute", x, &shape.into(), &strides)
     }
 
     fn slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
-        self.piece(x, axis, start, length)
+        self.copy_slice(x, axis, start, length)
     }
 
     fn concat(&self, xs: &[&Array], axis: usize) -> Result<Array> {
-        self.joined(xs, axis)
+        self.join_arrays(xs, axis)
     }
 
     fn gather_rows(&self, table: &Array, ids: &Array) -> Result<Array> {
-        self.gathered(table, ids)
+        self.gather_table_rows(table, ids)
     }
 
     fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
-        self.scattered(x, ids, rows)
+        self.scatter_table_rows(x, ids, rows)
     }
 
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
         }
-        self.moved("broadcast", x, shape, &x.shape.broadcast_strides(shape))
+        self.copy_strided("broadcast", x, shape, &x.shape.broadcast_strides(shape))
     }
 
     fn accumulate(&self, mut sum: Array, x: &Array) -> Result<Array> {
@@ -117,7 +120,7 @@ impl Kernels for Gpu {
             self.add_to(&sum, x)?;
             return Ok(sum);
         }
-        self.zip(Binary::Add, &sum, x)
+        self.apply_binary(Binary::Add, &sum, x)
     }
 
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
@@ -130,7 +133,7 @@ impl Kernels for Gpu {
 
     fn scatter_add_rows_onto(&self, mut sum: Array, x: &Array, ids: &Array) -> Result<Array> {
         if Arc::get_mut(&mut sum.buffer).is_some() {
-            self.scatter(x, ids, &sum, true)?;
+            self.add_table_rows(x, ids, &sum, true)?;
             return Ok(sum);
         }
         let rows = sum.dims().first().copied().unwrap_or(0);
@@ -138,7 +141,7 @@ impl Kernels for Gpu {
     }
 
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
-        self.slope(op, saved, grad)
+        self.unary_gradient(op, saved, grad)
     }
 
     fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
@@ -150,29 +153,29 @@ impl Kernels for Gpu {
     }
 
     fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
-        self.largest(x, k)
+        self.mark_largest(x, k)
     }
 
     fn softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("softmax", "softmax", x, &[self.f32s("softmax", x)?])
+        self.by_rows("softmax", "softmax", x, &[self.f32_pointer("softmax", x)?])
     }
 
     fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let operands = [self.f32s("softmax", y)?, self.f32s("softmax", grad)?];
+        let operands = [self.f32_pointer("softmax", y)?, self.f32_pointer("softmax", grad)?];
         self.by_rows("softmax", "softmax_backward", y, &operands)
     }
 
     fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("log_softmax", "log_softmax", x, &[self.f32s("log_softmax", x)?])
+        self.by_rows("log_softmax", "log_softmax", x, &[self.f32_pointer("log_softmax", x)?])
     }
 
     fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let operands = [self.f32s("log_softmax", y)?, self.f32s("log_softmax", grad)?];
+        let operands = [self.f32_pointer("log_softmax", y)?, self.f32_pointer("log_softmax", grad)?];
         self.by_rows("log_softmax", "log_softmax_backward", y, &operands)
     }
 
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        self.normalised(x, gain, bias, eps)
+        self.normalise_rows(x, gain, bias, eps)
     }
 
     fn layer_norm_bf16(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<(Array, LayerNorm)> {
@@ -207,7 +210,7 @@ impl Kernels for Gpu {
     }
 
     fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        self.entropies(logits, targets, smoothing)
+        self.compute_cross_entropies(logits, targets, smoothing)
     }
 
     fn cross_entropy_backward(
@@ -288,7 +291,7 @@ impl Kernels for Gpu {
     }
 
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        self.attend(q, k, v, options)
+        self.compute_attention(q, k, v, options)
     }
 
     fn attention_backward(
@@ -322,7 +325,7 @@ impl Kernels for Gpu {
     }
 
     fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        self.scanned(scan)
+        self.compute_scan(scan)
     }
 
     fn diagonal_scan_backward(
@@ -335,11 +338,11 @@ impl Kernels for Gpu {
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
-        self.update([param, m, v], grad, args)
+        self.apply_adamw([param, m, v], grad, args)
     }
 
     fn clip(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
-        self.norm(gradients, limit)
+        self.global_norm(gradients, limit)
     }
 
     fn adamw_all(&self, updates: Vec<Update<'_, Array>>, args: AdamW, factors: &Array, clip: &Array) -> Result<()> {

@@ -9,14 +9,15 @@
 //! - Everything is deterministic: no kernel uses atomics, and no sum's order depends on which block runs when. How work
 //!   is cut depends on the shape alone.
 //! - Nothing waits for the device but `download`, and ids that were computed there, which are read once to be checked.
-//! - A block of memory that is dropped is used again, see `arena.rs`: a training step that repeats the last one's shapes
-//!   asks the driver for none.
-//! - Work that repeats itself, as the step of a training does, is started as one graph from its third run on, with the bits
-//!   that it has otherwise: see `replays.rs` and `recorder.rs`.
+//! - A block of memory that is dropped is reused, see `arena.rs`: a training step with the shapes of the last one allocates
+//!   nothing from the driver.
+//! - Repeated work, such as a training step, is launched as one graph from its third run on, with the same bits as without: see
+//!   `graph_cache.rs` and `recorder.rs`.
 //! - Only [`Driver`] knows a vendor.
 //!
 //! `gpu.rs` holds what all operations stand on: memory, checked operands, launches. `library.rs` lists the sources and
 //! their kernels; `kernels.rs` is the table of operations; the other modules are one kind of operation each.
+#![doc = include_str!("../README.md")]
 
 mod driver;
 mod error;
@@ -24,10 +25,10 @@ mod images;
 
 mod arena;
 mod gpu;
+mod graph_cache;
 mod kernels;
 mod library;
 mod recorder;
-mod replays;
 mod staging;
 mod storage;
 mod strides;
@@ -47,8 +48,8 @@ use std::sync::Arc;
 use assay_tensor::Device;
 
 pub use driver::{
-    Address, Architecture, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Operand,
-    Product,
+    Address, Architecture, Argument, DeviceProperties, Driver, DriverError, Element, Epilogue, Function, Graph, Launch,
+    Operand, Product,
 };
 pub use images::Source;
 pub use staging::{PinnedBlock, Staging};

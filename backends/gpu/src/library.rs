@@ -6,14 +6,16 @@ use std::sync::OnceLock;
 use assay_tensor::{Binary, Result, Unary};
 
 use crate::driver::{Driver, Function};
-use crate::error::failed;
+use crate::error::to_tensor_error;
 
 /// What every source may include.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 6] = [
     ("vendor.h", include_str!("../kernels/vendor.h")),
     ("common.h", include_str!("../kernels/common.h")),
     ("attention.h", include_str!("../kernels/attention.h")),
     ("fragments.h", include_str!("../kernels/fragments.h")),
+    ("online_softmax.h", include_str!("../kernels/online_softmax.h")),
+    ("warpgroup.h", include_str!("../kernels/warpgroup.h")),
 ];
 
 /// The sources, which are compiled one by one.
@@ -22,6 +24,7 @@ pub(crate) enum Topic {
     AdamW,
     Attention,
     AttentionBf16,
+    AttentionWarpgroup,
     Elementwise,
     Int8,
     Movement,
@@ -33,10 +36,11 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
-    const ALL: [Topic; 11] = [
+    const ALL: [Topic; 12] = [
         Topic::AdamW,
         Topic::Attention,
         Topic::AttentionBf16,
+        Topic::AttentionWarpgroup,
         Topic::Elementwise,
         Topic::Int8,
         Topic::Movement,
@@ -48,11 +52,12 @@ impl Topic {
     ];
 
     /// The name of the file in `kernels`, and its text.
-    fn source(self) -> (&'static str, &'static str) {
+    fn source_file(self) -> (&'static str, &'static str) {
         match self {
             Topic::AdamW => ("adamw.cu", include_str!("../kernels/adamw.cu")),
             Topic::Attention => ("attention.cu", include_str!("../kernels/attention.cu")),
             Topic::AttentionBf16 => ("attention_bf16.cu", include_str!("../kernels/attention_bf16.cu")),
+            Topic::AttentionWarpgroup => ("attention_warpgroup.cu", include_str!("../kernels/attention_warpgroup.cu")),
             Topic::Elementwise => ("elementwise.cu", include_str!("../kernels/elementwise.cu")),
             Topic::Int8 => ("int8.cu", include_str!("../kernels/int8.cu")),
             Topic::Movement => ("movement.cu", include_str!("../kernels/movement.cu")),
@@ -65,7 +70,7 @@ impl Topic {
     }
 
     /// The names of its kernels.
-    fn kernels(self) -> Vec<String> {
+    fn kernel_names(self) -> Vec<String> {
         let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         match self {
             Topic::AdamW => list(&["adamw", "adamw_all", "squares", "clip"]),
@@ -80,9 +85,10 @@ impl Topic {
                 names.push("attention_bf16_inner".to_owned());
                 names
             }
-            Topic::Elementwise => elementwise(),
+            Topic::AttentionWarpgroup => list(&["attention_warpgroup_64", "attention_warpgroup_128"]),
+            Topic::Elementwise => elementwise_kernels(),
             Topic::Int8 => list(&["quantize", "multiply_int8"]),
-            Topic::Movement => movement(),
+            Topic::Movement => movement_kernels(),
             Topic::Norm => list(&[
                 "layer_norm",
                 "layer_norm_bf16",
@@ -116,7 +122,7 @@ fn by_width(kinds: [&str; 3], widths: [usize; 3]) -> Vec<String> {
     kinds.iter().flat_map(|kind| widths.map(|width| format!("{kind}_{width}"))).collect()
 }
 
-fn elementwise() -> Vec<String> {
+fn elementwise_kernels() -> Vec<String> {
     let mut names = ["accumulate", "dropout", "dropout_at", "gelu_bf16"].map(str::to_owned).to_vec();
     for types in ["f32_f32", "f32_bf16", "bf16_f32", "bf16_bf16"] {
         names.push(format!("add_scaled_{types}"));
@@ -135,7 +141,7 @@ pub(crate) fn has_slope(op: Unary) -> bool {
     !matches!(op, Unary::Neg | Unary::Scale(_) | Unary::Offset(_) | Unary::Round)
 }
 
-fn movement() -> Vec<String> {
+fn movement_kernels() -> Vec<String> {
     let mut names = Vec::new();
     for kind in ["strided", "pieces", "gather"] {
         names.extend([1, 2, 4, 16].map(|bytes| format!("{kind}_{bytes}")));
@@ -157,7 +163,7 @@ pub(crate) struct Library([OnceLock<Compiled>; Topic::ALL.len()]);
 
 impl Library {
     /// The kernel of this name. Errors if its source does not compile.
-    pub(crate) fn function(
+    pub(crate) fn find_kernel(
         &self,
         driver: &dyn Driver,
         operation: &'static str,
@@ -168,20 +174,22 @@ impl Library {
         let compiled = match place.get() {
             Some(compiled) => compiled,
             None => {
-                let compiled = compile(driver, operation, topic)?;
+                let compiled = compile_topic(driver, operation, topic)?;
                 place.get_or_init(|| compiled)
             }
         };
         compiled.get(name).copied().ok_or_else(|| {
-            let problem = format!("there is no kernel `{name}` in `{}`", topic.source().0);
+            let problem = format!("there is no kernel `{name}` in `{}`", topic.source_file().0);
             assay_tensor::TensorError::new(operation, problem)
         })
     }
 }
 
-fn compile(driver: &dyn Driver, operation: &'static str, topic: Topic) -> Result<Compiled> {
-    let names = topic.kernels();
+fn compile_topic(driver: &dyn Driver, operation: &'static str, topic: Topic) -> Result<Compiled> {
+    let names = topic.kernel_names();
     let list: Vec<&str> = names.iter().map(String::as_str).collect();
-    let functions = driver.compile(topic.source().1, &HEADERS, &[], &list).map_err(|error| failed(operation, error))?;
+    let functions = driver
+        .compile_kernels(topic.source_file().1, &HEADERS, &[], &list)
+        .map_err(|error| to_tensor_error(operation, error))?;
     Ok(names.into_iter().zip(functions).collect())
 }

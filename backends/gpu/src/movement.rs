@@ -4,7 +4,7 @@ use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError, bf16};
 
 use crate::arena::Purpose;
 use crate::driver::{Address, Argument};
-use crate::gpu::{Gpu, count};
+use crate::gpu::{Gpu, count_argument};
 use crate::library::Topic;
 use crate::storage::{Buffer, UNKNOWN, host_bytes, host_bytes_mut, host_zeros};
 use crate::strides::Walk;
@@ -16,7 +16,7 @@ fn no_type(operation: &'static str, dtype: DType) -> TensorError {
 }
 
 /// The widest word that divides all of these bytes.
-fn word(bytes: &[usize]) -> usize {
+fn word_size(bytes: &[usize]) -> usize {
     [16, 4, 2].into_iter().find(|word| bytes.iter().all(|bytes| bytes % word == 0)).unwrap_or(1)
 }
 
@@ -28,8 +28,8 @@ struct Rows {
 }
 
 impl Gpu {
-    fn movement(&self, operation: &'static str, kernel: &str, n: usize, arguments: &[Argument]) -> Result<()> {
-        self.launch(operation, (Topic::Movement, kernel), self.line(n), arguments)
+    fn launch_movement(&self, operation: &'static str, kernel: &str, n: usize, arguments: &[Argument]) -> Result<()> {
+        self.launch_kernel(operation, (Topic::Movement, kernel), self.line_grid(n), arguments)
     }
 
     pub(crate) fn copy_in(&self, data: &HostData, shape: &Shape) -> Result<Array> {
@@ -44,40 +44,40 @@ impl Gpu {
         };
         let y = Buffer::new(&self.arena, name, data.len(), data.dtype(), Purpose::Upload)
             .map_err(|error| error.shapes([shape]))?
-            .bounded(bound);
+            .with_id_bound(bound);
         if let Some(address) = y.address() {
-            self.call(name, self.driver.copy_in(address, bytes))?;
+            self.convert_error(name, self.driver.copy_to_device(address, bytes))?;
         }
-        let y = y.shaped(shape);
-        self.recorder.keep(&y);
+        let y = y.into_array(shape);
+        self.recorder.keep_upload(&y);
         Ok(y)
     }
 
     pub(crate) fn copy_out(&self, x: &Array) -> Result<HostData> {
         let name = "download";
-        let from = self.buffer(name, x)?;
+        let from = self.buffer_of(name, x)?;
         let mut data = host_zeros(x.dtype, x.numel()).ok_or_else(|| no_type(name, x.dtype))?;
         if let (Some(address), Some(bytes)) = (from.address(), host_bytes_mut(&mut data)) {
-            self.call(name, self.driver.copy_out(address, bytes))?;
+            self.convert_error(name, self.driver.copy_to_host(address, bytes))?;
         }
         Ok(data)
     }
 
     /// A buffer of zeros, which is what zero bits are in every type.
-    pub(crate) fn zeros(&self, operation: &'static str, shape: &Shape) -> Result<Buffer> {
-        let y = self.take(operation, shape)?;
-        self.clear(operation, &y)?;
+    pub(crate) fn allocate_zeros(&self, operation: &'static str, shape: &Shape) -> Result<Buffer> {
+        let y = self.allocate_f32(operation, shape)?;
+        self.zero_buffer(operation, &y)?;
         Ok(y)
     }
 
-    pub(crate) fn clear(&self, operation: &'static str, y: &Buffer) -> Result<()> {
+    pub(crate) fn zero_buffer(&self, operation: &'static str, y: &Buffer) -> Result<()> {
         match y.address() {
-            Some(address) => self.call(operation, self.driver.clear(address, y.bytes())),
+            Some(address) => self.convert_error(operation, self.driver.zero_memory(address, y.bytes())),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn constant(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
+    pub(crate) fn fill_constant(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
         let name = "full";
         let (bits, bound) = match dtype {
             DType::F32 => ((value as f32).to_bits(), UNKNOWN),
@@ -86,20 +86,20 @@ impl Gpu {
             DType::I8 => (u32::from((value as i8).cast_unsigned()), UNKNOWN),
             DType::F64 => return Err(no_type(name, dtype)),
         };
-        let y = self.empty(name, shape, dtype)?.bounded(bound);
+        let y = self.allocate_buffer(name, shape, dtype)?.with_id_bound(bound);
         let n = shape.numel();
         match bits {
-            0 => self.clear(name, &y)?,
+            0 => self.zero_buffer(name, &y)?,
             _ if n > 0 => {
-                let arguments = [y.pointer(), Argument::U32(bits), count(n)];
-                self.movement(name, &format!("fill_{}", dtype.size()), n, &arguments)?;
+                let arguments = [y.pointer(), Argument::U32(bits), count_argument(n)];
+                self.launch_movement(name, &format!("fill_{}", dtype.size()), n, &arguments)?;
             }
             _ => {}
         }
-        Ok(y.shaped(shape))
+        Ok(y.into_array(shape))
     }
 
-    pub(crate) fn converted(&self, x: &Array, dtype: DType) -> Result<Array> {
+    pub(crate) fn convert_dtype(&self, x: &Array, dtype: DType) -> Result<Array> {
         let name = "cast";
         if x.dtype == dtype {
             return Ok(x.clone());
@@ -107,20 +107,26 @@ impl Gpu {
         if dtype == DType::F64 {
             return Err(no_type(name, dtype));
         }
-        let (from, y) = (self.buffer(name, x)?, self.empty(name, &x.shape, dtype)?);
+        let (from, y) = (self.buffer_of(name, x)?, self.allocate_buffer(name, &x.shape, dtype)?);
         if x.numel() > 0 {
             let kernel = format!("{}_to_{}", x.dtype, dtype);
-            self.movement(name, &kernel, x.numel(), &[y.pointer(), from.pointer(), count(x.numel())])?;
+            self.launch_movement(name, &kernel, x.numel(), &[y.pointer(), from.pointer(), count_argument(x.numel())])?;
         }
-        Ok(y.shaped(&x.shape))
+        Ok(y.into_array(&x.shape))
     }
 
     /// x read in another order, or several times: `strides` say where, for each axis of `shape`.
-    pub(crate) fn moved(&self, name: &'static str, x: &Array, shape: &Shape, strides: &[usize]) -> Result<Array> {
-        let from = self.buffer(name, x)?;
-        let y = self.empty(name, shape, x.dtype)?.bounded(from.bound());
+    pub(crate) fn copy_strided(
+        &self,
+        name: &'static str,
+        x: &Array,
+        shape: &Shape,
+        strides: &[usize],
+    ) -> Result<Array> {
+        let from = self.buffer_of(name, x)?;
+        let y = self.allocate_buffer(name, shape, x.dtype)?.with_id_bound(from.id_bound());
         if shape.numel() == 0 {
-            return Ok(y.shaped(shape));
+            return Ok(y.into_array(shape));
         }
         let size = x.dtype.size();
         let mut walk = Walk::new(shape.dims(), [strides]);
@@ -131,20 +137,20 @@ impl Gpu {
         {
             let mut multiples = vec![*extent * size];
             multiples.extend(outer.iter().map(|stride| stride * size));
-            bytes = word(&multiples).max(size);
+            bytes = word_size(&multiples).max(size);
             *extent = *extent * size / bytes;
             outer.iter_mut().for_each(|stride| *stride = *stride * size / bytes);
         }
-        let (starts, walk) = walk.pieces();
+        let (starts, walk) = walk.split_outer();
         let n = walk.numel();
         for (piece, [start]) in starts.into_iter().enumerate() {
-            let (to, at) = (at(&y, piece * n * bytes), at(from, start * bytes));
-            let mut arguments = vec![to, at, count(n)];
-            arguments.extend(walk.inner_extents().map(count));
-            arguments.extend(walk.all_strides(0).map(count));
-            self.movement(name, &format!("strided_{bytes}"), n, &arguments)?;
+            let (to, at) = (pointer_at(&y, piece * n * bytes), pointer_at(from, start * bytes));
+            let mut arguments = vec![to, at, count_argument(n)];
+            arguments.extend(walk.inner_extents().map(count_argument));
+            arguments.extend(walk.all_strides(0).map(count_argument));
+            self.launch_movement(name, &format!("strided_{bytes}"), n, &arguments)?;
         }
-        Ok(y.shaped(shape))
+        Ok(y.into_array(shape))
     }
 
     /// Copies `count` rows of `bytes` bytes.
@@ -162,40 +168,40 @@ impl Gpu {
         }
         let (from, to) = (Address(from.0 + source.start as u64), Address(to.0 + target.start as u64));
         if rows == 1 || (source.stride == bytes && target.stride == bytes) {
-            return self.call(name, self.driver.copy(to, from, rows * bytes));
+            return self.convert_error(name, self.driver.copy_on_device(to, from, rows * bytes));
         }
-        let word = word(&[bytes, source.start, source.stride, target.start, target.stride]);
-        let launch = self.plane(name, rows, bytes / word)?;
-        let sizes = [rows, bytes / word, target.stride / word, source.stride / word].map(count);
+        let word = word_size(&[bytes, source.start, source.stride, target.start, target.stride]);
+        let launch = self.plane_grid(name, rows, bytes / word)?;
+        let sizes = [rows, bytes / word, target.stride / word, source.stride / word].map(count_argument);
         let pointers = [Argument::Pointer(Some(to)), Argument::Pointer(Some(from))];
         let kernel = format!("pieces_{word}");
-        self.launch(name, (Topic::Movement, &kernel), launch, &[&pointers[..], &sizes].concat())
+        self.launch_kernel(name, (Topic::Movement, &kernel), launch, &[&pointers[..], &sizes].concat())
     }
 
     /// `length` elements from `start` on along `axis`.
-    pub(crate) fn piece(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
+    pub(crate) fn copy_slice(&self, x: &Array, axis: usize, start: usize, length: usize) -> Result<Array> {
         let name = "slice";
         let shape = x.shape.with(axis, length);
-        let from = self.buffer(name, x)?;
-        let y = self.empty(name, &shape, x.dtype)?.bounded(from.bound());
+        let from = self.buffer_of(name, x)?;
+        let y = self.allocate_buffer(name, &shape, x.dtype)?.with_id_bound(from.id_bound());
         let inner = x.dims()[axis + 1..].iter().product::<usize>() * x.dtype.size();
         let outer = x.dims()[..axis].iter().product();
         let source = Rows { start: start * inner, stride: x.dims()[axis] * inner };
         let target = Rows { start: 0, stride: length * inner };
         self.copy_rows(name, (from, source), (&y, target), outer, length * inner)?;
-        Ok(y.shaped(&shape))
+        Ok(y.into_array(&shape))
     }
 
     /// One after the other along `axis`.
-    pub(crate) fn joined(&self, xs: &[&Array], axis: usize) -> Result<Array> {
+    pub(crate) fn join_arrays(&self, xs: &[&Array], axis: usize) -> Result<Array> {
         let name = "concat";
         let Some(first) = xs.first() else {
             return Err(TensorError::new(name, "there is nothing to join"));
         };
         let shape = first.shape.with(axis, xs.iter().map(|x| x.dims()[axis]).sum());
-        let parts = xs.iter().map(|x| self.typed(name, x, first.dtype)).collect::<Result<Vec<_>>>()?;
-        let bound = parts.iter().map(|part| part.bound()).max().unwrap_or(UNKNOWN);
-        let y = self.empty(name, &shape, first.dtype)?.bounded(bound);
+        let parts = xs.iter().map(|x| self.typed_buffer(name, x, first.dtype)).collect::<Result<Vec<_>>>()?;
+        let bound = parts.iter().map(|part| part.id_bound()).max().unwrap_or(UNKNOWN);
+        let y = self.allocate_buffer(name, &shape, first.dtype)?.with_id_bound(bound);
         let inner = first.dims()[axis + 1..].iter().product::<usize>() * first.dtype.size();
         let outer = first.dims()[..axis].iter().product();
         let stride = shape.dims()[axis] * inner;
@@ -206,25 +212,26 @@ impl Gpu {
             self.copy_rows(name, (part, source), (&y, Rows { start, stride }), outer, bytes)?;
             start += bytes;
         }
-        Ok(y.shaped(&shape))
+        Ok(y.into_array(&shape))
     }
 
     /// The rows of `table` that `ids` name.
-    pub(crate) fn gathered(&self, table: &Array, ids: &Array) -> Result<Array> {
+    pub(crate) fn gather_table_rows(&self, table: &Array, ids: &Array) -> Result<Array> {
         let name = "rows";
         let width = table.shape.last();
-        let from = self.buffer(name, table)?;
+        let from = self.buffer_of(name, table)?;
         let list = self.checked_ids(name, ids, table.shape.rows(), &table.shape)?;
         let shape = Shape::from([ids.dims(), &[width]].concat());
-        let y = self.empty(name, &shape, table.dtype)?.bounded(from.bound());
+        let y = self.allocate_buffer(name, &shape, table.dtype)?.with_id_bound(from.id_bound());
         if shape.numel() > 0 {
             let bytes = width * table.dtype.size();
-            let word = word(&[bytes]);
-            let launch = self.plane(name, ids.numel(), bytes / word)?;
-            let arguments = [y.pointer(), from.pointer(), list, count(ids.numel()), count(bytes / word)];
-            self.launch(name, (Topic::Movement, &format!("gather_{word}")), launch, &arguments)?;
+            let word = word_size(&[bytes]);
+            let launch = self.plane_grid(name, ids.numel(), bytes / word)?;
+            let arguments =
+                [y.pointer(), from.pointer(), list, count_argument(ids.numel()), count_argument(bytes / word)];
+            self.launch_kernel(name, (Topic::Movement, &format!("gather_{word}")), launch, &arguments)?;
         }
-        Ok(y.shaped(&shape))
+        Ok(y.into_array(&shape))
     }
 
     /// Where ids are, of which each names one of `rows` rows. What a host gave is known without asking the device; what
@@ -236,12 +243,12 @@ impl Gpu {
         rows: usize,
         shape: &Shape,
     ) -> Result<Argument> {
-        let list = self.typed(operation, ids, DType::U32)?;
-        if list.bound() <= rows as u64 {
+        let list = self.typed_buffer(operation, ids, DType::U32)?;
+        if list.id_bound() <= rows as u64 {
             return Ok(list.pointer());
         }
         let HostData::U32(values) = self.copy_out(ids)? else { return Err(no_type(operation, ids.dtype)) };
-        list.learn(values.iter().max().map_or(0, |&largest| u64::from(largest) + 1));
+        list.set_id_bound(values.iter().max().map_or(0, |&largest| u64::from(largest) + 1));
         match values.iter().position(|&id| id as usize >= rows) {
             None => Ok(list.pointer()),
             Some(place) => {
@@ -254,38 +261,39 @@ impl Gpu {
     }
 
     /// The sums of the rows of `x` by id.
-    pub(crate) fn scattered(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
+    pub(crate) fn scatter_table_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array> {
         let shape = Shape::from([rows, x.shape.last()]);
-        let y = self.take("scatter_add_rows", &shape)?.shaped(&shape);
-        self.scatter(x, ids, &y, false)?;
+        let y = self.allocate_f32("scatter_add_rows", &shape)?.into_array(&shape);
+        self.add_table_rows(x, ids, &y, false)?;
         Ok(y)
     }
 
     /// Puts the sums of the rows of `x` by id into the memory of `y`, which nothing else may use; or adds them to what is
     /// there.
-    pub(crate) fn scatter(&self, x: &Array, ids: &Array, y: &Array, onto: bool) -> Result<()> {
+    pub(crate) fn add_table_rows(&self, x: &Array, ids: &Array, y: &Array, onto: bool) -> Result<()> {
         /// Rows of the table that a block sums, and columns: as in `rows.cu`.
         const TILE: usize = 16;
         const COLUMNS: usize = 256;
         let name = "scatter_add_rows";
         let (rows, width) = (y.shape.rows(), x.shape.last());
         let list = self.checked_ids(name, ids, rows, &x.shape)?;
-        let (from, to) = (self.f32s(name, x)?, self.f32s(name, y)?);
+        let (from, to) = (self.f32_pointer(name, x)?, self.f32_pointer(name, y)?);
         if y.numel() == 0 {
             return Ok(());
         }
-        let mut launch = self.line(1);
+        let mut launch = self.line_grid(1);
         launch.grid[0] = crate::gpu::block_count(name, rows.div_ceil(TILE))?;
         launch.grid[1] = u32::try_from(width.div_ceil(COLUMNS)).ok().filter(|&n| n <= 65_535).ok_or_else(|| {
             TensorError::new(name, format!("rows of {width} elements are too wide")).shapes([&x.shape])
         })?;
         let onto = Argument::U32(u32::from(onto));
-        let arguments = [to, from, list, count(ids.numel()), count(width), count(rows), onto];
-        self.launch(name, (Topic::Rows, "scatter_add"), launch, &arguments)
+        let arguments =
+            [to, from, list, count_argument(ids.numel()), count_argument(width), count_argument(rows), onto];
+        self.launch_kernel(name, (Topic::Rows, "scatter_add"), launch, &arguments)
     }
 }
 
 /// The address `bytes` behind a buffer's start, as an argument.
-fn at(buffer: &Buffer, bytes: usize) -> Argument {
+fn pointer_at(buffer: &Buffer, bytes: usize) -> Argument {
     Argument::Pointer(buffer.address().map(|Address(first)| Address(first + bytes as u64)))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use assay_tensor::{AdamW, Array, DType, Result, Shape, Update};
 
 use crate::driver::{Address, Argument, Launch};
-use crate::gpu::{Gpu, THREADS, block_count, count};
+use crate::gpu::{Gpu, THREADS, block_count, count_argument};
 use crate::library::Topic;
 use crate::storage::Buffer;
 
@@ -56,25 +56,25 @@ impl Group {
 
 impl Gpu {
     /// Copies what other handles hold on to, so that they keep what they had.
-    fn own(&self, x: &mut Array) -> Result<()> {
+    fn make_unique(&self, x: &mut Array) -> Result<()> {
         if Arc::get_mut(&mut x.buffer).is_some() {
             return Ok(());
         }
-        let from = self.typed(NAME, x, DType::F32)?;
-        let copy = self.take(NAME, &x.shape)?;
+        let from = self.typed_buffer(NAME, x, DType::F32)?;
+        let copy = self.allocate_f32(NAME, &x.shape)?;
         if let (Some(from), Some(to)) = (from.address(), copy.address()) {
-            self.call(NAME, self.driver.copy(to, from, copy.bytes()))?;
+            self.convert_error(NAME, self.driver.copy_on_device(to, from, copy.bytes()))?;
         }
-        *x = copy.shaped(&x.shape);
+        *x = copy.into_array(&x.shape);
         Ok(())
     }
 
     /// Updates a parameter and its moments in place.
-    pub(crate) fn update(&self, [param, m, v]: [&mut Array; 3], grad: &Array, args: AdamW) -> Result<()> {
-        let g = self.f32s(NAME, grad)?;
-        self.own(param)?;
-        self.own(m)?;
-        self.own(v)?;
+    pub(crate) fn apply_adamw(&self, [param, m, v]: [&mut Array; 3], grad: &Array, args: AdamW) -> Result<()> {
+        let g = self.f32_pointer(NAME, grad)?;
+        self.make_unique(param)?;
+        self.make_unique(m)?;
+        self.make_unique(v)?;
         if grad.numel() == 0 {
             return Ok(());
         }
@@ -92,11 +92,11 @@ impl Gpu {
             args.lr,
             1.0 - args.lr * args.weight_decay,
         ];
-        let state = |x: &Array| self.typed(NAME, x, DType::F32).map(Buffer::pointer);
+        let state = |x: &Array| self.typed_buffer(NAME, x, DType::F32).map(Buffer::pointer);
         let mut arguments = vec![state(param)?, g, state(m)?, state(v)?];
         arguments.extend(factors.map(|factor| Argument::F32(factor as f32)));
-        arguments.push(count(grad.numel()));
-        self.launch(NAME, (Topic::AdamW, NAME), self.line(grad.numel()), &arguments)
+        arguments.push(count_argument(grad.numel()));
+        self.launch_kernel(NAME, (Topic::AdamW, NAME), self.line_grid(grad.numel()), &arguments)
     }
 
     /// Updates several parameters and their moments in place, by factors that are in the device's memory.
@@ -107,17 +107,17 @@ impl Gpu {
         factors: &Array,
         clip: &Array,
     ) -> Result<()> {
-        let (factors, clip) = (self.f32s(NAME, factors)?, self.f32s(NAME, clip)?);
+        let (factors, clip) = (self.f32_pointer(NAME, factors)?, self.f32_pointer(NAME, clip)?);
         let (beta1, beta2) = args.betas;
         let fixed = [beta1, 1.0 - beta1, beta2, 1.0 - beta2, args.eps].map(|factor| Argument::F32(factor as f32));
         let mut members = Vec::with_capacity(updates.len());
         for Update { param, grad, m, v, decays } in updates {
             let elements = grad.numel();
-            let g = self.typed(NAME, grad, DType::F32)?.address();
-            self.own(param)?;
-            self.own(m)?;
-            self.own(v)?;
-            let state = |x: &Array| self.typed(NAME, x, DType::F32).map(Buffer::address);
+            let g = self.typed_buffer(NAME, grad, DType::F32)?.address();
+            self.make_unique(param)?;
+            self.make_unique(m)?;
+            self.make_unique(v)?;
+            let state = |x: &Array| self.typed_buffer(NAME, x, DType::F32).map(Buffer::address);
             members.push(Member { pointers: [state(param)?, g, state(m)?, state(v)?], elements, decays });
         }
         members.retain(|member| member.elements > 0);
@@ -125,40 +125,45 @@ impl Gpu {
             let Group { mut arguments, blocks } = Group::new(members, UPDATES);
             arguments.extend([factors, clip]);
             arguments.extend(fixed);
-            self.launch(NAME, (Topic::AdamW, "adamw_all"), self.blocks(NAME, blocks)?, &arguments)?;
+            self.launch_kernel(NAME, (Topic::AdamW, "adamw_all"), self.block_grid(NAME, blocks)?, &arguments)?;
         }
         Ok(())
     }
 
     /// A row of so many blocks.
-    fn blocks(&self, operation: &'static str, blocks: usize) -> Result<Launch> {
+    fn block_grid(&self, operation: &'static str, blocks: usize) -> Result<Launch> {
         Ok(Launch { grid: [block_count(operation, blocks)?, 1, 1], block: [THREADS, 1, 1], shared: 0 })
     }
 
     /// The norm of all gradients together, and the factor that brings it down to the limit.
-    pub(crate) fn norm(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
+    pub(crate) fn global_norm(&self, gradients: &[&Array], limit: Option<f64>) -> Result<Array> {
         let name = "clip";
         let member = |gradient: &&Array| {
-            let pointers = [self.typed(name, gradient, DType::F32)?.address()];
+            let pointers = [self.typed_buffer(name, gradient, DType::F32)?.address()];
             Ok(Member { pointers, elements: gradient.numel(), decays: false })
         };
         let mut members = gradients.iter().map(member).collect::<Result<Vec<_>>>()?;
         members.retain(|member| member.elements > 0);
         let all: usize = members.iter().map(|member| member.elements.div_ceil(SPAN)).sum();
         // Sums in f64, each in the place of two f32.
-        let parts = self.scratch(name, 2 * all.max(1))?;
+        let parts = self.allocate_scratch(name, 2 * all.max(1))?;
         let mut first = 0;
         for members in members.chunks(MOST) {
             let Group { mut arguments, blocks } = Group::new(members, SPAN);
             arguments.push(parts.pointer_at(2 * first));
-            self.launch(name, (Topic::AdamW, "squares"), self.blocks(name, blocks)?, &arguments)?;
+            self.launch_kernel(name, (Topic::AdamW, "squares"), self.block_grid(name, blocks)?, &arguments)?;
             first += blocks;
         }
         let shape = Shape::from(2);
-        let y = self.take(name, &shape)?;
-        let launch = self.blocks(name, 1)?;
+        let y = self.allocate_f32(name, &shape)?;
+        let launch = self.block_grid(name, 1)?;
         let limit = Argument::U64(limit.unwrap_or(f64::INFINITY).to_bits());
-        self.launch(name, (Topic::AdamW, name), launch, &[y.pointer(), parts.pointer(), count(all), limit])?;
-        Ok(y.shaped(shape))
+        self.launch_kernel(
+            name,
+            (Topic::AdamW, name),
+            launch,
+            &[y.pointer(), parts.pointer(), count_argument(all), limit],
+        )?;
+        Ok(y.into_array(shape))
     }
 }

@@ -1,12 +1,11 @@
-//! Notes what is asked of a driver, so that it can be asked for again as one graph.
+//! Records the calls of a driver, so that they can be captured as one graph.
 //!
-//! While a piece of work is noted, it is carried out as always: its calls go on to the vendor's driver, and a copy of each
-//! stays here. Whether the work may be repeated shows afterwards: [`Noted::digest`] says what it asked for, but for
-//! where in memory, so that two runs can be compared; and whatever a graph cannot do is the [`Noted::refusal`].
+//! While calls are recorded, they are executed as always: each goes to the vendor's driver, and a copy of it is kept here.
+//! [`Capture::digest`] identifies the recorded calls except for addresses, so that two runs can be compared;
+//! [`Capture::rejection`] names a call that a graph cannot contain.
 //!
-//! Only the thread that asked for it is noted. What others do at the same time is their own. While a graph is captured, the
-//! calls of other threads wait: all share one stream, and a call that reached it then would become a part of the graph
-//! instead of being carried out.
+//! Only the thread that began the recording is recorded. While a graph is captured, the calls of other threads wait: all share one
+//! stream, and a call that reached it then would become a part of the graph instead of being executed.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,12 +15,12 @@ use std::thread::ThreadId;
 use assay_tensor::Array;
 
 use crate::driver::{
-    Address, Argument, Driver, DriverError, Epilogue, Facts, Function, Graph, Launch, Operand, Product,
+    Address, Argument, DeviceProperties, Driver, DriverError, Epilogue, Function, Graph, Launch, Operand, Product,
 };
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
-/// A call that a graph can make.
+/// A call that a graph can contain.
 #[derive(Debug, Clone)]
 enum Call {
     Launch(Function, Launch, Vec<Argument>),
@@ -30,60 +29,60 @@ enum Call {
     Clear { address: Address, bytes: usize },
 }
 
-/// What a piece of work asked for.
-pub(crate) struct Noted {
+/// The recorded calls.
+pub(crate) struct Capture {
     calls: Vec<Call>,
     digest: DefaultHasher,
-    refusal: Option<String>,
-    /// What was uploaded on the way, which the calls read: as long as they may be made again, its memory stays as it is.
-    kept: Vec<Array>,
+    rejection: Option<String>,
+    /// Uploads that the calls read: their memory must stay unchanged as long as the graph exists.
+    uploads: Vec<Array>,
 }
 
-/// A driver whose calls are noted when it is told to.
+/// A driver whose calls can be recorded.
 pub(crate) struct Recorder {
     driver: Arc<dyn Driver>,
-    noting: Mutex<Option<(ThreadId, Noted)>>,
+    recording: Mutex<Option<(ThreadId, Capture)>>,
     /// Held for writing while a graph is captured, and for reading by every other call of the driver.
     capture: RwLock<()>,
 }
 
 impl Recorder {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Recorder {
-        Recorder { driver, noting: Mutex::default(), capture: RwLock::default() }
+        Recorder { driver, recording: Mutex::default(), capture: RwLock::default() }
     }
 
-    /// From here on the calls of this thread are noted. What was being noted is forgotten.
-    pub(crate) fn start(&self) {
-        let noted = Noted { calls: Vec::new(), digest: DefaultHasher::new(), refusal: None, kept: Vec::new() };
-        // What is forgotten gives its memory back, after the lock is.
-        let _before = self.lock().replace((std::thread::current().id(), noted));
+    /// Begins to record the calls of this thread. An unfinished recording is dropped.
+    pub(crate) fn begin_recording(&self) {
+        let capture = Capture { calls: Vec::new(), digest: DefaultHasher::new(), rejection: None, uploads: Vec::new() };
+        // The dropped one frees its memory after the lock is released.
+        let _before = self.lock_capture().replace((std::thread::current().id(), capture));
     }
 
-    /// What was noted, if anything was.
-    pub(crate) fn stop(&self) -> Option<Noted> {
-        self.lock().take().map(|(_, noted)| noted)
+    /// Ends the recording, if there is one.
+    pub(crate) fn end_recording(&self) -> Option<Capture> {
+        self.lock_capture().take().map(|(_, capture)| capture)
     }
 
-    /// Keeps an upload of the noted work.
-    pub(crate) fn keep(&self, upload: &Array) {
-        self.note(|noted| noted.kept.push(upload.clone()));
+    /// Keeps an upload that recorded calls read.
+    pub(crate) fn keep_upload(&self, upload: &Array) {
+        self.update_capture(|capture| capture.uploads.push(upload.clone()));
     }
 
-    /// The graph of what was noted. The device is as before where that fails.
-    pub(crate) fn graph(&self, noted: &Noted) -> Result<Graph> {
+    /// Captures the recorded calls as a graph. An error leaves the device as it was.
+    pub(crate) fn capture_graph(&self, capture: &Capture) -> Result<Graph> {
         let _alone = self.capture.write().unwrap_or_else(PoisonError::into_inner);
         self.driver.begin_capture()?;
-        let asked = noted.calls.iter().try_for_each(|call| match call {
-            Call::Launch(function, launch, arguments) => self.driver.launch(*function, *launch, arguments),
-            Call::Product(product) => self.driver.product(product),
-            Call::Copy { to, from, bytes } => self.driver.copy(*to, *from, *bytes),
-            Call::Clear { address, bytes } => self.driver.clear(*address, *bytes),
+        let asked = capture.calls.iter().try_for_each(|call| match call {
+            Call::Launch(function, launch, arguments) => self.driver.launch_kernel(*function, *launch, arguments),
+            Call::Product(product) => self.driver.launch_product(product),
+            Call::Copy { to, from, bytes } => self.driver.copy_on_device(*to, *from, *bytes),
+            Call::Clear { address, bytes } => self.driver.zero_memory(*address, *bytes),
         });
         // The capture ends in any case; its own error would only repeat the first one.
         let graph = self.driver.end_capture();
         match (asked, graph) {
             (Ok(()), graph) => graph,
-            (Err(error), Ok(graph)) => self.driver.forget(graph).and(Err(error)),
+            (Err(error), Ok(graph)) => self.driver.destroy_graph(graph).and(Err(error)),
             (Err(error), Err(_)) => Err(error),
         }
     }
@@ -94,48 +93,48 @@ impl Recorder {
         call(&*self.driver)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, Noted)>> {
-        self.noting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_capture(&self) -> MutexGuard<'_, Option<(ThreadId, Capture)>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to what is noted, if this thread is.
-    fn note(&self, change: impl FnOnce(&mut Noted)) {
-        if let Some((thread, noted)) = &mut *self.lock()
+    /// Changes the capture, if this thread is being recorded.
+    fn update_capture(&self, change: impl FnOnce(&mut Capture)) {
+        if let Some((thread, capture)) = &mut *self.lock_capture()
             && *thread == std::thread::current().id()
         {
-            change(noted);
+            change(capture);
         }
     }
 
-    /// Notes a call; `what` tells it from others, but for where in memory.
-    fn call(&self, call: impl FnOnce() -> Call, what: impl FnOnce(&mut DefaultHasher)) {
-        self.note(|noted| {
-            what(&mut noted.digest);
-            noted.calls.push(call());
+    /// Records a call; `what` hashes everything but its addresses.
+    fn record_call(&self, call: impl FnOnce() -> Call, what: impl FnOnce(&mut DefaultHasher)) {
+        self.update_capture(|capture| {
+            what(&mut capture.digest);
+            capture.calls.push(call());
         });
     }
 
-    fn refuse(&self, why: &str) {
-        self.note(|noted| {
-            noted.refusal.get_or_insert_with(|| why.to_owned());
+    fn reject_capture(&self, why: &str) {
+        self.update_capture(|capture| {
+            capture.rejection.get_or_insert_with(|| why.to_owned());
         });
     }
 }
 
-impl Noted {
-    /// Equal for two pieces of work that asked for the same, wherever in memory it was.
+impl Capture {
+    /// Equal for equal calls, whatever their addresses.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }
 
-    /// Why it cannot be repeated.
-    pub(crate) fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref()
+    /// Why it cannot become a graph.
+    pub(crate) fn rejection(&self) -> Option<&str> {
+        self.rejection.as_deref()
     }
 
-    /// What its calls read and did not make.
-    pub(crate) fn into_kept(self) -> Vec<Array> {
-        self.kept
+    /// The uploads that its calls read.
+    pub(crate) fn into_uploads(self) -> Vec<Array> {
+        self.uploads
     }
 }
 
@@ -156,17 +155,17 @@ fn hash_argument(argument: &Argument, state: &mut DefaultHasher) {
     std::mem::discriminant(argument).hash(state);
     match argument {
         Argument::Pointer(address) | Argument::ThenPointer(address) => address.is_some().hash(state),
-        other => other.slot().hash(state),
+        other => other.to_word().hash(state),
     }
 }
 
 impl Driver for Recorder {
-    fn facts(&self) -> &Facts {
-        self.driver.facts()
+    fn properties(&self) -> &DeviceProperties {
+        self.driver.properties()
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
-        self.with_driver(|driver| driver.memory())
+    fn memory_info(&self) -> Result<(usize, usize)> {
+        self.with_driver(|driver| driver.memory_info())
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
@@ -177,70 +176,70 @@ impl Driver for Recorder {
         self.with_driver(|driver| driver.free(address))
     }
 
-    /// Not a call of a graph: what is copied in stays there, see [`Recorder::keep`].
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
-        self.note(|noted| ("copy in", blake3::hash(bytes).as_bytes()).hash(&mut noted.digest));
-        self.with_driver(|driver| driver.copy_in(to, bytes))
+    /// Not a part of a graph: the copied bytes stay on the device, see [`Recorder::keep_upload`].
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
+        self.update_capture(|capture| ("copy in", blake3::hash(bytes).as_bytes()).hash(&mut capture.digest));
+        self.with_driver(|driver| driver.copy_to_device(to, bytes))
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
-        self.refuse("it reads from the device before it is done");
-        self.with_driver(|driver| driver.copy_out(from, bytes))
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.reject_capture("it reads from the device before it ends");
+        self.with_driver(|driver| driver.copy_to_host(from, bytes))
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
-        self.call(|| Call::Copy { to, from, bytes }, |state| ("copy", bytes).hash(state));
-        self.with_driver(|driver| driver.copy(to, from, bytes))
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.record_call(|| Call::Copy { to, from, bytes }, |state| ("copy", bytes).hash(state));
+        self.with_driver(|driver| driver.copy_on_device(to, from, bytes))
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
-        self.call(|| Call::Clear { address, bytes }, |state| ("clear", bytes).hash(state));
-        self.with_driver(|driver| driver.clear(address, bytes))
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
+        self.record_call(|| Call::Clear { address, bytes }, |state| ("clear", bytes).hash(state));
+        self.with_driver(|driver| driver.zero_memory(address, bytes))
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        self.with_driver(|driver| driver.compile(source, headers, options, names))
+        self.with_driver(|driver| driver.compile_kernels(source, headers, options, names))
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
-        self.call(
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+        self.record_call(
             || Call::Launch(function, launch, arguments.to_vec()),
             |state| {
                 ("launch", function, launch.grid, launch.block, launch.shared).hash(state);
                 arguments.iter().for_each(|argument| hash_argument(argument, state));
             },
         );
-        self.with_driver(|driver| driver.launch(function, launch, arguments))
+        self.with_driver(|driver| driver.launch_kernel(function, launch, arguments))
     }
 
-    fn offers(&self, product: &Product) -> Result<bool> {
-        self.with_driver(|driver| driver.offers(product))
+    fn supports_product(&self, product: &Product) -> Result<bool> {
+        self.with_driver(|driver| driver.supports_product(product))
     }
 
-    fn product(&self, product: &Product) -> Result {
-        self.call(
+    fn launch_product(&self, product: &Product) -> Result {
+        self.record_call(
             || Call::Product(*product),
             |state| {
                 "product".hash(state);
                 hash_product(product, state);
             },
         );
-        self.with_driver(|driver| driver.product(product))
+        self.with_driver(|driver| driver.launch_product(product))
     }
 
     fn synchronize(&self) -> Result {
-        self.refuse("it waits for the device before it is done");
+        self.reject_capture("it waits for the device before it ends");
         self.with_driver(|driver| driver.synchronize())
     }
 
     fn begin_capture(&self) -> Result {
-        self.refuse("it captures a graph of its own");
+        self.reject_capture("it captures a graph of its own");
         self.driver.begin_capture()
     }
 
@@ -248,18 +247,18 @@ impl Driver for Recorder {
         self.driver.end_capture()
     }
 
-    fn replay(&self, graph: Graph) -> Result {
-        self.refuse("it replays a graph of its own");
-        self.with_driver(|driver| driver.replay(graph))
+    fn launch_graph(&self, graph: Graph) -> Result {
+        self.reject_capture("it replays a graph of its own");
+        self.with_driver(|driver| driver.launch_graph(graph))
     }
 
-    fn forget(&self, graph: Graph) -> Result {
-        self.with_driver(|driver| driver.forget(graph))
+    fn destroy_graph(&self, graph: Graph) -> Result {
+        self.with_driver(|driver| driver.destroy_graph(graph))
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
-        self.refuse("it is timed");
-        self.driver.time(work)
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.reject_capture("its time is measured");
+        self.driver.measure_time(work)
     }
 }
 

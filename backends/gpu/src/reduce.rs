@@ -4,7 +4,7 @@
 use assay_tensor::{Array, DType, Reduce, Result, Shape};
 
 use crate::driver::{Argument, Launch};
-use crate::gpu::{Gpu, block_count, count};
+use crate::gpu::{Gpu, block_count, count_argument};
 use crate::library::Topic;
 use crate::storage::Buffer;
 
@@ -22,7 +22,7 @@ pub(crate) enum Fold {
 }
 
 impl Fold {
-    fn arguments(self) -> [Argument; 2] {
+    fn kernel_arguments(self) -> [Argument; 2] {
         match self {
             Fold::Sum(factor) => [Argument::U32(0), Argument::F32(factor)],
             Fold::Max => [Argument::U32(1), Argument::F32(1.0)],
@@ -30,7 +30,7 @@ impl Fold {
     }
 
     /// What the pieces are folded with before the whole is.
-    fn partial(self) -> Fold {
+    fn partial_fold(self) -> Fold {
         match self {
             Fold::Sum(_) => Fold::Sum(1.0),
             Fold::Max => Fold::Max,
@@ -40,7 +40,7 @@ impl Fold {
 
 /// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents, the last group first; each
 /// sees the groups behind it as reduced already.
-fn groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
+fn axis_groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
     let mut dims = dims.to_vec();
     let mut found = Vec::new();
     let mut rest = axes;
@@ -57,7 +57,7 @@ fn groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
 
 /// Into how many pieces the middle is cut, where a block has so many columns. It depends on shape and type alone, and so does the
 /// order of every sum.
-fn splits([outer, middle, inner]: [usize; 3], columns: usize) -> usize {
+fn split_count([outer, middle, inner]: [usize; 3], columns: usize) -> usize {
     let (blocks, piece) = if inner == 1 { (outer, ROW) } else { (outer * inner.div_ceil(columns), COLUMN) };
     if blocks >= BLOCKS || middle <= 2 * piece {
         return 1;
@@ -75,11 +75,11 @@ fn column_kernel(dtype: DType, inner: usize) -> (&'static str, usize) {
 }
 
 impl Gpu {
-    pub(crate) fn reduced(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
+    pub(crate) fn reduce_axes(&self, op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
         let name = op.name();
         let shape = x.shape.reduced(axes, true);
         let mut value: Option<Array> = None;
-        for dims in groups(x.dims(), axes) {
+        for dims in axis_groups(x.dims(), axes) {
             let fold = match op {
                 Reduce::Sum => Fold::Sum(1.0),
                 Reduce::Mean => Fold::Sum((1.0 / dims[1] as f64) as f32),
@@ -87,34 +87,34 @@ impl Gpu {
             };
             // A gradient in bf16 is widened as it is summed.
             let from = match &value {
-                None if x.dtype == DType::Bf16 => self.buffer(name, x)?,
-                _ => self.typed(name, value.as_ref().unwrap_or(x), DType::F32)?,
+                None if x.dtype == DType::Bf16 => self.buffer_of(name, x)?,
+                _ => self.typed_buffer(name, value.as_ref().unwrap_or(x), DType::F32)?,
             };
-            value = Some(self.folded(name, fold, from, dims)?.shaped([dims[0], dims[2]]));
+            value = Some(self.fold_axis(name, fold, from, dims)?.into_array([dims[0], dims[2]]));
         }
         match value {
             Some(value) => Ok(value.viewed(&shape)),
-            None => self.typed(name, x, DType::F32).map(|_| x.viewed(&shape)),
+            None => self.typed_buffer(name, x, DType::F32).map(|_| x.viewed(&shape)),
         }
     }
 
     /// x [outer, middle, inner] to [outer, inner].
-    pub(crate) fn folded(&self, name: &'static str, fold: Fold, x: &Buffer, dims: [usize; 3]) -> Result<Buffer> {
+    pub(crate) fn fold_axis(&self, name: &'static str, fold: Fold, x: &Buffer, dims: [usize; 3]) -> Result<Buffer> {
         let [outer, middle, inner] = dims;
-        let y = self.take(name, &Shape::from([outer, inner]))?;
+        let y = self.allocate_f32(name, &Shape::from([outer, inner]))?;
         if outer * inner == 0 {
             return Ok(y);
         }
         if middle == 0 {
-            self.clear(name, &y)?;
+            self.zero_buffer(name, &y)?;
             return Ok(y);
         }
-        let pieces = splits(dims, column_kernel(x.dtype(), inner).1);
+        let pieces = split_count(dims, column_kernel(x.dtype(), inner).1);
         if pieces == 1 {
             self.fold_once(name, fold, x, &y, dims, 1)?;
         } else {
-            let parts = self.scratch(name, outer * pieces * inner)?;
-            self.fold_once(name, fold.partial(), x, &parts, dims, pieces)?;
+            let parts = self.allocate_scratch(name, outer * pieces * inner)?;
+            self.fold_once(name, fold.partial_fold(), x, &parts, dims, pieces)?;
             self.fold_once(name, fold, &parts, &y, [outer, pieces, inner], 1)?;
         }
         Ok(y)
@@ -130,18 +130,18 @@ impl Gpu {
         [outer, middle, inner]: [usize; 3],
         pieces: usize,
     ) -> Result<()> {
-        let [op, factor] = fold.arguments();
-        let (pieces_at, middle_at) = (count(pieces), count(middle));
+        let [op, factor] = fold.kernel_arguments();
+        let (pieces_at, middle_at) = (count_argument(pieces), count_argument(middle));
         if inner == 1 && x.dtype() == DType::F32 {
-            let launch = self.rows(name, outer * pieces, middle.div_ceil(pieces))?;
-            let arguments = [y.pointer(), x.pointer(), op, count(outer), middle_at, pieces_at, factor];
-            return self.launch(name, (Topic::Reduce, "reduce_rows"), launch, &arguments);
+            let launch = self.row_grid(name, outer * pieces, middle.div_ceil(pieces))?;
+            let arguments = [y.pointer(), x.pointer(), op, count_argument(outer), middle_at, pieces_at, factor];
+            return self.launch_kernel(name, (Topic::Reduce, "reduce_rows"), launch, &arguments);
         }
         let (kernel, columns) = column_kernel(x.dtype(), inner);
         let blocks = block_count(name, inner.div_ceil(columns) * outer * pieces)?;
         let launch = Launch { grid: [blocks, 1, 1], block: [32, 8, 1], shared: 0 };
-        let arguments = [y.pointer(), x.pointer(), op, middle_at, count(inner), pieces_at, factor];
-        self.launch(name, (Topic::Reduce, kernel), launch, &arguments)
+        let arguments = [y.pointer(), x.pointer(), op, middle_at, count_argument(inner), pieces_at, factor];
+        self.launch_kernel(name, (Topic::Reduce, kernel), launch, &arguments)
     }
 }
 
@@ -151,19 +151,19 @@ mod tests {
 
     #[test]
     fn neighbouring_axes_are_reduced_together() {
-        assert_eq!(groups(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
-        assert_eq!(groups(&[2, 3], &[]), [[0usize; 3]; 0]);
-        assert_eq!(groups(&[2, 3, 4], &[1]), [[2, 3, 4]]);
+        assert_eq!(axis_groups(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
+        assert_eq!(axis_groups(&[2, 3], &[]), [[0usize; 3]; 0]);
+        assert_eq!(axis_groups(&[2, 3, 4], &[1]), [[2, 3, 4]]);
     }
 
     #[test]
     fn long_sums_are_cut_where_there_are_few() {
-        assert_eq!(splits([1, 8192, 1], 32), 1);
-        assert_eq!(splits([1, 8193, 1], 32), 3);
-        assert_eq!(splits([1, 1 << 30, 1], 32), 1024);
-        assert_eq!(splits([4096, 1 << 20, 1], 32), 1);
-        assert_eq!(splits([1, 32_768, 1024], 32), 32);
-        assert_eq!(splits([1, 500, 32], 32), 1);
-        assert_eq!((splits([1, 8192, 50_000], 32), splits([1, 8192, 50_000], 128)), (1, 2));
+        assert_eq!(split_count([1, 8192, 1], 32), 1);
+        assert_eq!(split_count([1, 8193, 1], 32), 3);
+        assert_eq!(split_count([1, 1 << 30, 1], 32), 1024);
+        assert_eq!(split_count([4096, 1 << 20, 1], 32), 1);
+        assert_eq!(split_count([1, 32_768, 1024], 32), 32);
+        assert_eq!(split_count([1, 500, 32], 32), 1);
+        assert_eq!((split_count([1, 8192, 50_000], 32), split_count([1, 8192, 50_000], 128)), (1, 2));
     }
 }

@@ -3,7 +3,7 @@
 use assay_tensor::{Array, Result, Scan, ScanGradient, Shape, TensorError};
 
 use crate::driver::{Argument, Launch};
-use crate::gpu::{Gpu, block_count, count, extent};
+use crate::gpu::{Gpu, block_count, checked_extent, count_argument};
 use crate::library::Topic;
 use crate::reduce::Fold;
 use crate::storage::Buffer;
@@ -48,23 +48,23 @@ impl Cut {
     }
 
     /// All pieces of all sequences.
-    fn lines(&self) -> usize {
+    fn line_count(&self) -> usize {
         self.b * self.pieces
     }
 
     /// The last arguments of the kernels.
-    fn sizes(&self) -> Result<[Argument; 6]> {
-        let [t, k] = [extent(NAME, self.t)?, extent(NAME, self.k)?];
-        let (pieces, lines) = (extent(NAME, self.pieces)?, extent(NAME, self.lines())?);
+    fn size_arguments(&self) -> Result<[Argument; 6]> {
+        let [t, k] = [checked_extent(NAME, self.t)?, checked_extent(NAME, self.k)?];
+        let (pieces, lines) = (checked_extent(NAME, self.pieces)?, checked_extent(NAME, self.line_count())?);
         // A length beyond the sequence means the whole of it.
-        let length = extent(NAME, self.length.min(self.t.max(1)))?;
+        let length = checked_extent(NAME, self.length.min(self.t.max(1)))?;
         Ok([t, k, pieces, length, lines, u32::from(self.over_time)].map(Argument::U32))
     }
 
-    fn launch(&self) -> Result<Launch> {
+    fn launch_grid(&self) -> Result<Launch> {
         let across = self.k.clamp(1, THREADS).next_power_of_two();
         let down = THREADS / across;
-        let blocks = block_count(NAME, self.k.div_ceil(across) * self.lines().div_ceil(down))?;
+        let blocks = block_count(NAME, self.k.div_ceil(across) * self.line_count().div_ceil(down))?;
         Ok(Launch { grid: [blocks, 1, 1], block: [across as u32, down as u32, 1], shared: 0 })
     }
 }
@@ -72,7 +72,7 @@ impl Cut {
 /// A pair of buffers.
 type Complex = (Buffer, Buffer);
 
-fn pointers(x: &Complex) -> [Argument; 2] {
+fn complex_pointers(x: &Complex) -> [Argument; 2] {
     [x.0.pointer(), x.1.pointer()]
 }
 
@@ -80,21 +80,21 @@ const NOTHING: Argument = Argument::Pointer(None);
 
 impl Gpu {
     fn scan_kernel(&self, kernel: &str, launch: Launch, arguments: &[Argument]) -> Result<()> {
-        self.launch(NAME, (Topic::Scan, kernel), launch, arguments)
+        self.launch_kernel(NAME, (Topic::Scan, kernel), launch, arguments)
     }
 
     /// Two buffers of a number for each line and state.
     fn per_line(&self, cut: &Cut) -> Result<Complex> {
-        let elements = cut.lines() * cut.k;
-        Ok((self.scratch(NAME, elements)?, self.scratch(NAME, elements)?))
+        let elements = cut.line_count() * cut.k;
+        Ok((self.allocate_scratch(NAME, elements)?, self.allocate_scratch(NAME, elements)?))
     }
 
-    fn pair(&self, shape: &Shape) -> Result<Complex> {
-        Ok((self.take(NAME, shape)?, self.take(NAME, shape)?))
+    fn allocate_complex(&self, shape: &Shape) -> Result<Complex> {
+        Ok((self.allocate_f32(NAME, shape)?, self.allocate_f32(NAME, shape)?))
     }
 
     /// What flows into each piece, from the carry and the pieces before it; backwards from the pieces behind it.
-    fn between(
+    fn combine_segments(
         &self,
         cut: &Cut,
         ends: &str,
@@ -103,44 +103,49 @@ impl Gpu {
         backwards: bool,
     ) -> Result<Complex> {
         let (end, factor, into) = (self.per_line(cut)?, self.per_line(cut)?, self.per_line(cut)?);
-        let arguments = [&pointers(&end), &pointers(&factor), arrays].concat();
-        self.scan_kernel(ends, cut.launch()?, &arguments)?;
+        let arguments = [&complex_pointers(&end), &complex_pointers(&factor), arrays].concat();
+        self.scan_kernel(ends, cut.launch_grid()?, &arguments)?;
         let lanes = cut.b * cut.k;
-        let sizes = [extent(NAME, cut.pieces)?, extent(NAME, cut.k)?, u32::from(backwards)].map(Argument::U32);
-        let results = [pointers(&into), pointers(&end), pointers(&factor), carry].concat();
-        self.scan_kernel("scan_between", self.line(4 * lanes), &[&results[..], &sizes, &[count(lanes)]].concat())?;
+        let sizes =
+            [checked_extent(NAME, cut.pieces)?, checked_extent(NAME, cut.k)?, u32::from(backwards)].map(Argument::U32);
+        let results = [complex_pointers(&into), complex_pointers(&end), complex_pointers(&factor), carry].concat();
+        self.scan_kernel(
+            "scan_between",
+            self.line_grid(4 * lanes),
+            &[&results[..], &sizes, &[count_argument(lanes)]].concat(),
+        )?;
         Ok(into)
     }
 
     /// All states.
-    pub(crate) fn scanned(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+    pub(crate) fn compute_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
         let cut = Cut::of(&scan)?;
         let shape = &scan.input_re.shape;
-        let (re, im) = self.pair(shape)?;
+        let (re, im) = self.allocate_complex(shape)?;
         if shape.numel() > 0 {
-            let carry = [self.f32s(NAME, scan.carry_re)?, self.f32s(NAME, scan.carry_im)?];
-            let arrays = self.arrays(&scan, &cut, (Some(scan.input_re), scan.input_im))?;
+            let carry = [self.f32_pointer(NAME, scan.carry_re)?, self.f32_pointer(NAME, scan.carry_im)?];
+            let arrays = self.scan_arrays(&scan, &cut, (Some(scan.input_re), scan.input_im))?;
             let into = match cut.pieces {
                 1 => None,
-                _ => Some(self.between(&cut, "scan_ends", &arrays, carry, false)?),
+                _ => Some(self.combine_segments(&cut, "scan_ends", &arrays, carry, false)?),
             };
-            let carry = into.as_ref().map_or(carry, pointers);
+            let carry = into.as_ref().map_or(carry, complex_pointers);
             let arguments = [&[re.pointer(), im.pointer()], &carry, &arrays[..]].concat();
-            self.scan_kernel("scan_states", cut.launch()?, &arguments)?;
+            self.scan_kernel("scan_states", cut.launch_grid()?, &arguments)?;
         }
-        Ok((re.shaped(shape), im.shaped(shape)))
+        Ok((re.into_array(shape), im.into_array(shape)))
     }
 
     /// The arguments that all kernels end in: decay, what is scanned, and sizes.
-    fn arrays(
+    fn scan_arrays(
         &self,
         scan: &Scan<'_, Array>,
         cut: &Cut,
         (re, im): (Option<&Array>, Option<&Array>),
     ) -> Result<Vec<Argument>> {
-        let decay = [self.f32s(NAME, scan.decay_re)?, self.f32s(NAME, scan.decay_im)?];
-        let scanned = [self.some_f32s(NAME, re)?, self.some_f32s(NAME, im)?];
-        Ok([&decay[..], &scanned, &cut.sizes()?].concat())
+        let decay = [self.f32_pointer(NAME, scan.decay_re)?, self.f32_pointer(NAME, scan.decay_im)?];
+        let scanned = [self.optional_f32_pointer(NAME, re)?, self.optional_f32_pointer(NAME, im)?];
+        Ok([&decay[..], &scanned, &cut.size_arguments()?].concat())
     }
 
     pub(crate) fn scanned_backward(
@@ -153,36 +158,39 @@ impl Gpu {
         let segment = scan.segment.filter(|&segment| segment < whole.t);
         let cut = segment.map_or(whole, |segment| whole.along(segment.max(1)));
         let (input, carry, decay) = (&scan.input_re.shape, &scan.carry_re.shape, &scan.decay_re.shape);
-        let (dx, dcarry) = (self.pair(input)?, self.pair(carry)?);
+        let (dx, dcarry) = (self.allocate_complex(input)?, self.allocate_complex(carry)?);
         // Where the decay is one for all steps, a sum for each line comes first.
         let (da, sums) = match cut.over_time {
-            true => (Some(self.pair(decay)?), None),
+            true => (Some(self.allocate_complex(decay)?), None),
             false => (None, Some(self.per_line(&cut)?)),
         };
         if cut.b * cut.k > 0 {
-            let arrays = self.arrays(&scan, &cut, grad)?;
+            let arrays = self.scan_arrays(&scan, &cut, grad)?;
             let into = match segment {
-                None if cut.pieces > 1 => Some(self.between(&cut, "scan_flow_ends", &arrays, [NOTHING; 2], true)?),
+                None if cut.pieces > 1 => {
+                    Some(self.combine_segments(&cut, "scan_flow_ends", &arrays, [NOTHING; 2], true)?)
+                }
                 _ => None,
             };
-            let or_nothing = |x: Option<&Complex>| x.map_or([NOTHING; 2], pointers);
+            let or_nothing = |x: Option<&Complex>| x.map_or([NOTHING; 2], complex_pointers);
             let results =
-                [pointers(&dx), or_nothing(da.as_ref()), or_nothing(sums.as_ref()), pointers(&dcarry)].concat();
+                [complex_pointers(&dx), or_nothing(da.as_ref()), or_nothing(sums.as_ref()), complex_pointers(&dcarry)]
+                    .concat();
             let before = [states.0, states.1, scan.carry_re, scan.carry_im];
-            let before = before.iter().map(|x| self.f32s(NAME, x)).collect::<Result<Vec<_>>>()?;
+            let before = before.iter().map(|x| self.f32_pointer(NAME, x)).collect::<Result<Vec<_>>>()?;
             let flow = or_nothing(into.as_ref());
             // A segment that the sequence does not reach the end of cuts nothing.
             let segment = Argument::U32(segment.map_or(u32::MAX, |segment| segment as u32));
             let arguments = [&results[..], &before, &flow, &[segment], &arrays].concat();
-            self.scan_kernel("scan_gradient", cut.launch()?, &arguments)?;
+            self.scan_kernel("scan_gradient", cut.launch_grid()?, &arguments)?;
         }
-        let shaped = |x: Complex, shape: &Shape| (x.0.shaped(shape), x.1.shaped(shape));
+        let shaped = |x: Complex, shape: &Shape| (x.0.into_array(shape), x.1.into_array(shape));
         let decay = match (da, sums) {
             (Some(da), _) => shaped(da, decay),
             (None, Some(sums)) => {
-                let dims = [1, cut.lines(), cut.k];
+                let dims = [1, cut.line_count(), cut.k];
                 let total =
-                    |x: &Buffer| Ok::<_, TensorError>(self.folded(NAME, Fold::Sum(1.0), x, dims)?.shaped(decay));
+                    |x: &Buffer| Ok::<_, TensorError>(self.fold_axis(NAME, Fold::Sum(1.0), x, dims)?.into_array(decay));
                 (total(&sums.0)?, total(&sums.1)?)
             }
             (None, None) => return Err(TensorError::new(NAME, "the decay has no gradient")),

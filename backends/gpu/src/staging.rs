@@ -26,7 +26,7 @@ pub trait PinnedBlock: Sized {
     ///
     /// # Errors
     /// If the device fails.
-    fn wait(&self) -> Result;
+    fn wait_for_copy(&self) -> Result;
 }
 
 /// The ring.
@@ -46,10 +46,10 @@ impl<B: PinnedBlock> Staging<B> {
     ///
     /// # Errors
     /// If a block cannot be allocated, or the device fails.
-    pub fn copy_in(&mut self, to: Address, bytes: &[u8], allocate: impl Fn(usize) -> Result<B>) -> Result {
+    pub fn upload(&mut self, to: Address, bytes: &[u8], allocate: impl Fn(usize) -> Result<B>) -> Result {
         for (index, part) in bytes.chunks(BLOCK).enumerate() {
             match self.blocks.get(self.next) {
-                Some(block) => block.wait()?,
+                Some(block) => block.wait_for_copy()?,
                 None => self.blocks.push(allocate(BLOCK)?),
             }
             let block = &mut self.blocks[self.next];
@@ -83,7 +83,7 @@ mod tests {
             assert!(self.pending.replace(Some((to.0 as usize, count))).is_none(), "the block is still being copied");
             Ok(())
         }
-        fn wait(&self) -> Result {
+        fn wait_for_copy(&self) -> Result {
             if let Some((to, count)) = self.pending.take() {
                 self.device.borrow_mut()[to..to + count].copy_from_slice(&self.bytes[..count]);
             }
@@ -98,10 +98,10 @@ mod tests {
         let allocate = |bytes| Ok(Late { bytes: vec![0; bytes], pending: RefCell::default(), device: device.clone() });
         let first: Vec<u8> = (0..6 * BLOCK + 5).map(|i| (i * 31 % 251) as u8).collect();
         let second: Vec<u8> = first.iter().rev().take(3 * BLOCK).copied().collect();
-        staging.copy_in(Address(7), &first, allocate).unwrap();
-        staging.copy_in(Address(7 + first.len() as u64), &second, allocate).unwrap();
+        staging.upload(Address(7), &first, allocate).unwrap();
+        staging.upload(Address(7 + first.len() as u64), &second, allocate).unwrap();
         assert_eq!(staging.blocks.len(), BLOCKS);
-        staging.blocks.iter().for_each(|block| block.wait().unwrap());
+        staging.blocks.iter().for_each(|block| block.wait_for_copy().unwrap());
         let found = device.borrow();
         assert!(found[7..7 + first.len()] == first && found[7 + first.len()..][..second.len()] == second);
     }

@@ -32,21 +32,21 @@ impl Buffer {
         purpose: Purpose,
     ) -> Result<Buffer> {
         let bytes = elements.saturating_mul(dtype.size());
-        let block = if bytes == 0 { None } else { Some(arena.take(operation, bytes, purpose)?) };
+        let block = if bytes == 0 { None } else { Some(arena.allocate_block(operation, bytes, purpose)?) };
         Ok(Buffer { block, elements, dtype, bound: AtomicU64::new(UNKNOWN) })
     }
 
     /// The same, with what is known of the ids that it will hold.
-    pub(crate) fn bounded(self, bound: u64) -> Buffer {
-        self.learn(bound);
+    pub(crate) fn with_id_bound(self, bound: u64) -> Buffer {
+        self.set_id_bound(bound);
         self
     }
 
-    pub(crate) fn learn(&self, bound: u64) {
+    pub(crate) fn set_id_bound(&self, bound: u64) {
         self.bound.store(bound, Ordering::Relaxed);
     }
 
-    pub(crate) fn bound(&self) -> u64 {
+    pub(crate) fn id_bound(&self) -> u64 {
         self.bound.load(Ordering::Relaxed)
     }
 
@@ -74,14 +74,14 @@ impl Buffer {
     }
 
     /// An array of this buffer.
-    pub(crate) fn shaped(self, shape: impl Into<Shape>) -> Array {
+    pub(crate) fn into_array(self, shape: impl Into<Shape>) -> Array {
         let dtype = self.dtype;
         Array::new(self, shape, dtype)
     }
 }
 
 /// The buffer of an array, which is one of `arena` and as long as the array's shape says.
-pub(crate) fn buffer<'a>(arena: &Arc<Arena>, operation: &'static str, x: &'a Array) -> Result<&'a Buffer> {
+pub(crate) fn buffer_of<'a>(arena: &Arc<Arena>, operation: &'static str, x: &'a Array) -> Result<&'a Buffer> {
     let found = x.buffer.downcast_ref::<Buffer>();
     let Some(buffer) = found.filter(|b| b.block.as_ref().is_none_or(|block| block.is_of(arena))) else {
         return Err(TensorError::new(operation, "the array belongs to another backend")
@@ -98,12 +98,17 @@ pub(crate) fn buffer<'a>(arena: &Arc<Arena>, operation: &'static str, x: &'a Arr
 }
 
 /// The buffer of an array of this type.
-pub(crate) fn typed<'a>(arena: &Arc<Arena>, operation: &'static str, x: &'a Array, dtype: DType) -> Result<&'a Buffer> {
+pub(crate) fn typed_buffer<'a>(
+    arena: &Arc<Arena>,
+    operation: &'static str,
+    x: &'a Array,
+    dtype: DType,
+) -> Result<&'a Buffer> {
     if x.dtype != dtype {
         let problem = format!("needs elements of type {dtype}, not {}", x.dtype);
         return Err(TensorError::new(operation, problem).shapes([&x.shape]));
     }
-    buffer(arena, operation, x)
+    buffer_of(arena, operation, x)
 }
 
 /// The bytes of elements that may have any bits.

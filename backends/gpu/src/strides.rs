@@ -40,7 +40,7 @@ impl<const N: usize> Walk<N> {
 
     /// Splits off the axes beyond the inner [`AXES`]: where each operand starts for each index along them, and what is
     /// left to walk from there.
-    pub(crate) fn pieces(mut self) -> (Vec<[usize; N]>, Walk<N>) {
+    pub(crate) fn split_outer(mut self) -> (Vec<[usize; N]>, Walk<N>) {
         let mut starts = vec![[0; N]];
         while self.dims.len() > AXES {
             let extent = self.dims.remove(0);
@@ -89,11 +89,11 @@ mod tests {
         let dims = [2usize; 8];
         // Backwards, so that nothing merges.
         let strides: Vec<usize> = (0..8).map(|axis| 1 << axis).collect();
-        let (starts, rest) = Walk::new(&dims, [&strides]).pieces();
+        let (starts, rest) = Walk::new(&dims, [&strides]).split_outer();
         assert_eq!(starts, [[0], [2], [1], [3]]);
         assert_eq!((rest.dims.len(), rest.all_strides(0)), (6, [4, 8, 16, 32, 64, 128]));
         assert_eq!(rest.inner_extents(), [2; 5]);
-        let (starts, rest) = Walk::new(&[3, 2], [&[1, 3]]).pieces();
+        let (starts, rest) = Walk::new(&[3, 2], [&[1, 3]]).split_outer();
         assert_eq!((starts, rest.inner_extents()), (vec![[0]], [1, 1, 1, 3, 2]));
         assert_eq!(rest.all_strides(0), [0, 0, 0, 0, 1, 3]);
     }

@@ -3,7 +3,7 @@
 use assay_tensor::{Array, AttentionGradient, AttentionOptions, Result};
 
 use crate::loss::log_sum_exp;
-use crate::store::{store, values};
+use crate::store::{store_values, values_of};
 
 /// The extents: heads of all sequences together, queries, keys, width.
 struct Extents {
@@ -14,32 +14,33 @@ struct Extents {
 }
 
 impl Extents {
-    fn of(q: &Array, k: &Array) -> Extents {
+    fn of_operands(q: &Array, k: &Array) -> Extents {
         let [b, h, queries, width] = [q.dims()[0], q.dims()[1], q.dims()[2], q.dims()[3]];
         Extents { heads: b * h, queries, keys: k.dims()[2], width }
     }
 
     /// How many keys a query sees.
-    fn seen(&self, query: usize, causal: bool) -> usize {
+    fn visible_keys(&self, query: usize, causal: bool) -> usize {
         if causal { query + 1 + self.keys - self.queries } else { self.keys }
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+fn dot_product(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 pub(crate) fn attention(q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-    let e = Extents::of(q, k);
-    let (qs, ks, vs) = (values(q)?, values(k)?, values(v)?);
+    let e = Extents::of_operands(q, k);
+    let (qs, ks, vs) = (values_of(q)?, values_of(k)?, values_of(v)?);
     let (mut out, mut lses) = (vec![0.0; qs.len()], Vec::new());
     for head in 0..e.heads {
         for i in 0..e.queries {
             let place = (head * e.queries + i) * e.width;
             let query = &qs[place..][..e.width];
             let row = |x: usize| (head * e.keys + x) * e.width;
-            let scores: Vec<f64> =
-                (0..e.seen(i, options.causal)).map(|j| options.scale * dot(query, &ks[row(j)..][..e.width])).collect();
+            let scores: Vec<f64> = (0..e.visible_keys(i, options.causal))
+                .map(|j| options.scale * dot_product(query, &ks[row(j)..][..e.width]))
+                .collect();
             let lse = log_sum_exp(&scores);
             for (j, score) in scores.iter().enumerate() {
                 for d in 0..e.width {
@@ -49,7 +50,7 @@ pub(crate) fn attention(q: &Array, k: &Array, v: &Array, options: AttentionOptio
             lses.push(lse);
         }
     }
-    Ok((store(&out, &q.shape, q.dtype), store(&lses, &q.dims()[..3], q.dtype)))
+    Ok((store_values(&out, &q.shape, q.dtype), store_values(&lses, &q.dims()[..3], q.dtype)))
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -62,20 +63,20 @@ pub(crate) fn attention_backward(
     grad: &Array,
     options: AttentionOptions,
 ) -> Result<AttentionGradient> {
-    let e = Extents::of(q, k);
-    let (qs, ks, vs) = (values(q)?, values(k)?, values(v)?);
-    let (outs, lses, grads) = (values(out)?, values(lse)?, values(grad)?);
+    let e = Extents::of_operands(q, k);
+    let (qs, ks, vs) = (values_of(q)?, values_of(k)?, values_of(v)?);
+    let (outs, lses, grads) = (values_of(out)?, values_of(lse)?, values_of(grad)?);
     let (mut dq, mut dk, mut dv) = (vec![0.0; qs.len()], vec![0.0; ks.len()], vec![0.0; vs.len()]);
     for head in 0..e.heads {
         for i in 0..e.queries {
             let place = (head * e.queries + i) * e.width;
             let (query, g) = (&qs[place..][..e.width], &grads[place..][..e.width]);
-            let inner = dot(g, &outs[place..][..e.width]);
-            for j in 0..e.seen(i, options.causal) {
+            let inner = dot_product(g, &outs[place..][..e.width]);
+            for j in 0..e.visible_keys(i, options.causal) {
                 let row = (head * e.keys + j) * e.width;
-                let score = options.scale * dot(query, &ks[row..][..e.width]);
+                let score = options.scale * dot_product(query, &ks[row..][..e.width]);
                 let weight = (score - lses[head * e.queries + i]).exp();
-                let dscore = options.scale * weight * (dot(g, &vs[row..][..e.width]) - inner);
+                let dscore = options.scale * weight * (dot_product(g, &vs[row..][..e.width]) - inner);
                 for d in 0..e.width {
                     dq[place + d] += dscore * ks[row + d];
                     dk[row + d] += dscore * query[d];
@@ -85,8 +86,8 @@ pub(crate) fn attention_backward(
         }
     }
     Ok(AttentionGradient {
-        q: store(&dq, &q.shape, q.dtype),
-        k: store(&dk, &k.shape, k.dtype),
-        v: store(&dv, &v.shape, v.dtype),
+        q: store_values(&dq, &q.shape, q.dtype),
+        k: store_values(&dk, &k.shape, k.dtype),
+        v: store_values(&dv, &v.shape, v.dtype),
     })
 }

@@ -2,10 +2,10 @@
 
 use assay_tensor::{Array, Binary, GELU_CUBIC, GELU_FACTOR, Reduce, Result, Shape, Unary};
 
-use crate::store::{store, values};
+use crate::store::{store_values, values_of};
 
 /// `op` of one number.
-fn apply(op: Unary, x: f64) -> f64 {
+fn apply_unary(op: Unary, x: f64) -> f64 {
     match op {
         Unary::Neg => -x,
         Unary::Abs => x.abs(),
@@ -28,7 +28,7 @@ fn apply(op: Unary, x: f64) -> f64 {
 }
 
 /// `op` of two numbers.
-fn apply_two(op: Binary, a: f64, b: f64) -> f64 {
+fn apply_binary(op: Binary, a: f64, b: f64) -> f64 {
     match op {
         Binary::Add => a + b,
         Binary::Sub => a - b,
@@ -54,20 +54,20 @@ fn apply_two(op: Binary, a: f64, b: f64) -> f64 {
 }
 
 pub(crate) fn unary(op: Unary, x: &Array) -> Result<Array> {
-    let y: Vec<f64> = values(x)?.into_iter().map(|x| apply(op, x)).collect();
-    Ok(store(&y, &x.shape, x.dtype))
+    let y: Vec<f64> = values_of(x)?.into_iter().map(|x| apply_unary(op, x)).collect();
+    Ok(store_values(&y, &x.shape, x.dtype))
 }
 
 pub(crate) fn binary(op: Binary, a: &Array, b: &Array) -> Result<Array> {
     let shape = Shape::broadcast(op.name(), &a.shape, &b.shape)?;
-    let (x, y) = (values(a)?, values(b)?);
-    let (from_a, from_b) = (places(&a.shape, &shape), places(&b.shape, &shape));
-    let out: Vec<f64> = from_a.zip(from_b).map(|(i, j)| apply_two(op, x[i], y[j])).collect();
-    Ok(store(&out, shape, a.dtype))
+    let (x, y) = (values_of(a)?, values_of(b)?);
+    let (from_a, from_b) = (broadcast_offsets(&a.shape, &shape), broadcast_offsets(&b.shape, &shape));
+    let out: Vec<f64> = from_a.zip(from_b).map(|(i, j)| apply_binary(op, x[i], y[j])).collect();
+    Ok(store_values(&out, shape, a.dtype))
 }
 
 /// For each element of `wide` in order, the place of the element of `shape` that is repeated there.
-pub(crate) fn places(shape: &Shape, wide: &Shape) -> impl Iterator<Item = usize> + use<> {
+pub(crate) fn broadcast_offsets(shape: &Shape, wide: &Shape) -> impl Iterator<Item = usize> + use<> {
     let strides = shape.broadcast_strides(wide);
     let extents = wide.dims().to_vec();
     (0..wide.numel()).map(move |mut flat| {
@@ -84,7 +84,7 @@ pub(crate) fn reduce(op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
     let shape = x.shape.reduced(axes, true);
     let start = if op == Reduce::Max { f64::NEG_INFINITY } else { 0.0 };
     let mut out = vec![start; shape.numel()];
-    for (value, place) in values(x)?.into_iter().zip(places(&shape, &x.shape)) {
+    for (value, place) in values_of(x)?.into_iter().zip(broadcast_offsets(&shape, &x.shape)) {
         match op {
             Reduce::Sum | Reduce::Mean => out[place] += value,
             Reduce::Max => out[place] = out[place].max(value),
@@ -94,5 +94,5 @@ pub(crate) fn reduce(op: Reduce, x: &Array, axes: &[usize]) -> Result<Array> {
         let count: usize = axes.iter().map(|&axis| x.dims()[axis]).product();
         out.iter_mut().for_each(|sum| *sum /= count as f64);
     }
-    Ok(store(&out, shape, x.dtype))
+    Ok(store_values(&out, shape, x.dtype))
 }

@@ -5,7 +5,7 @@ use assay_tensor::{
     LayerNormGradient, Reduce, Result, Rotary, Routed, Scan, ScanGradient, Shape, TokenAttention, TokenRouting, Unary,
 };
 
-use crate::store::{data, store, values, wrap};
+use crate::store::{host_data, store_values, values_of, wrap_data};
 use crate::{attention, elementwise, heads, layers, loss, movement, product, scan, token};
 
 /// The kernels of [`crate::device`].
@@ -24,19 +24,19 @@ impl Kernels for Reference {
     }
 
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
-        Ok(wrap(data, shape))
+        Ok(wrap_data(data, shape))
     }
 
     fn download(&self, x: &Array) -> Result<HostData> {
-        data(x).cloned()
+        host_data(x).cloned()
     }
 
     fn full(&self, shape: &Shape, dtype: DType, value: f64) -> Result<Array> {
-        Ok(store(&vec![value; shape.check_size("full")?], shape, dtype))
+        Ok(store_values(&vec![value; shape.check_size("full")?], shape, dtype))
     }
 
     fn cast(&self, x: &Array, dtype: DType) -> Result<Array> {
-        Ok(store(&values(x)?, &x.shape, dtype))
+        Ok(store_values(&values_of(x)?, &x.shape, dtype))
     }
 
     fn unary(&self, op: Unary, x: &Array) -> Result<Array> {
@@ -138,11 +138,11 @@ impl Kernels for Reference {
     }
 
     fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        token::attend(token)
+        token::attend_token(token)
     }
 
     fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        token::route(token)
+        token::route_token(token)
     }
 
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
@@ -163,7 +163,7 @@ impl Kernels for Reference {
     }
 
     fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        scan::scan(scan)
+        scan::diagonal_scan(scan)
     }
 
     fn diagonal_scan_backward(
@@ -172,7 +172,7 @@ impl Kernels for Reference {
         states: (&Array, &Array),
         grad: (Option<&Array>, Option<&Array>),
     ) -> Result<ScanGradient> {
-        scan::scan_backward(scan, states, grad)
+        scan::diagonal_scan_backward(scan, states, grad)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -2,19 +2,19 @@
 
 use assay_tensor::{AdamW, Array, LayerNorm, LayerNormGradient, Result};
 
-use crate::store::{store, values};
+use crate::store::{store_values, values_of};
 
-fn mean(x: impl Iterator<Item = f64>, count: usize) -> f64 {
+fn row_mean(x: impl Iterator<Item = f64>, count: usize) -> f64 {
     x.sum::<f64>() / count as f64
 }
 
 pub(crate) fn layer_norm(x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
     let width = x.shape.last();
-    let (v, gain, bias) = (values(x)?, values(gain)?, values(bias)?);
+    let (v, gain, bias) = (values_of(x)?, values_of(gain)?, values_of(bias)?);
     let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
     for row in v.chunks(width) {
-        let centre = mean(row.iter().copied(), width);
-        let variance = mean(row.iter().map(|x| (x - centre) * (x - centre)), width);
+        let centre = row_mean(row.iter().copied(), width);
+        let variance = row_mean(row.iter().map(|x| (x - centre) * (x - centre)), width);
         let rstd = 1.0 / (variance + eps).sqrt();
         y.extend((0..width).map(|i| (row[i] - centre) * rstd * gain[i] + bias[i]));
         means.push(centre);
@@ -22,9 +22,9 @@ pub(crate) fn layer_norm(x: &Array, gain: &Array, bias: &Array, eps: f64) -> Res
     }
     let rows = means.len();
     Ok(LayerNorm {
-        y: store(&y, &x.shape, x.dtype),
-        mean: store(&means, rows, x.dtype),
-        rstd: store(&rstds, rows, x.dtype),
+        y: store_values(&y, &x.shape, x.dtype),
+        mean: store_values(&means, rows, x.dtype),
+        rstd: store_values(&rstds, rows, x.dtype),
     })
 }
 
@@ -36,14 +36,14 @@ pub(crate) fn layer_norm_backward(
     grad: &Array,
 ) -> Result<LayerNormGradient> {
     let width = x.shape.last();
-    let (v, w, g) = (values(x)?, values(gain)?, values(grad)?);
-    let (means, rstds) = (values(mean_of)?, values(rstd)?);
+    let (v, w, g) = (values_of(x)?, values_of(gain)?, values_of(grad)?);
+    let (means, rstds) = (values_of(mean_of)?, values_of(rstd)?);
     let (mut dx, mut dgain, mut dbias) = (Vec::new(), vec![0.0; width], vec![0.0; width]);
     for (row, (row_x, row_g)) in v.chunks(width).zip(g.chunks(width)).enumerate() {
         let normal: Vec<f64> = row_x.iter().map(|x| (x - means[row]) * rstds[row]).collect();
         let h: Vec<f64> = (0..width).map(|i| row_g[i] * w[i]).collect();
-        let mean_h = mean(h.iter().copied(), width);
-        let mean_hn = mean((0..width).map(|i| h[i] * normal[i]), width);
+        let mean_h = row_mean(h.iter().copied(), width);
+        let mean_hn = row_mean((0..width).map(|i| h[i] * normal[i]), width);
         dx.extend((0..width).map(|i| rstds[row] * (h[i] - mean_h - normal[i] * mean_hn)));
         for i in 0..width {
             dgain[i] += row_g[i] * normal[i];
@@ -51,17 +51,17 @@ pub(crate) fn layer_norm_backward(
         }
     }
     Ok(LayerNormGradient {
-        x: store(&dx, &x.shape, x.dtype),
-        gain: store(&dgain, width, x.dtype),
-        bias: store(&dbias, width, x.dtype),
+        x: store_values(&dx, &x.shape, x.dtype),
+        gain: store_values(&dgain, width, x.dtype),
+        bias: store_values(&dbias, width, x.dtype),
     })
 }
 
 pub(crate) fn adamw(param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {
-    let (mut p, mut first, mut second) = (values(param)?, values(m)?, values(v)?);
+    let (mut p, mut first, mut second) = (values_of(param)?, values_of(m)?, values_of(v)?);
     let (beta1, beta2) = args.betas;
     let step = args.step as f64;
-    for (i, g) in values(grad)?.into_iter().enumerate() {
+    for (i, g) in values_of(grad)?.into_iter().enumerate() {
         let g = g * args.grad_scale;
         first[i] = beta1 * first[i] + (1.0 - beta1) * g;
         second[i] = beta2 * second[i] + (1.0 - beta2) * g * g;
@@ -69,8 +69,8 @@ pub(crate) fn adamw(param: &mut Array, grad: &Array, m: &mut Array, v: &mut Arra
         let root = (second[i] / (1.0 - beta2.powf(step))).sqrt();
         p[i] -= args.lr * (unbiased / (root + args.eps) + args.weight_decay * p[i]);
     }
-    *param = store(&p, &param.shape, param.dtype);
-    *m = store(&first, &m.shape, m.dtype);
-    *v = store(&second, &v.shape, v.dtype);
+    *param = store_values(&p, &param.shape, param.dtype);
+    *m = store_values(&first, &m.shape, m.dtype);
+    *v = store_values(&second, &v.shape, v.dtype);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use assay_tensor::{Array, Result, TensorError};
 
-use crate::store::{ids, store, values};
+use crate::store::{ids_of, store_values, values_of};
 
 /// ln sum e^x, with the maximum taken out first so that nothing overflows.
 pub(crate) fn log_sum_exp(row: &[f64]) -> f64 {
@@ -13,9 +13,9 @@ pub(crate) fn log_sum_exp(row: &[f64]) -> f64 {
 /// `f` of each row of the last axis, and of the same row of `other`.
 fn by_row(x: &Array, other: &Array, f: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Result<Array> {
     let width = x.shape.last();
-    let (a, b) = (values(x)?, values(other)?);
+    let (a, b) = (values_of(x)?, values_of(other)?);
     let y: Vec<f64> = a.chunks(width).zip(b.chunks(width)).flat_map(|(a, b)| f(a, b)).collect();
-    Ok(store(&y, &x.shape, x.dtype))
+    Ok(store_values(&y, &x.shape, x.dtype))
 }
 
 pub(crate) fn softmax(x: &Array) -> Result<Array> {
@@ -49,15 +49,15 @@ pub(crate) fn log_softmax_backward(y: &Array, grad: &Array) -> Result<Array> {
 pub(crate) fn cross_entropy(logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
     let classes = logits.shape.last();
     let (mut losses, mut lses) = (Vec::new(), Vec::new());
-    for (row, &target) in values(logits)?.chunks(classes).zip(ids(targets)?) {
-        let target = known(target, classes)?;
+    for (row, &target) in values_of(logits)?.chunks(classes).zip(ids_of(targets)?) {
+        let target = check_target(target, classes)?;
         let lse = log_sum_exp(row);
         let mean = row.iter().sum::<f64>() / classes as f64;
         losses.push(lse - (1.0 - smoothing) * row[target] - smoothing * mean);
         lses.push(lse);
     }
     let n = losses.len();
-    Ok((store(&losses, n, logits.dtype), store(&lses, n, logits.dtype)))
+    Ok((store_values(&losses, n, logits.dtype), store_values(&lses, n, logits.dtype)))
 }
 
 pub(crate) fn cross_entropy_backward(
@@ -68,19 +68,19 @@ pub(crate) fn cross_entropy_backward(
     smoothing: f64,
 ) -> Result<Array> {
     let classes = logits.shape.last();
-    let (lses, grads) = (values(lse)?, values(grad)?);
+    let (lses, grads) = (values_of(lse)?, values_of(grad)?);
     let mut out = Vec::with_capacity(logits.numel());
-    for (i, (row, &target)) in values(logits)?.chunks(classes).zip(ids(targets)?).enumerate() {
-        let target = known(target, classes)?;
+    for (i, (row, &target)) in values_of(logits)?.chunks(classes).zip(ids_of(targets)?).enumerate() {
+        let target = check_target(target, classes)?;
         for (class, x) in row.iter().enumerate() {
             let wanted = smoothing / classes as f64 + if class == target { 1.0 - smoothing } else { 0.0 };
             out.push(grads[i] * ((x - lses[i]).exp() - wanted));
         }
     }
-    Ok(store(&out, &logits.shape, logits.dtype))
+    Ok(store_values(&out, &logits.shape, logits.dtype))
 }
 
-fn known(target: u32, classes: usize) -> Result<usize> {
+fn check_target(target: u32, classes: usize) -> Result<usize> {
     match target as usize {
         id if id < classes => Ok(id),
         id => Err(TensorError::new("cross_entropy", format!("target {id} is beyond the {classes} classes"))),

@@ -3,7 +3,7 @@
 use assay_tensor::{Array, DType, HostData, Result, Shape, TensorError};
 
 /// The array's elements.
-pub(crate) fn data(x: &Array) -> Result<&HostData> {
+pub(crate) fn host_data(x: &Array) -> Result<&HostData> {
     x.buffer.downcast_ref::<HostData>().ok_or_else(|| {
         TensorError::new("reference", "the array belongs to another backend")
             .shapes([&x.shape])
@@ -12,24 +12,24 @@ pub(crate) fn data(x: &Array) -> Result<&HostData> {
 }
 
 /// The array's elements as f64, exactly.
-pub(crate) fn values(x: &Array) -> Result<Vec<f64>> {
-    Ok(data(x)?.to_f64())
+pub(crate) fn values_of(x: &Array) -> Result<Vec<f64>> {
+    Ok(host_data(x)?.to_f64())
 }
 
 /// An array of `values` rounded to `dtype`.
-pub(crate) fn store(values: &[f64], shape: impl Into<Shape>, dtype: DType) -> Array {
-    wrap(HostData::from_f64(values, dtype), shape)
+pub(crate) fn store_values(values: &[f64], shape: impl Into<Shape>, dtype: DType) -> Array {
+    wrap_data(HostData::from_f64(values, dtype), shape)
 }
 
 /// An array of these elements.
-pub(crate) fn wrap(data: HostData, shape: impl Into<Shape>) -> Array {
+pub(crate) fn wrap_data(data: HostData, shape: impl Into<Shape>) -> Array {
     let dtype = data.dtype();
     Array::new(data, shape, dtype)
 }
 
 /// Ids, which must be u32.
-pub(crate) fn ids(x: &Array) -> Result<&[u32]> {
-    match data(x)? {
+pub(crate) fn ids_of(x: &Array) -> Result<&[u32]> {
+    match host_data(x)? {
         HostData::U32(ids) => Ok(ids),
         other => Err(TensorError::new("reference", format!("ids should be u32, not {}", other.dtype()))),
     }

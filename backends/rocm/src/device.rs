@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
-use assay_gpu::{Architecture, Facts};
+use assay_gpu::{Architecture, DeviceProperties};
 
-use crate::error::words;
-use crate::library::{Libraries, load};
+use crate::error::error_text;
+use crate::library::{Libraries, load_libraries};
 
 /// `hipDeviceProp_tR0600`, of which we need a few fields at offsets that its name fixes. Room for more than it has.
 #[repr(C, align(16))]
@@ -43,8 +43,8 @@ impl Properties {
 ///
 /// # Errors
 /// Where a library or the device is missing, or too old.
-pub fn probe(index: usize) -> Result<Facts, String> {
-    find(index).map(|(_, _, facts)| facts)
+pub fn probe(index: usize) -> Result<DeviceProperties, String> {
+    find_device(index).map(|(_, _, properties)| properties)
 }
 
 /// How many devices the driver finds.
@@ -52,13 +52,13 @@ pub fn probe(index: usize) -> Result<Facts, String> {
 /// # Errors
 /// As [`probe`]'s.
 pub fn count() -> Result<u32, String> {
-    start().map(|(_, count)| count as u32)
+    initialise().map(|(_, count)| count as u32)
 }
 
 /// Loads the libraries and starts the driver: how many devices it finds.
-fn start() -> Result<(&'static Libraries, c_int), String> {
-    let libraries = load()?;
-    let nothing = |code| format!("libamdhip64 is here, but finds no device that works ({})", words(code));
+fn initialise() -> Result<(&'static Libraries, c_int), String> {
+    let libraries = load_libraries()?;
+    let nothing = |code| format!("libamdhip64 is here, but finds no device that works ({})", error_text(code));
     let mut count = 0;
     // SAFETY: each function is given places of the types that it writes.
     let codes = unsafe { [(libraries.hip.hipInit)(0), (libraries.hip.hipGetDeviceCount)(&raw mut count)] };
@@ -69,12 +69,12 @@ fn start() -> Result<(&'static Libraries, c_int), String> {
 }
 
 /// The libraries, the device's number and what it is.
-pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), String> {
-    let (libraries, count) = start()?;
+pub(crate) fn find_device(index: usize) -> Result<(&'static Libraries, c_int, DeviceProperties), String> {
+    let (libraries, count) = initialise()?;
     let hip = &libraries.hip;
     let number = c_int::try_from(index).ok().filter(|&number| number < count);
     let number = number.ok_or_else(|| format!("there is no AMD device {index}: the driver finds {count}"))?;
-    let ask = |code: c_int| if code == 0 { Ok(()) } else { Err(words(code)) };
+    let ask = |code: c_int| if code == 0 { Ok(()) } else { Err(error_text(code)) };
     let (mut version, mut major, mut minor) = (0, 0, 0);
     let mut properties = Properties([0; 4096]);
     // SAFETY: each function is given places of the types that it writes; the properties have room for all of them.
@@ -84,22 +84,22 @@ pub(crate) fn find(index: usize) -> Result<(&'static Libraries, c_int, Facts), S
         if (libraries.compiler.hiprtcVersion)(&raw mut major, &raw mut minor) != 0 {
             return Err("libhiprtc is here, but does not say its version".into());
         }
-        let facts = Facts {
+        let properties = DeviceProperties {
             name: properties.text(0),
             architecture: Architecture::Hip(properties.text(TARGET)),
-            driver: format!("HIP {}", dotted(version)),
+            driver: format!("HIP {}", format_version(version)),
             compiler: format!("hipRTC {major}.{minor}"),
             wave: properties.u32(WAVE),
             multiprocessors: properties.u32(MULTIPROCESSORS),
             shared: properties.usize(SHARED),
             memory: properties.usize(MEMORY),
         };
-        Ok((libraries, number, facts))
+        Ok((libraries, number, properties))
     }
 }
 
 /// A version such as 60342134 (6.3.42134) in the form that people write.
-fn dotted(version: c_int) -> String {
+fn format_version(version: c_int) -> String {
     format!("{}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000)
 }
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn versions_are_written() {
-        assert_eq!(dotted(60_342_134), "6.3.42134");
+        assert_eq!(format_version(60_342_134), "6.3.42134");
     }
 
     #[test]

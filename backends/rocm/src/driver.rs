@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use assay_gpu::{
-    Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, PinnedBlock, Product,
-    Source, Staging,
+    Address, Argument, DeviceProperties, Driver, DriverError, Element, Epilogue, Function, Graph, Launch, PinnedBlock,
+    Product, Source, Staging,
 };
 
-use crate::compile::compile;
+use crate::compile::compile_image;
 use crate::device;
-use crate::error::{NOT_FOUND, check, words};
+use crate::error::{NOT_FOUND, check_status, error_text};
 use crate::library::{At, Handle, Hip, Libraries};
 use crate::product::{BIAS, Products, WORKSPACE};
 
@@ -27,19 +27,19 @@ type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 /// An AMD device.
 pub struct Rocm {
     libraries: &'static Libraries,
-    facts: Facts,
+    properties: DeviceProperties,
     number: c_int,
     stream: Handle,
     images: Option<PathBuf>,
     /// None until the device is open, and again while it is closed; with it, the kernel that adds a bias.
     products: Option<(Products, Function)>,
     staging: Mutex<Staging<Pinned>>,
-    made: Mutex<Made>,
+    resources: Mutex<Resources>,
 }
 
-/// What was made, and is destroyed with the device.
+/// What is destroyed with the device.
 #[derive(Default)]
-struct Made {
+struct Resources {
     allocations: BTreeSet<u64>,
     modules: BTreeMap<String, Handle>,
     graphs: Vec<Handle>,
@@ -53,7 +53,7 @@ unsafe impl Sync for Rocm {}
 
 impl fmt::Debug for Rocm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rocm").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Rocm").field("properties", &self.properties).finish_non_exhaustive()
     }
 }
 
@@ -62,7 +62,7 @@ macro_rules! call {
     ($hip:expr, $name:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: each place below is one of the type that the function writes, and each handle is one that the runtime
         // gave and that is not destroyed before the device.
-        check(stringify!($name), unsafe { ($hip.$name)($($argument),*) })
+        check_status(stringify!($name), unsafe { ($hip.$name)($($argument),*) })
     };
 }
 
@@ -72,19 +72,19 @@ impl Rocm {
     /// # Errors
     /// A fragment, one line long: as [`crate::probe`] gives it, or why the device cannot be opened.
     pub fn open(index: usize, images: Option<PathBuf>) -> Result<Rocm, String> {
-        let (libraries, number, facts) = device::find(index)?;
-        let name = facts.name.clone();
-        let (stream, staging, made) = (ptr::null_mut(), Mutex::default(), Mutex::default());
-        let mut rocm = Rocm { libraries, facts, number, stream, images, products: None, staging, made };
-        rocm.prepare().map_err(|error| format!("{name} cannot be opened: {error}"))?;
+        let (libraries, number, properties) = device::find_device(index)?;
+        let name = properties.name.clone();
+        let (stream, staging, resources) = (ptr::null_mut(), Mutex::default(), Mutex::default());
+        let mut rocm = Rocm { libraries, properties, number, stream, images, products: None, staging, resources };
+        rocm.create_resources().map_err(|error| format!("{name} cannot be opened: {error}"))?;
         Ok(rocm)
     }
 
-    fn prepare(&mut self) -> Result {
-        self.enter()?;
+    fn create_resources(&mut self) -> Result {
+        self.make_current()?;
         call!(self.hip(), hipStreamCreateWithFlags(&raw mut self.stream, NON_BLOCKING))?;
         let workspace = self.allocate(WORKSPACE)?;
-        let bias = self.compile(BIAS, &[], &[], &["add_bias"])?;
+        let bias = self.compile_kernels(BIAS, &[], &[], &["add_bias"])?;
         // SAFETY: the device is current, and what is made is dropped before the memory and the stream are.
         let products = unsafe { Products::new(&self.libraries.blas, self.stream, workspace.0 as At) }?;
         self.products = bias.first().map(|&bias| (products, bias));
@@ -96,31 +96,30 @@ impl Rocm {
     }
 
     /// Makes the device the calling thread's.
-    fn enter(&self) -> Result {
+    fn make_current(&self) -> Result {
         call!(self.hip(), hipSetDevice(self.number))
     }
 
-    fn made(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn resources(&self) -> MutexGuard<'_, Resources> {
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn load(&self, source: &Source<'_>) -> Result<Handle> {
-        let key = source.key(&self.facts);
-        let mut made = self.made();
-        if let Some(module) = made.modules.get(&key) {
+    fn load_module(&self, source: &Source<'_>) -> Result<Handle> {
+        let key = source.cache_key(&self.properties);
+        let mut resources = self.resources();
+        if let Some(module) = resources.modules.get(&key) {
             return Ok(*module);
         }
-        let make = || compile(&self.libraries.compiler, source, &self.facts);
-        let image = source.image(&key, self.images.as_deref(), make)?;
+        let make = || compile_image(&self.libraries.compiler, source, &self.properties);
+        let image = source.load_or_compile(&key, self.images.as_deref(), make)?;
         let mut module = ptr::null_mut();
         call!(self.hip(), hipModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
-        made.modules.insert(key, module);
+        resources.modules.insert(key, module);
         Ok(module)
     }
 
-    /// What the device says of itself where a library failed: on one that is of no more use, a product fails without saying
-    /// why.
-    fn cause(&self, error: DriverError) -> DriverError {
+    /// The device's own error, if it has one, in place of a library's: on an unusable context, products fail without a reason.
+    fn find_cause(&self, error: DriverError) -> DriverError {
         match self.synchronize() {
             Err(cause @ (DriverError::Fault(_) | DriverError::Lost(_))) => cause,
             _ => error,
@@ -142,7 +141,7 @@ impl Rocm {
             Argument::U64(c.batch_stride as u64),
             Argument::U64(*batch as u64),
         ];
-        self.launch(kernel, launch, &arguments)
+        self.launch_kernel(kernel, launch, &arguments)
     }
 }
 
@@ -194,7 +193,7 @@ impl PinnedBlock for Pinned {
         call!(self.copied.0, hipEventRecord(self.copied.1, self.stream))
     }
 
-    fn wait(&self) -> Result {
+    fn wait_for_copy(&self) -> Result {
         call!(self.copied.0, hipEventSynchronize(self.copied.1))
     }
 }
@@ -206,27 +205,27 @@ impl Drop for Pinned {
 }
 
 impl Driver for Rocm {
-    fn facts(&self) -> &Facts {
-        &self.facts
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
-        self.enter()?;
+    fn memory_info(&self) -> Result<(usize, usize)> {
+        self.make_current()?;
         let (mut free, mut total) = (0, 0);
         call!(self.hip(), hipMemGetInfo(&raw mut free, &raw mut total))?;
         Ok((free, total))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
-        self.enter()?;
+        self.make_current()?;
         let mut address = ptr::null_mut();
         match call!(self.hip(), hipMalloc(&raw mut address, bytes.max(1))) {
             Ok(()) => {
-                self.made().allocations.insert(address as u64);
+                self.resources().allocations.insert(address as u64);
                 Ok(Address(address as u64))
             }
             Err(DriverError::OutOfMemory { .. }) => {
-                let (free, total) = self.memory().unwrap_or((0, self.facts.memory));
+                let (free, total) = self.memory_info().unwrap_or((0, self.properties.memory));
                 Err(DriverError::OutOfMemory { asked: bytes, free, total })
             }
             Err(error) => Err(error),
@@ -234,22 +233,22 @@ impl Driver for Rocm {
     }
 
     fn free(&self, address: Address) -> Result {
-        self.enter()?;
-        if !self.made().allocations.remove(&address.0) {
+        self.make_current()?;
+        if !self.resources().allocations.remove(&address.0) {
             let reason = format!("{:#x} is no address that was allocated", address.0);
             return Err(DriverError::Call { call: "hipFree", reason });
         }
         call!(self.hip(), hipFree(address.0 as At))
     }
 
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
-        self.enter()?;
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
+        self.make_current()?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        staging.copy_in(to, bytes, |size| Pinned::allocate(self.hip(), size, self.stream))
+        staging.upload(to, bytes, |size| Pinned::allocate(self.hip(), size, self.stream))
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
-        self.enter()?;
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.make_current()?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -258,31 +257,31 @@ impl Driver for Rocm {
         call!(self.hip(), hipStreamSynchronize(self.stream))
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
-        self.enter()?;
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.make_current()?;
         if bytes == 0 {
             return Ok(());
         }
         call!(self.hip(), hipMemcpyDtoDAsync(to.0 as At, from.0 as At, bytes, self.stream))
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
-        self.enter()?;
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
+        self.make_current()?;
         if bytes == 0 {
             return Ok(());
         }
         call!(self.hip(), hipMemsetD8Async(address.0 as At, 0, bytes, self.stream))
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        self.enter()?;
-        let module = self.load(&Source { source, headers, options })?;
+        self.make_current()?;
+        let module = self.load_module(&Source { source, headers, options })?;
         let find = |name: &&str| {
             let text =
                 CString::new(*name).map_err(|_| DriverError::Compile { log: "a name has a zero byte".into() })?;
@@ -292,26 +291,26 @@ impl Driver for Rocm {
                 0 => Ok(Function(function as u64)),
                 NOT_FOUND => Err(DriverError::Compile { log: format!("the source has no kernel `{name}`") }),
                 code => {
-                    check("hipModuleGetFunction", code)?;
-                    Err(DriverError::Call { call: "hipModuleGetFunction", reason: words(code) })
+                    check_status("hipModuleGetFunction", code)?;
+                    Err(DriverError::Call { call: "hipModuleGetFunction", reason: error_text(code) })
                 }
             }
         };
         names.iter().map(find).collect()
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
-        self.enter()?;
-        let mut slots: Vec<u64> = arguments.iter().map(Argument::slot).collect();
-        let mut pointers = Argument::parameters(arguments, &mut slots);
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+        self.make_current()?;
+        let mut slots: Vec<u64> = arguments.iter().map(Argument::to_word).collect();
+        let mut pointers = Argument::parameter_pointers(arguments, &mut slots);
         let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared);
         let (function, pointers, extra) = (function.0 as Handle, pointers.as_mut_ptr(), ptr::null_mut());
         call!(self.hip(), hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, self.stream, pointers, extra))
     }
 
-    fn product(&self, product: &Product) -> Result {
+    fn launch_product(&self, product: &Product) -> Result {
         const CALL: &str = "rocblas_gemm_strided_batched_ex";
-        self.enter()?;
+        self.make_current()?;
         let Some((products, bias)) = &self.products else {
             return Err(DriverError::Call { call: CALL, reason: "the device is not open".into() });
         };
@@ -329,53 +328,53 @@ impl Driver for Rocm {
             }
         };
         let started = {
-            let _one_at_a_time = self.made();
+            let _one_at_a_time = self.resources();
             // SAFETY: the device is current; the operands are the caller's.
-            unsafe { products.start(product) }
+            unsafe { products.launch(product) }
         };
-        started.map_err(|error| self.cause(error))?;
+        started.map_err(|error| self.find_cause(error))?;
         bias_at.map_or(Ok(()), |address| self.add_bias(*bias, product, address))
     }
 
     fn synchronize(&self) -> Result {
-        self.enter()?;
+        self.make_current()?;
         call!(self.hip(), hipStreamSynchronize(self.stream))
     }
 
     fn begin_capture(&self) -> Result {
-        self.enter()?;
+        self.make_current()?;
         call!(self.hip(), hipStreamBeginCapture(self.stream, THREAD_LOCAL))
     }
 
     fn end_capture(&self) -> Result<Graph> {
-        self.enter()?;
+        self.make_current()?;
         let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
         call!(self.hip(), hipStreamEndCapture(self.stream, &raw mut graph))?;
         let made = call!(self.hip(), hipGraphInstantiateWithFlags(&raw mut executable, graph, 0));
         call!(self.hip(), hipGraphDestroy(graph))?;
         made?;
-        self.made().graphs.push(executable);
+        self.resources().graphs.push(executable);
         Ok(Graph(executable as u64))
     }
 
-    fn replay(&self, graph: Graph) -> Result {
-        self.enter()?;
+    fn launch_graph(&self, graph: Graph) -> Result {
+        self.make_current()?;
         call!(self.hip(), hipGraphLaunch(graph.0 as Handle, self.stream))
     }
 
-    fn forget(&self, graph: Graph) -> Result {
+    fn destroy_graph(&self, graph: Graph) -> Result {
         self.synchronize()?;
         let executable = graph.0 as Handle;
-        self.made().graphs.retain(|made| *made != executable);
+        self.resources().graphs.retain(|made| *made != executable);
         call!(self.hip(), hipGraphExecDestroy(executable))
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
-        self.enter()?;
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.make_current()?;
         let (from, to) = (Event::new(self.hip())?, Event::new(self.hip())?);
         call!(self.hip(), hipEventRecord(from.1, self.stream))?;
         work()?;
-        self.enter()?;
+        self.make_current()?;
         call!(self.hip(), hipEventRecord(to.1, self.stream))?;
         call!(self.hip(), hipStreamSynchronize(self.stream))?;
         let mut milliseconds = 0.0;
@@ -385,21 +384,21 @@ impl Driver for Rocm {
 }
 
 impl Drop for Rocm {
-    /// Whatever fails now, there is nobody to tell: after a fault, everything does.
+    /// Errors are ignored: after a fault every call fails.
     fn drop(&mut self) {
         let hip = self.hip();
-        let _ = self.enter();
+        let _ = self.make_current();
         let _ = call!(hip, hipStreamSynchronize(self.stream));
         self.products = None;
         *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner) = Staging::default();
-        let made = std::mem::take(&mut *self.made());
-        for graph in made.graphs {
+        let resources = std::mem::take(&mut *self.resources());
+        for graph in resources.graphs {
             let _ = call!(hip, hipGraphExecDestroy(graph));
         }
-        for address in made.allocations {
+        for address in resources.allocations {
             let _ = call!(hip, hipFree(address as At));
         }
-        for module in made.modules.into_values() {
+        for module in resources.modules.into_values() {
             let _ = call!(hip, hipModuleUnload(module));
         }
         if !self.stream.is_null() {

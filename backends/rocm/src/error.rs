@@ -34,20 +34,20 @@ const NAMES: [(c_int, &str); 22] = [
 pub(crate) const NOT_FOUND: c_int = 500;
 
 /// A code's name.
-pub(crate) fn words(code: c_int) -> String {
+pub(crate) fn error_text(code: c_int) -> String {
     let known = NAMES.iter().find(|(known, _)| *known == code);
     known.map_or_else(|| format!("HIP error {code}"), |(_, name)| (*name).to_owned())
 }
 
 /// The result of a call, by its name. Out of memory is a matter of who knows the sizes.
-pub(crate) fn check(call: &'static str, code: c_int) -> Result<(), DriverError> {
-    let said = || format!("{call}: {}", words(code));
+pub(crate) fn check_status(call: &'static str, code: c_int) -> Result<(), DriverError> {
+    let said = || format!("{call}: {}", error_text(code));
     match code {
         0 => Ok(()),
         700 | 702 | 710 | 716 | 719 => Err(DriverError::Fault(said())),
         4 | 100 | 214 | 709 => Err(DriverError::Lost(said())),
         2 => Err(DriverError::OutOfMemory { asked: 0, free: 0, total: 0 }),
-        _ => Err(DriverError::Call { call, reason: words(code) }),
+        _ => Err(DriverError::Call { call, reason: error_text(code) }),
     }
 }
 
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn classes_are_told_apart() {
-        assert_eq!(check("a", 0), Ok(()));
-        assert_eq!(check("a", 700), Err(DriverError::Fault("a: hipErrorIllegalAddress".into())));
-        assert_eq!(check("a", 100), Err(DriverError::Lost("a: hipErrorNoDevice".into())));
-        assert_eq!(check("a", 12345), Err(DriverError::Call { call: "a", reason: "HIP error 12345".into() }));
+        assert_eq!(check_status("a", 0), Ok(()));
+        assert_eq!(check_status("a", 700), Err(DriverError::Fault("a: hipErrorIllegalAddress".into())));
+        assert_eq!(check_status("a", 100), Err(DriverError::Lost("a: hipErrorNoDevice".into())));
+        assert_eq!(check_status("a", 12345), Err(DriverError::Call { call: "a", reason: "HIP error 12345".into() }));
         let refused = check_product("b", 4).unwrap_err().to_string();
         assert_eq!(refused, "b failed: rocblas_status_invalid_size");
     }

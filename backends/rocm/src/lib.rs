@@ -1,7 +1,7 @@
 //! The ROCm backend: AMD's runtime (HIP), runtime compiler (hipRTC) and matrix products (rocBLAS).
 //!
 //! Nothing of ROCm is needed to build this crate, and nothing of it is linked: libamdhip64, libhiprtc and librocblas are
-//! loaded when a device is asked for, and [`probe`] says in one line what is missing. ROCm 6.0 and later will do.
+//! loaded when a device is opened, and [`probe`] names in one line what is missing. ROCm 6.0 and later will do.
 //!
 //! The functions that are called, two dozen, are declared here. The bindings that there are for Rust (rocm-rs) leave
 //! their symbols to the linker, so that a program with them does not start where ROCm is missing, and build bindgen

@@ -118,17 +118,17 @@ pub(crate) struct Libraries {
 }
 
 /// The libraries, loaded at the first call. The error is a lower-case fragment that says what is not there.
-pub(crate) fn load() -> Result<&'static Libraries, String> {
+pub(crate) fn load_libraries() -> Result<&'static Libraries, String> {
     static LIBRARIES: OnceLock<Result<Libraries, String>> = OnceLock::new();
     let loaded = LIBRARIES.get_or_init(|| {
         let none = "there is no AMD driver: libamdhip64.so of ROCm 6.0 or later was not found";
         let hip = open("libamdhip64", &["7", "6"]).ok_or_else(|| none.to_owned())?;
-        let compiler = open("libhiprtc", &["7", "6"]).ok_or_else(|| missing("libhiprtc"))?;
-        let blas = open("librocblas", &["5", "4"]).ok_or_else(|| missing("librocblas"))?;
+        let compiler = open("libhiprtc", &["7", "6"]).ok_or_else(|| missing_library("libhiprtc"))?;
+        let blas = open("librocblas", &["5", "4"]).ok_or_else(|| missing_library("librocblas"))?;
         Ok(Libraries {
-            hip: Hip::find(hip).map_err(|name| lacks("libamdhip64", name))?,
-            compiler: Compiler::find(compiler).map_err(|name| lacks("libhiprtc", name))?,
-            blas: Blas::find(blas).map_err(|name| lacks("librocblas", name))?,
+            hip: Hip::find(hip).map_err(|name| missing_symbol("libamdhip64", name))?,
+            compiler: Compiler::find(compiler).map_err(|name| missing_symbol("libhiprtc", name))?,
+            blas: Blas::find(blas).map_err(|name| missing_symbol("librocblas", name))?,
         })
     });
     loaded.as_ref().map_err(Clone::clone)
@@ -146,12 +146,12 @@ fn open(name: &str, versions: &[&str]) -> Option<Library> {
     found.or_else(|| names.iter().find_map(|name| unsafe { Library::new(folder.join(name)) }.ok()))
 }
 
-fn missing(library: &str) -> String {
+fn missing_library(library: &str) -> String {
     format!(
         "{library}.so of ROCm 6.0 or later was not found, in LD_LIBRARY_PATH, in ROCM_PATH or where the system looks"
     )
 }
 
-fn lacks(library: &str, name: &str) -> String {
+fn missing_symbol(library: &str, name: &str) -> String {
     format!("{library} has no `{name}`: ROCm 6.0 or later is needed")
 }

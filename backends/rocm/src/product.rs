@@ -1,5 +1,5 @@
 //! Matrix products by rocBLAS, which thinks in columns: what lies in memory row by row is, to it, the transpose. So
-//! c = a b is asked for as c^T = b^T a^T, with the sides swapped and nothing moved.
+//! c = a b is computed as c^T = b^T a^T: the sides are swapped and nothing is copied.
 //!
 //! The library has no epilogue: a bias is added by a kernel of ours, and GELU is left to the caller.
 
@@ -8,7 +8,7 @@ use std::ptr;
 
 use assay_gpu::{DriverError, Element, Operand, Product};
 
-use crate::error::check_product as check;
+use crate::error::check_product as check_status;
 use crate::library::{At, Blas, Handle};
 
 /// One workspace for all products, so that the choice of algorithms does not depend on what is free.
@@ -62,11 +62,11 @@ impl Products {
         let mut handle = ptr::null_mut();
         // SAFETY: as the caller promises.
         unsafe {
-            check("rocblas_create_handle", (blas.rocblas_create_handle)(&raw mut handle))?;
+            check_status("rocblas_create_handle", (blas.rocblas_create_handle)(&raw mut handle))?;
             let products = Products { blas, handle };
-            check("rocblas_set_stream", (blas.rocblas_set_stream)(handle, stream))?;
-            check("rocblas_set_atomics_mode", (blas.rocblas_set_atomics_mode)(handle, NO_ATOMICS))?;
-            check("rocblas_set_workspace", (blas.rocblas_set_workspace)(handle, workspace, WORKSPACE))?;
+            check_status("rocblas_set_stream", (blas.rocblas_set_stream)(handle, stream))?;
+            check_status("rocblas_set_atomics_mode", (blas.rocblas_set_atomics_mode)(handle, NO_ATOMICS))?;
+            check_status("rocblas_set_workspace", (blas.rocblas_set_workspace)(handle, workspace, WORKSPACE))?;
             Ok(products)
         }
     }
@@ -75,7 +75,7 @@ impl Products {
     ///
     /// # Safety
     /// The device is current, and the operands lie in its memory.
-    pub(crate) unsafe fn start(&self, product: &Product) -> Result<(), DriverError> {
+    pub(crate) unsafe fn launch(&self, product: &Product) -> Result<(), DriverError> {
         const CALL: &str = "rocblas_gemm_strided_batched_ex";
         let Product { m, n, k, batch, a, b, c, .. } = product;
         let (alpha, beta) = (1f32, if product.base.is_some() { 1f32 } else { 0.0 });
@@ -103,20 +103,20 @@ impl Products {
                 size(*k)?,
                 (&raw const alpha).cast(),
                 at(b),
-                kind(b),
+                data_type(b),
                 leading(b, *k, *n)?,
                 stride(b),
                 at(a),
-                kind(a),
+                data_type(a),
                 leading(a, *m, *k)?,
                 stride(a),
                 (&raw const beta).cast(),
                 base,
-                kind(c),
+                data_type(c),
                 leading(c, *m, *n)?,
                 stride(c),
                 at(c),
-                kind(c),
+                data_type(c),
                 leading(c, *m, *n)?,
                 stride(c),
                 size(*batch)?,
@@ -126,11 +126,11 @@ impl Products {
                 0,
             )
         };
-        check(CALL, code)
+        check_status(CALL, code)
     }
 }
 
-fn kind(operand: &Operand) -> c_int {
+fn data_type(operand: &Operand) -> c_int {
     match operand.element {
         Element::F32 => F32,
         Element::Bf16 => BF16,

@@ -1,4 +1,4 @@
-//! An untracked value: what kernels take and give.
+//! [`Array`]: an untracked value, the operand and result of kernels.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What is checked before a kernel runs, so that kernels may rely on it.
+//! Checks of arguments before a kernel runs, so that kernels may rely on them.
 
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
@@ -7,22 +7,22 @@ use crate::tensor::Tensor;
 
 /// Both live on one device and have one type.
 #[inline]
-pub(crate) fn same(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
-    alike(operation, a, b, a.dtype() == b.dtype())
+pub(crate) fn same_shape(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    matching_operands(operation, a, b, a.dtype() == b.dtype())
 }
 
 /// Both live on one device, and their types go together.
 #[inline]
-fn alike(operation: &'static str, a: &Tensor, b: &Tensor, types_fit: bool) -> Result<()> {
+fn matching_operands(operation: &'static str, a: &Tensor, b: &Tensor, types_fit: bool) -> Result<()> {
     match types_fit && a.device() == b.device() {
         true => Ok(()),
-        false => Err(unlike(operation, a, b)),
+        false => Err(mismatch_error(operation, a, b)),
     }
 }
 
-/// What is wrong with operands that are not [`alike`].
+/// What is wrong with operands that are not [`matching_operands`].
 #[cold]
-fn unlike(operation: &'static str, a: &Tensor, b: &Tensor) -> TensorError {
+fn mismatch_error(operation: &'static str, a: &Tensor, b: &Tensor) -> TensorError {
     if a.device() != b.device() {
         let problem = format!("the operands live on two devices, {} and {}", a.device().name(), b.device().name());
         return TensorError::new(operation, problem)
@@ -34,25 +34,25 @@ fn unlike(operation: &'static str, a: &Tensor, b: &Tensor) -> TensorError {
 }
 
 /// All are floats on one device that are computed in one type: bf16 goes with f32.
-pub(crate) fn float(operation: &'static str, tensors: &[&Tensor]) -> Result<()> {
+pub(crate) fn float_types(operation: &'static str, tensors: &[&Tensor]) -> Result<()> {
     let Some(first) = tensors.first() else { return Ok(()) };
     for tensor in tensors {
-        alike(operation, first, tensor, first.dtype().wide() == tensor.dtype().wide())?;
+        matching_operands(operation, first, tensor, first.dtype().wide() == tensor.dtype().wide())?;
     }
-    dtype(operation, first, first.dtype().is_float(), "floats")
+    element_type(operation, first, first.dtype().is_float(), "floats")
 }
 
 /// `ids` are u32 on the device of `of`.
-pub(crate) fn labels(operation: &'static str, of: &Tensor, ids: &Tensor) -> Result<()> {
+pub(crate) fn class_labels(operation: &'static str, of: &Tensor, ids: &Tensor) -> Result<()> {
     if of.device() != ids.device() {
-        return same(operation, of, ids);
+        return same_shape(operation, of, ids);
     }
-    dtype(operation, ids, ids.dtype() == DType::U32, "ids of type u32")
+    element_type(operation, ids, ids.dtype() == DType::U32, "ids of type u32")
 }
 
 /// The type of `tensor` is right, where `what` was needed.
 #[inline]
-pub(crate) fn dtype(operation: &'static str, tensor: &Tensor, right: bool, what: &str) -> Result<()> {
+pub(crate) fn element_type(operation: &'static str, tensor: &Tensor, right: bool, what: &str) -> Result<()> {
     if right {
         return Ok(());
     }
@@ -63,7 +63,7 @@ pub(crate) fn dtype(operation: &'static str, tensor: &Tensor, right: bool, what:
 
 /// The tensor has exactly this shape; `what` names it in the message.
 #[inline]
-pub(crate) fn shape(operation: &'static str, what: &str, tensor: &Tensor, expected: &Shape) -> Result<()> {
+pub(crate) fn expected_shape(operation: &'static str, what: &str, tensor: &Tensor, expected: &Shape) -> Result<()> {
     if tensor.shape() == expected {
         return Ok(());
     }
@@ -72,7 +72,7 @@ pub(crate) fn shape(operation: &'static str, what: &str, tensor: &Tensor, expect
 }
 
 /// The tensor has as many axes as `layout` names; returns their extents.
-pub(crate) fn rank<const N: usize>(
+pub(crate) fn expected_rank<const N: usize>(
     operation: &'static str,
     what: &str,
     tensor: &Tensor,
@@ -83,7 +83,7 @@ pub(crate) fn rank<const N: usize>(
 }
 
 /// The axis exists.
-pub(crate) fn axis(operation: &'static str, tensor: &Tensor, axis: usize) -> Result<()> {
+pub(crate) fn valid_axis(operation: &'static str, tensor: &Tensor, axis: usize) -> Result<()> {
     if axis < tensor.rank() {
         return Ok(());
     }
@@ -92,11 +92,11 @@ pub(crate) fn axis(operation: &'static str, tensor: &Tensor, axis: usize) -> Res
 }
 
 /// All axes exist and none is named twice; returns them in ascending order.
-pub(crate) fn axes(operation: &'static str, tensor: &Tensor, axes: &[usize]) -> Result<Vec<usize>> {
+pub(crate) fn valid_axes(operation: &'static str, tensor: &Tensor, axes: &[usize]) -> Result<Vec<usize>> {
     let mut sorted = axes.to_vec();
     sorted.sort_unstable();
     for &a in &sorted {
-        axis(operation, tensor, a)?;
+        valid_axis(operation, tensor, a)?;
     }
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         let problem = format!("axis {} is named twice", pair[0]);
@@ -106,7 +106,7 @@ pub(crate) fn axes(operation: &'static str, tensor: &Tensor, axes: &[usize]) -> 
 }
 
 /// The shape of a matrix product.
-pub(crate) fn matmul(a: &Shape, b: &Shape, trans_a: bool, trans_b: bool) -> Result<Shape> {
+pub(crate) fn matmul_shape(a: &Shape, b: &Shape, trans_a: bool, trans_b: bool) -> Result<Shape> {
     let error = |problem: &str| TensorError::new("matmul", problem).shapes([a, b]);
     let ([batch_a @ .., rows_a, columns_a], [batch_b @ .., rows_b, columns_b]) = (a.dims(), b.dims()) else {
         return Err(error("both sides need two axes at least").hint("add an axis of extent 1 with reshape()"));

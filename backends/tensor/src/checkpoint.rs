@@ -1,4 +1,4 @@
-//! Gradient checkpointing: a part of the history is forgotten, and made again when its gradient is wanted.
+//! Gradient checkpointing: a segment of the tape is not kept, and is recomputed when its gradient is needed.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::device::Device;
 use crate::error::{Result, TensorError};
 use crate::op::Op;
-use crate::tape::{Gradients, Input, always, walk};
+use crate::tape::{Gradients, Input, record_always, walk_backward};
 use crate::tensor::Tensor;
 
 /// A function of tensors that can be run again.
@@ -28,7 +28,7 @@ enum Recording {
 }
 
 /// Asked by an operation on tracked tensors: whether it shall not record itself.
-pub(crate) fn paused() -> bool {
+pub(crate) fn is_recording_paused() -> bool {
     RECORDING.with(|recording| {
         let paused = recording.get() != Recording::On;
         if paused {
@@ -39,15 +39,15 @@ pub(crate) fn paused() -> bool {
 }
 
 /// Sets the recording to what it was, also when a function unwinds.
-struct Restore(Recording);
+struct RecordingGuard(Recording);
 
-impl Restore {
-    fn after(next: Recording) -> Restore {
-        Restore(RECORDING.replace(next))
+impl RecordingGuard {
+    fn switch_to(next: Recording) -> RecordingGuard {
+        RecordingGuard(RECORDING.replace(next))
     }
 }
 
-impl Drop for Restore {
+impl Drop for RecordingGuard {
     fn drop(&mut self) {
         RECORDING.set(self.0);
     }
@@ -76,18 +76,19 @@ pub fn checkpoint(
     // As variables, so that an operation on them counts as one that would have been recorded.
     let seen: Vec<Tensor> = inputs.iter().map(|t| if t.is_tracked() { t.variable() } else { t.detach() }).collect();
     let (values, missed) = {
-        let _restore = Restore::after(Recording::Paused { missed: false });
+        let _restore = RecordingGuard::switch_to(Recording::Paused { missed: false });
         (f(&seen)?, RECORDING.get() == Recording::Paused { missed: true })
     };
-    let node = (missed && !paused())
-        .then(|| always(inputs, || Op::Checkpoint { again: Recompute { function: Arc::new(f), inputs: inner } }));
-    Ok(Tensor::outputs(first.device(), values.into_iter().map(Tensor::into_array).collect(), node))
+    let node = (missed && !is_recording_paused()).then(|| {
+        record_always(inputs, || Op::Checkpoint { again: Recompute { function: Arc::new(f), inputs: inner } })
+    });
+    Ok(Tensor::from_outputs(first.device(), values.into_iter().map(Tensor::into_array).collect(), node))
 }
 
 impl Recompute {
     /// The gradients of the inputs, given those of its values; those of the leaves that the function captured are added
     /// to `leaves`.
-    pub(crate) fn gradients(
+    pub(crate) fn segment_gradients(
         &self,
         device: &Device,
         inputs: &[Input],
@@ -98,16 +99,16 @@ impl Recompute {
             |(tensor, input): (&Tensor, &Input)| if input.is_tracked() { tensor.variable() } else { tensor.clone() };
         let variables: Vec<Tensor> = self.inputs.iter().zip(inputs).map(place).collect();
         let values = {
-            let _restore = Restore::after(Recording::On);
+            let _restore = RecordingGuard::switch_to(Recording::On);
             (self.function)(&variables)?
         };
         let mut roots = Vec::new();
         for (value, gradient) in values.iter().zip(gradients) {
-            if let (Some(edge), Some(gradient)) = (value.edge(), gradient) {
+            if let (Some(edge), Some(gradient)) = (value.tape_edge(), gradient) {
                 roots.push((edge.clone(), gradient));
             }
         }
-        let mut found = walk(device, roots, leaves)?;
+        let mut found = walk_backward(device, roots, leaves)?;
         let of_inputs = variables.iter().map(|variable| found.take(variable).map(Tensor::into_array)).collect();
         Ok((of_inputs, found))
     }
@@ -119,11 +120,11 @@ mod tests {
 
     #[test]
     fn recording_is_paused_inside_and_restored_after() {
-        assert!(!paused());
+        assert!(!is_recording_paused());
         {
-            let _restore = Restore::after(Recording::Paused { missed: false });
+            let _restore = RecordingGuard::switch_to(Recording::Paused { missed: false });
             assert!(RECORDING.get() == Recording::Paused { missed: false });
-            assert!(paused());
+            assert!(is_recording_paused());
             assert!(RECORDING.get() == Recording::Paused { missed: true });
         }
         assert!(RECORDING.get() == Recording::On);

@@ -18,50 +18,55 @@ use crate::tape::{Input, Node};
 use crate::upstream::Upstream;
 
 /// One gradient for each input.
-type Rules = Result<Vec<Option<Array>>>;
+type InputGradients = Result<Vec<Option<Array>>>;
 
 /// What has arrived so far at the inputs of the operation.
 pub(crate) trait Sums {
     /// Takes what has been added up as the gradient of an input. A rule that takes it gives the sum with its own part in it.
-    fn take(&mut self, input: usize) -> Option<Array>;
+    fn take_sum(&mut self, input: usize) -> Option<Array>;
 
     /// Puts off adding g^T x, of the rows of both, to the gradient of an input, and says whether it did: products of few rows
     /// are done together.
-    fn put_off(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool>;
+    fn defer_product(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool>;
 }
 
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
 /// The gradients of the inputs of `node`, given those of its values. The scan, the split and the heads have several values.
-pub(crate) fn of_inputs(k: &dyn Kernels, node: &Node, mut grads: Vec<Option<Array>>, sums: &mut dyn Sums) -> Rules {
+pub(crate) fn of_inputs(
+    k: &dyn Kernels,
+    node: &Node,
+    mut grads: Vec<Option<Array>>,
+    sums: &mut dyn Sums,
+) -> InputGradients {
     if let Op::Scan { inputs, states, segment } = &node.op {
-        return scan(k, inputs, (&states.0, &states.1), *segment, &grads);
+        return scan_gradients(k, inputs, (&states.0, &states.1), *segment, &grads);
     }
     if let Op::Split { axis, shapes } = &node.op {
-        return joined(k, *axis, shapes, &node.inputs[0], grads);
+        return split_gradients(k, *axis, shapes, &node.inputs[0], grads);
     }
     if let Op::Heads { heads, rotary } = &node.op {
-        return Ok(vec![heads::gradient(k, &node.inputs[0].shape, (*heads, heads::rotary_of(rotary)), &grads)?]);
+        return Ok(vec![heads::heads_gradient(k, &node.inputs[0].shape, (*heads, heads::rotary_of(rotary)), &grads)?]);
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
-        Some(g) => rule(k, &node.op, inputs, &g, sums),
+        Some(g) => input_gradients(k, &node.op, inputs, &g, sums),
         None => Ok(vec![None; inputs.len()]),
     }
 }
 
 /// The table.
-fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Sums) -> Rules {
+fn input_gradients(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Sums) -> InputGradients {
     let m = Math(k);
-    let w = |saved: &Array| m.wide(saved);
+    let w = |saved: &Array| m.to_wide_type(saved);
     let wanted = |i: usize| inputs[i].is_tracked();
     // The gradient of input i, summed to its shape, computed only where it is wanted.
     let to = |i: usize, gradient: &dyn Fn() -> Result<Array>| match wanted(i) {
         true => m.sum_to(&gradient()?, &inputs[i].shape).map(Some),
         false => Ok(None),
     };
-    let like = |x: Array| -> Rules { Ok(vec![Some(x)]) };
+    let like = |x: Array| -> InputGradients { Ok(vec![Some(x)]) };
     match op {
         // A leaf has no inputs; the scan, the split and the heads have several values and rules of their own; the walk
         // itself runs a checkpoint again.
@@ -86,22 +91,22 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Su
             Ok(vec![to(0, &|| m.div(g, &b))?, to(1, &db)?])
         }
         // y = max(a, b):  the larger takes g; a does where they are equal
-        Op::Maximum { a, b } => choose(&m, &to, g, &m.greater(&w(b)?, &w(a)?)?),
+        Op::Maximum { a, b } => selection_gradients(&m, &to, g, &m.greater(&w(b)?, &w(a)?)?),
         // y = min(a, b):  the smaller takes g; a does where they are equal
-        Op::Minimum { a, b } => choose(&m, &to, g, &m.greater(&w(a)?, &w(b)?)?),
+        Op::Minimum { a, b } => selection_gradients(&m, &to, g, &m.greater(&w(a)?, &w(b)?)?),
 
         // y = sum x:  dx = g everywhere
-        Op::Sum { axes } => like(m.spread(g, axes, &inputs[0].shape)?),
+        Op::Sum { axes } => like(m.expand_reduced(g, axes, &inputs[0].shape)?),
         // y = sum x / n:  dx = g / n everywhere
         Op::Mean { axes } => {
             let n = inputs[0].shape.numel() as f64 / g.numel().max(1) as f64;
-            like(m.spread(&m.scale(g, 1.0 / n)?, axes, &inputs[0].shape)?)
+            like(m.expand_reduced(&m.scale(g, 1.0 / n)?, axes, &inputs[0].shape)?)
         }
         // y = max x:  those that tie for it share g equally
         Op::Max { axes, x, y } => {
             let ties = m.equal(&w(x)?, y)?;
             let share = m.div(&ties, &m.sum(&ties, axes)?)?;
-            like(m.mul(&share, &m.spread(g, axes, &x.shape)?)?)
+            like(m.mul(&share, &m.expand_reduced(g, axes, &x.shape)?)?)
         }
         // Y = A B:  dA = G B^T,  dB = A^T G, each transposed where its operand was
         Op::MatMul { a, b, trans_a, trans_b } => {
@@ -115,16 +120,16 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Su
         // Movement: the gradient moves back.
         Op::Reshape => like(g.viewed(&inputs[0].shape)),
         Op::Broadcast => like(m.sum_to(g, &inputs[0].shape)?),
-        Op::Permute { axes } => like(k.permute(g, &inverse(axes))?),
-        Op::Slice { axis, start } => like(m.pad(g, *axis, *start, &inputs[0].shape)?),
-        Op::Concat { axis } => apart(k, g, inputs, *axis),
-        Op::Rows { ids } => like(match sums.take(0) {
+        Op::Permute { axes } => like(k.permute(g, &inverse_axes(axes))?),
+        Op::Slice { axis, start } => like(m.pad_with_zeros(g, *axis, *start, &inputs[0].shape)?),
+        Op::Concat { axis } => concat_gradients(k, g, inputs, *axis),
+        Op::Rows { ids } => like(match sums.take_sum(0) {
             Some(sum) => k.scatter_add_rows_onto(sum, g, ids)?,
             None => k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?,
         }),
         Op::Cast => like(k.cast(g, inputs[0].dtype.wide())?),
         // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
-        Op::Dropout { p, key } => like(dropped(k, g, *p, key)?),
+        Op::Dropout { p, key } => like(dropout_gradient(k, g, *p, key)?),
 
         // y = softmax(x):  dx = y (g - sum g y)
         Op::Softmax { y } => like(k.softmax_backward(y, g)?),
@@ -138,26 +143,33 @@ fn rule(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: &mut dyn Su
         | Op::LayerNorm { .. }
         | Op::CrossEntropy { .. }
         | Op::LinearCrossEntropy { .. }
-        | Op::Attention { .. } => layer(k, op, inputs, g, &to, sums),
+        | Op::Attention { .. } => layer_gradients(k, op, inputs, g, &to, sums),
     }
 }
 
 /// The table of layers: operations that a backend may fuse.
-fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>, sums: &mut dyn Sums) -> Rules {
-    let w = |saved: &Array| Math(k).wide(saved);
+fn layer_gradients(
+    k: &dyn Kernels,
+    op: &Op,
+    inputs: &[Input],
+    g: &Array,
+    to: ToInput<'_>,
+    sums: &mut dyn Sums,
+) -> InputGradients {
+    let w = |saved: &Array| Math(k).to_wide_type(saved);
     match op {
         // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => linear(k, x, weight, &inputs[2..], g, to, sums),
+        Op::Linear { x, weight } => linear_gradients(k, x, weight, &inputs[2..], g, to, sums),
         // y = a + x W^T + b:  da = g, and the others as there
         Op::LinearOnto { x, weight } => {
-            let mut grads = linear(k, x, weight, &inputs[2..inputs.len() - 1], g, to, sums)?;
+            let mut grads = linear_gradients(k, x, weight, &inputs[2..inputs.len() - 1], g, to, sums)?;
             grads.push(to(inputs.len() - 1, &|| Ok(g.clone()))?);
             Ok(grads)
         }
         // y = a + GELU(z) D^T + d with z = x U^T + u:
         //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
         Op::FeedForward { x, up, argument, down } => {
-            let sums = FeedForwardSums { x: sums.take(0), up: sums.take(1), down: sums.take(3) };
+            let sums = FeedForwardSums { x: sums.take_sum(0), up: sums.take_sum(1), down: sums.take_sum(3) };
             let call = FeedForward { x, up, argument, down, grad: g };
             let d = k.feed_forward_backward(call, sums)?;
             let mut grads = vec![Some(d.x), Some(d.up), Some(d.up_bias), Some(d.down), to(4, &|| Ok(g.clone()))?];
@@ -179,7 +191,7 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
             let x = if k.multiplies_bf16() { x.clone() } else { w(x)? };
-            let d = match sums.take(0) {
+            let d = match sums.take_sum(0) {
                 Some(sum) => k.layer_norm_backward_onto(sum, &x, &w(gain)?, mean, rstd, g)?,
                 None => k.layer_norm_backward(&x, &w(gain)?, mean, rstd, g)?,
             };
@@ -198,7 +210,7 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
                 false => k.cross_entropy_backward(logits, targets, lse, g, *smoothing)?,
             };
             let shape = x.shape.with(x.shape.rank() - 1, logits.shape.last());
-            linear(k, x, weight, &inputs[2..], &of_logits.viewed(shape), to, sums)
+            linear_gradients(k, x, weight, &inputs[2..], &of_logits.viewed(shape), to, sums)
         }
         // P = softmax(s Q K^T), O = P V:
         //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q
@@ -215,7 +227,7 @@ fn layer(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, to: ToInput<'_>,
 }
 
 /// What dropout does to the value, it does to the gradient.
-fn dropped(k: &dyn Kernels, g: &Array, p: f64, key: &MaskKey) -> Result<Array> {
+fn dropout_gradient(k: &dyn Kernels, g: &Array, p: f64, key: &MaskKey) -> Result<Array> {
     match key {
         MaskKey::Known(key) => k.dropout(g, p, *key),
         MaskKey::At { seed, place } => k.dropout_at(g, p, seed, *place),
@@ -223,14 +235,14 @@ fn dropped(k: &dyn Kernels, g: &Array, p: f64, key: &MaskKey) -> Result<Array> {
 }
 
 /// The order of axes that undoes this one.
-fn inverse(axes: &[usize]) -> Vec<usize> {
+fn inverse_axes(axes: &[usize]) -> Vec<usize> {
     let mut back = vec![0; axes.len()];
     axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
     back
 }
 
 /// The rule of a linear layer: the gradients of x, of the weight, and of a bias if there is one.
-fn linear(
+fn linear_gradients(
     k: &dyn Kernels,
     x: &Array,
     weight: &Array,
@@ -238,18 +250,18 @@ fn linear(
     g: &Array,
     to: ToInput<'_>,
     sums: &mut dyn Sums,
-) -> Rules {
+) -> InputGradients {
     let upstream = Upstream::new(k, g);
-    let of_weight = match sums.put_off(1, g, x)? {
+    let of_weight = match sums.defer_product(1, g, x)? {
         true => None,
-        false => match sums.take(1) {
-            Some(sum) => Some(upstream.product(x, true, Some(sum))?),
-            None => to(1, &|| upstream.product(x, true, None))?,
+        false => match sums.take_sum(1) {
+            Some(sum) => Some(upstream.weight_product(x, true, Some(sum))?),
+            None => to(1, &|| upstream.weight_product(x, true, None))?,
         },
     };
-    let of_x = match sums.take(0) {
-        Some(sum) => Some(upstream.product(weight, false, Some(sum))?.viewed(&x.shape)),
-        None => to(0, &|| Ok(upstream.product(weight, false, None)?.viewed(&x.shape)))?,
+    let of_x = match sums.take_sum(0) {
+        Some(sum) => Some(upstream.weight_product(weight, false, Some(sum))?.viewed(&x.shape)),
+        None => to(0, &|| Ok(upstream.weight_product(weight, false, None)?.viewed(&x.shape)))?,
     };
     let mut grads = vec![of_x, of_weight];
     if !bias.is_empty() {
@@ -259,7 +271,7 @@ fn linear(
 }
 
 /// The rule of concatenation: each tracked input takes back its own part of the gradient.
-fn apart(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -> Rules {
+fn concat_gradients(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -> InputGradients {
     let mut start = 0;
     let part = |input: &Input| {
         let length = input.shape.dims()[axis];
@@ -269,18 +281,24 @@ fn apart(k: &dyn Kernels, g: &Array, inputs: &[Input], axis: usize) -> Rules {
     inputs.iter().map(part).collect()
 }
 
-/// The rule of a split: the pieces' gradients one after the other, zeros where a piece got none.
-fn joined(k: &dyn Kernels, axis: usize, shapes: &[Shape], input: &Input, grads: Vec<Option<Array>>) -> Rules {
-    let piece = |(i, shape): (usize, &Shape)| match grads.get(i).and_then(Option::as_ref) {
+/// The rule of a split: the chunks' gradients one after the other, zeros where a chunk got none.
+fn split_gradients(
+    k: &dyn Kernels,
+    axis: usize,
+    shapes: &[Shape],
+    input: &Input,
+    grads: Vec<Option<Array>>,
+) -> InputGradients {
+    let chunk = |(i, shape): (usize, &Shape)| match grads.get(i).and_then(Option::as_ref) {
         Some(gradient) => Ok(gradient.clone()),
         None => k.full(shape, input.dtype.wide(), 0.0),
     };
-    let pieces = shapes.iter().enumerate().map(piece).collect::<Result<Vec<_>>>()?;
-    Ok(vec![Some(k.concat(&pieces.iter().collect::<Vec<_>>(), axis)?)])
+    let chunks = shapes.iter().enumerate().map(chunk).collect::<Result<Vec<_>>>()?;
+    Ok(vec![Some(k.concat(&chunks.iter().collect::<Vec<_>>(), axis)?)])
 }
 
 /// The rule of maximum and minimum: `b` takes the gradient where `second` is 1, `a` where it is 0.
-fn choose(m: &Math<'_, dyn Kernels>, to: ToInput<'_>, g: &Array, second: &Array) -> Rules {
+fn selection_gradients(m: &Math<'_, dyn Kernels>, to: ToInput<'_>, g: &Array, second: &Array) -> InputGradients {
     let b = m.mul(g, second)?;
     Ok(vec![to(0, &|| m.sub(g, &b))?, to(1, &|| Ok(b.clone()))?])
 }
@@ -290,22 +308,22 @@ fn choose(m: &Math<'_, dyn Kernels>, to: ToInput<'_>, g: &Array, second: &Array)
 /// g_t = u_t + conj(a) g_{t+1};  dbeta_t = g_t;  da = sum_t g_t conj(c_{t-1});  dcarry = conj(a) g_0
 ///
 /// with u_t what arrives at c_t from outside, and g_{t+1} taken as 0 where a segment ends between t and t + 1.
-fn scan(
+fn scan_gradients(
     k: &dyn Kernels,
     inputs: &[Array],
     states: (&Array, &Array),
     segment: Option<usize>,
     grads: &[Option<Array>],
-) -> Rules {
+) -> InputGradients {
     let upstream = |part: usize| grads.get(part).and_then(Option::as_ref);
-    let inputs = inputs.iter().map(|x| Math(k).wide(x)).collect::<Result<Vec<_>>>()?;
+    let inputs = inputs.iter().map(|x| Math(k).to_wide_type(x)).collect::<Result<Vec<_>>>()?;
     let d = k.diagonal_scan_backward(scan_of(&inputs, segment)?, states, (upstream(0), upstream(1)))?;
     let all = [d.decay.0, d.decay.1, d.carry.0, d.carry.1, d.input.0, d.input.1];
     Ok(all.into_iter().take(inputs.len()).map(Some).collect())
 }
 
 /// The rules of unary operations: `s` is the value y where [`Unary::gradient_needs_value`], else the argument x.
-pub(crate) fn unary<K: Kernels + ?Sized>(k: &K, op: Unary, s: &Array, g: &Array) -> Result<Array> {
+pub(crate) fn unary_gradient<K: Kernels + ?Sized>(k: &K, op: Unary, s: &Array, g: &Array) -> Result<Array> {
     let m = Math(k);
     let times = |factor: Array| m.mul(g, &factor);
     match op {

@@ -1,4 +1,4 @@
-//! Queries, keys and values taken apart into the heads of attention, and turned by their position: [`Tensor::heads`].
+//! Queries, keys and values split into attention heads, with the rotary position embedding: [`Tensor::heads`].
 
 use crate::array::Array;
 use crate::check;
@@ -34,10 +34,10 @@ impl<T> Copy for Rotary<'_, T> {}
 
 impl<'a> Rotary<'a, Tensor> {
     /// That it turns `length` places of heads of `width` channels, of which `of` is made.
-    pub(crate) fn check(&self, name: &'static str, of: &Tensor, length: usize, width: usize) -> Result<()> {
-        check::float(name, &[of, self.cos, self.sin])?;
-        let [rows, half] = check::rank(name, "table of cosines", self.cos, "[N, P / 2]")?;
-        check::shape(name, "table of sines", self.sin, self.cos.shape())?;
+    pub(crate) fn check_tables(&self, name: &'static str, of: &Tensor, length: usize, width: usize) -> Result<()> {
+        check::float_types(name, &[of, self.cos, self.sin])?;
+        let [rows, half] = check::expected_rank(name, "table of cosines", self.cos, "[N, P / 2]")?;
+        check::expected_shape(name, "table of sines", self.sin, self.cos.shape())?;
         if 2 * half != width || self.first.checked_add(length).is_none_or(|end| end > rows) {
             let problem = format!("tables for {length} places from {} on and {width} channels are needed", self.first);
             return Err(TensorError::new(name, problem).shapes([of.shape(), self.cos.shape()]));
@@ -49,7 +49,7 @@ impl<'a> Rotary<'a, Tensor> {
     }
 
     /// The same of arrays, which must be of the type that is computed in.
-    pub(crate) fn arrays(&self) -> Rotary<'a, Array> {
+    pub(crate) fn as_arrays(&self) -> Rotary<'a, Array> {
         Rotary { cos: self.cos.array(), sin: self.sin.array(), first: self.first }
     }
 }
@@ -59,19 +59,19 @@ impl Tensor {
     /// their place, if it is said how.
     pub fn heads(&self, heads: usize, rotary: Option<Rotary<'_, Tensor>>) -> Result<[Tensor; 3]> {
         let name = "heads";
-        check::float(name, &[self])?;
-        let [_, length, _] = check::rank(name, "vectors", self, "[B, T, 3 H P]")?;
+        check::float_types(name, &[self])?;
+        let [_, length, _] = check::expected_rank(name, "vectors", self, "[B, T, 3 H P]")?;
         let width = head_width(name, self, heads)?;
         let tables = match rotary {
             None => None,
             Some(rotary) => {
-                rotary.check(name, self, length, width)?;
-                Some((rotary.cos.wide()?, rotary.sin.wide()?, rotary.first))
+                rotary.check_tables(name, self, length, width)?;
+                Some((rotary.cos.wide_array()?, rotary.sin.wide_array()?, rotary.first))
             }
         };
-        let parts = self.kernels().heads(&*self.widened()?, heads, rotary_of(&tables))?;
+        let parts = self.kernels().heads(&*self.wide_array_ref()?, heads, rotary_of(&tables))?;
         if !self.is_tracked() {
-            return Ok(parts.map(|part| Tensor::untracked(self.device(), part)));
+            return Ok(parts.map(|part| Tensor::from_array(self.device(), part)));
         }
         let parts = Tensor::recorded_many(parts.into(), &[self], || Op::Heads { heads, rotary: tables });
         <[Tensor; 3]>::try_from(parts).map_err(|_| TensorError::new(name, "the kernel gave no three parts"))
@@ -95,7 +95,7 @@ pub(crate) fn rotary_of(tables: &Option<(Array, Array, usize)>) -> Option<Rotary
 }
 
 /// [`Kernels::heads`] by primitives, which is what it means.
-pub(crate) fn composed<K: Kernels + ?Sized>(
+pub(crate) fn heads_composed<K: Kernels + ?Sized>(
     k: &K,
     x: &Array,
     heads: usize,
@@ -104,25 +104,25 @@ pub(crate) fn composed<K: Kernels + ?Sized>(
     let (b, t, width) = (x.dims()[0], x.dims()[1], x.shape.last() / (3 * heads));
     let apart = k.permute(&x.viewed([b, t, 3, heads, width]), &[2, 0, 3, 1, 4])?;
     let part = |i: usize| Ok(k.slice(&apart, 0, i, 1)?.viewed([b, heads, t, width]));
-    let turned = |x: Array| rotary.map_or(Ok(x.clone()), |rotary| turn(k, &x, rotary, false));
+    let turned = |x: Array| rotary.map_or(Ok(x.clone()), |rotary| rotate_heads(k, &x, rotary, false));
     Ok([turned(part(0)?)?, turned(part(1)?)?, part(2)?])
 }
 
-/// [`Kernels::heads_backward`] by primitives: gradients are turned back, and put side by side again.
+/// [`Kernels::heads_backward`] by primitives: gradients are rotated back and joined.
 pub(crate) fn composed_backward<K: Kernels + ?Sized>(
     k: &K,
     [q, keys, v]: [&Array; 3],
     rotary: Option<Rotary<'_, Array>>,
 ) -> Result<Array> {
     let [b, heads, t, width] = [0, 1, 2, 3].map(|axis| q.dims()[axis]);
-    let back = |x: &Array| rotary.map_or(Ok(x.clone()), |rotary| turn(k, x, rotary, true));
+    let back = |x: &Array| rotary.map_or(Ok(x.clone()), |rotary| rotate_heads(k, x, rotary, true));
     let parts = [back(q)?, back(keys)?, v.clone()].map(|part| part.viewed([1, b, heads, t, width]));
     let joined = k.concat(&parts.each_ref(), 0)?;
     Ok(k.permute(&joined, &[1, 3, 0, 2, 4])?.viewed([b, t, 3 * heads * width]))
 }
 
-/// `x` [B, H, T, P] turned by its place, or back.
-fn turn<K: Kernels + ?Sized>(k: &K, x: &Array, rotary: Rotary<'_, Array>, back: bool) -> Result<Array> {
+/// `x` [B, H, T, P] rotated by its position, or back.
+fn rotate_heads<K: Kernels + ?Sized>(k: &K, x: &Array, rotary: Rotary<'_, Array>, back: bool) -> Result<Array> {
     let (m, length, half) = (Math(k), x.dims()[2], x.dims()[3] / 2);
     let rows = |table: &Array| match table.dims()[0] == length {
         true => Ok(table.clone()),
@@ -139,7 +139,7 @@ fn turn<K: Kernels + ?Sized>(k: &K, x: &Array, rotary: Rotary<'_, Array>, back: 
 }
 
 /// The rule of [`Tensor::heads`] for an input of this shape; parts that got no gradient count as zeros.
-pub(crate) fn gradient(
+pub(crate) fn heads_gradient(
     k: &dyn Kernels,
     shape: &Shape,
     (heads, rotary): (usize, Option<Rotary<'_, Array>>),

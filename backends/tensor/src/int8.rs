@@ -1,4 +1,4 @@
-//! Linear layers with int8 weights, and what stands around them, as one operation: [`Int8Linear`].
+//! Linear layers with int8 weights, with the operations before and after them fused: [`Int8Linear`].
 
 use crate::args::Unary;
 use crate::array::Array;
@@ -79,14 +79,14 @@ macro_rules! copied {
 copied!(Columns, Norm, Skip, Int8Linear);
 
 impl<'a, T> Norm<'a, T> {
-    fn map<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Norm<'a, U> {
+    fn map_operands<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Norm<'a, U> {
         Norm { gain: form(self.gain), bias: form(self.bias), eps: self.eps }
     }
 }
 
 impl<'a, T> Columns<'a, T> {
     /// The same columns of another form of what they are taken from.
-    fn map<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Columns<'a, U> {
+    fn map_operands<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Columns<'a, U> {
         Columns { of: form(self.of), from: self.from, width: self.width }
     }
 }
@@ -98,15 +98,15 @@ impl<'a, T> Int8Linear<'a, T> {
     }
 
     /// The same layer with another form of its operands.
-    fn map<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Int8Linear<'a, U> {
+    fn map_operands<U>(&self, form: impl Fn(&'a T) -> &'a U) -> Int8Linear<'a, U> {
         Int8Linear {
             q: form(self.q),
             scale: form(self.scale),
             bias: self.bias.map(&form),
-            norm: self.norm.map(|norm| norm.map(&form)),
+            norm: self.norm.map(|norm| norm.map_operands(&form)),
             gelu: self.gelu,
             skip: self.skip.map(|skip| {
-                let norm = skip.norm.map(|norm| norm.map(&form));
+                let norm = skip.norm.map(|norm| norm.map_operands(&form));
                 Skip { factor: form(skip.factor), of: form(skip.of), norm }
             }),
             residual: self.residual.map(&form),
@@ -116,12 +116,12 @@ impl<'a, T> Int8Linear<'a, T> {
 
 impl Int8Linear<'_, Tensor> {
     /// That it fits an input of `width` columns whose rows are those of `first`; returns how many columns it gives.
-    fn check(&self, name: &'static str, first: &Tensor, width: usize) -> Result<usize> {
-        check::dtype(name, self.q, self.q.dtype() == DType::I8, "weights of type i8")?;
+    fn check_layer(&self, name: &'static str, first: &Tensor, width: usize) -> Result<usize> {
+        check::element_type(name, self.q, self.q.dtype() == DType::I8, "weights of type i8")?;
         if self.q.device() != first.device() {
-            check::same(name, first, self.q)?;
+            check::same_shape(name, first, self.q)?;
         }
-        let [n, k] = check::rank(name, "weight", self.q, "[N, K]")?;
+        let [n, k] = check::expected_rank(name, "weight", self.q, "[N, K]")?;
         if k != width {
             return Err(TensorError::new(name, format!("the inputs have {width} columns, and the weights {k}"))
                 .shapes([first.shape(), self.q.shape()])
@@ -131,7 +131,7 @@ impl Int8Linear<'_, Tensor> {
             check_operand(name, first, x)?;
             match x.dims() == [length] {
                 true => Ok(()),
-                false => check::shape(name, what, x, &Shape::from(length)),
+                false => check::expected_shape(name, what, x, &Shape::from(length)),
             }
         };
         vector("scale", self.scale, n)?;
@@ -151,7 +151,7 @@ impl Int8Linear<'_, Tensor> {
         for added in self.residual.into_iter().chain(self.skip.map(|skip| skip.of)) {
             check_operand(name, first, added)?;
             if !split_last(added).is_some_and(|(here, last)| last == n && Some(here) == rows) {
-                check::shape(name, "residual", added, &first.shape().with(first.rank() - 1, n))?;
+                check::expected_shape(name, "residual", added, &first.shape().with(first.rank() - 1, n))?;
             }
         }
         Ok(n)
@@ -176,15 +176,15 @@ impl Tensor {
         for input in &inputs {
             check_operand(name, first, input.of)?;
         }
-        check::dtype(name, first, first.dtype() == DType::F32, "operands of type f32")?;
+        check::element_type(name, first, first.dtype() == DType::F32, "operands of type f32")?;
         for layer in &layers {
-            width = layer.check(name, first, width)?;
+            width = layer.check_layer(name, first, width)?;
         }
         let y = first.kernels().int8_linear(
-            &inputs.map(|input| input.map(Tensor::array)),
-            &layers.map(|layer| layer.map(Tensor::array)),
+            &inputs.map(|input| input.map_operands(Tensor::array)),
+            &layers.map(|layer| layer.map_operands(Tensor::array)),
         )?;
-        Ok(Tensor::untracked(first.device(), y))
+        Ok(Tensor::from_array(first.device(), y))
     }
 
     /// All columns of this tensor.
@@ -201,7 +201,7 @@ fn split_last(x: &Tensor) -> Option<(&[usize], usize)> {
 /// An operand beside `first`, a constant.
 #[inline]
 fn check_operand(name: &'static str, first: &Tensor, operand: &Tensor) -> Result<()> {
-    check::same(name, first, operand)?;
+    check::same_shape(name, first, operand)?;
     match operand.is_tracked() {
         false => Ok(()),
         true => Err(TensorError::new(name, "quantized layers have no gradient").hint("detach() the operands")),
@@ -227,7 +227,7 @@ fn check_columns(name: &'static str, inputs: &[Columns<'_, Tensor>]) -> Result<u
 }
 
 /// [`Kernels::int8_linear`] by its parts, which is what it means.
-pub(crate) fn composed<K: Kernels + ?Sized>(
+pub(crate) fn int8_linear_composed<K: Kernels + ?Sized>(
     k: &K,
     inputs: &[Columns<'_, Array>],
     layers: &[Int8Linear<'_, Array>],

@@ -1,4 +1,4 @@
-//! The boundary between tensors and backends: what a backend must provide, and what it may.
+//! [`Kernels`]: the boundary between tensors and backends, with the methods that a backend must provide and those it may.
 
 use std::fmt;
 
@@ -76,7 +76,7 @@ pub struct AttentionGradient {
     pub v: Array,
 }
 
-/// What the way back through [`crate::Tensor::feed_forward`] starts from.
+/// The operands of the gradient of [`crate::Tensor::feed_forward`].
 #[derive(Debug, Clone, Copy)]
 pub struct FeedForward<'a> {
     /// The input [.., K].
@@ -150,7 +150,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The tokens of a batch that are worth a thread of their own on the way through a model and back. None where one
+    /// The tokens of a microbatch: as many as are worth a thread of their own in a forward and backward pass. None where one
     /// operation fills the device. It does not depend on the number of threads, so that neither do results.
     fn tokens_a_thread(&self) -> Option<usize> {
         None
@@ -176,13 +176,13 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Calls `job` with each of 0..count, several at a time where the device has threads for it. A job's own operations
-    /// stay on its thread while there are other jobs; then threads that have none may take parts of them.
+    /// Calls `job` with each of 0..count, several at a time where the device has threads for it. The operations of a job stay on its
+    /// thread while there are other jobs; then idle threads steal parts of the remaining jobs.
     fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(job);
     }
 
-    /// What repeats pieces of work that were done before on this device; see [`crate::Repeated`]. None where it is not worth
+    /// What repeats units of work that were done before on this device; see [`crate::Repeated`]. None where it is not worth
     /// while to do so.
     fn repeater(&self) -> Option<Box<dyn Repeater>> {
         None
@@ -246,8 +246,8 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn matmul_onto(&self, sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
     }
-    /// Rows below which the gradient of a weight, g^T x, is put off until it can be done with others: a product of few rows
-    /// takes as long as its sum is read and written.
+    /// Weight gradients g^T x with fewer rows than this are deferred and batched: the time of such a product is that of reading and
+    /// writing its sum.
     fn few_rows(&self) -> usize {
         0
     }
@@ -259,7 +259,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// The gradient of `op`'s argument, given that of its value. `saved` is the value where
     /// [`Unary::gradient_needs_value`], else the argument.
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
-        gradient::unary(self, op, saved, grad)
+        gradient::unary_gradient(self, op, saved, grad)
     }
     /// Each element kept with probability 1 - p, by [`crate::dropout_keeps`] of the key and its index, and divided by
     /// that; the others zero. 0 < p < 1.
@@ -412,24 +412,24 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// joined, and each other of what comes before it. There is at least one input and one layer; all inputs have the same
     /// rows, and their columns are as many as the first weights have.
     fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
-        int8::composed(self, inputs, layers)
+        int8::int8_linear_composed(self, inputs, layers)
     }
     /// Queries, keys and values that lie side by side, x [B, T, 3 H P], as [B, H, T, P] each; queries and keys turned, see
     /// [`Rotary`].
     fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        heads::composed(self, x, heads, rotary)
+        heads::heads_composed(self, x, heads, rotary)
     }
     /// The gradient of [`Kernels::heads`], [B, T, 3 H P], given those of its values.
     fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
         heads::composed_backward(self, grads, rotary)
     }
-    /// Attention of one token: what it sees [B, 1, H P], and the last piece of keys and values, see [`TokenAttention`].
+    /// Attention of one token: what it sees [B, 1, H P], and the last segment of keys and values, see [`TokenAttention`].
     fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        token::attend(self, token)
+        token::attend_token_composed(self, token)
     }
     /// One token and the slots, see [`TokenRouting`].
     fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        token::route(self, token)
+        token::route_token_composed(self, token)
     }
     /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
@@ -453,7 +453,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// softmax's weights too; by default it is the attention of the same values in f32.
     fn attention_bf16(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
         let m = Math(self);
-        self.attention(&m.wide(q)?, &m.wide(k)?, &m.wide(v)?, options)
+        self.attention(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, options)
     }
     /// The gradient of [`Kernels::attention_bf16`], in f32. `out`, `lse` and `grad` are f32.
     #[allow(clippy::too_many_arguments)]
@@ -468,7 +468,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
         let m = Math(self);
-        self.attention_backward(&m.wide(q)?, &m.wide(k)?, &m.wide(v)?, out, lse, grad, options)
+        self.attention_backward(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, out, lse, grad, options)
     }
     /// All states of a diagonal recurrence: real and imaginary parts, [B, T, K] each.
     fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {

@@ -66,7 +66,7 @@ impl<K: Kernels + ?Sized> Math<'_, K> {
     }
 
     /// The elements in the type that is computed in: f32 for bf16, else as they are.
-    pub(crate) fn wide(&self, x: &Array) -> Result<Array> {
+    pub(crate) fn to_wide_type(&self, x: &Array) -> Result<Array> {
         if x.dtype == x.dtype.wide() { Ok(x.clone()) } else { self.0.cast(x, x.dtype.wide()) }
     }
 
@@ -89,12 +89,12 @@ impl<K: Kernels + ?Sized> Math<'_, K> {
     }
 
     /// The transpose of a sum over `axes`: `g`, which may have lost them, repeated to `shape`.
-    pub(crate) fn spread(&self, g: &Array, axes: &[usize], shape: &Shape) -> Result<Array> {
+    pub(crate) fn expand_reduced(&self, g: &Array, axes: &[usize], shape: &Shape) -> Result<Array> {
         self.0.broadcast(&g.viewed(shape.reduced(axes, true)), shape)
     }
 
     /// The transpose of slicing: zeros of `shape` with `x` at `start` along `axis`.
-    pub(crate) fn pad(&self, x: &Array, axis: usize, start: usize, shape: &Shape) -> Result<Array> {
+    pub(crate) fn pad_with_zeros(&self, x: &Array, axis: usize, start: usize, shape: &Shape) -> Result<Array> {
         let length = x.dims()[axis];
         let after = shape.dims()[axis] - start - length;
         let before = self.0.full(&shape.with(axis, start), x.dtype, 0.0)?;

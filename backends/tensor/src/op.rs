@@ -62,7 +62,7 @@ operations! {
     Broadcast = "broadcast",
     Permute { axes: Vec<usize> } = "permute",
     Slice { axis: usize, start: usize } = "slice",
-    /// Several values: pieces of these shapes, one after the other along the axis.
+    /// Several values: chunks of these shapes, one after the other along the axis.
     Split { axis: usize, shapes: Vec<Shape> } = "split",
     Concat { axis: usize } = "concat",
     /// Several values: queries, keys and values. The tables of cosines and sines, and the first row.

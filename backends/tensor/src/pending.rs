@@ -1,4 +1,4 @@
-//! What waits for a node on the walk back along the tape: [`Pending`].
+//! [`PendingGradients`]: gradients that have arrived at a node of the tape, and weight gradients that are deferred and batched.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,56 +9,59 @@ use crate::error::Result;
 use crate::tape::{Edge, Gradients, Node};
 use crate::upstream::Upstream;
 
-/// Rows from which on products that were put off are done: enough that reading and writing their sum hardly counts.
+/// Rows from which on deferred products are computed: so many that reading and writing their sum hardly counts.
 const ROWS: usize = 256;
 
 /// The gradients of a node's values that have arrived so far.
-pub(crate) struct Pending {
+pub(crate) struct PendingGradients {
     pub(crate) node: Arc<Node>,
     pub(crate) gradients: Vec<Option<Array>>,
-    /// For values: g^T x of the rows of both, which is yet to be added.
-    products: BTreeMap<usize, Products>,
+    /// Deferred products by value: g^T x of the rows of both, which is yet to be added.
+    products: BTreeMap<usize, DeferredProducts>,
 }
 
-/// Products that are one: those of all rows.
+/// Products that are batched into one: the rows of all of them.
 #[derive(Default)]
-struct Products {
+struct DeferredProducts {
     g: Vec<Array>,
     x: Vec<Array>,
     rows: usize,
 }
 
-impl Pending {
-    /// What waits for the node of this value.
-    pub(crate) fn of<'a>(all: &'a mut BTreeMap<u64, Pending>, edge: &Edge) -> &'a mut Pending {
-        let new = || Pending { node: edge.node.clone(), gradients: Vec::new(), products: BTreeMap::new() };
-        all.entry(edge.node.id()).or_insert_with(new)
+impl PendingGradients {
+    /// The entry of the node of this value.
+    pub(crate) fn pending_of<'a>(
+        all: &'a mut BTreeMap<u64, PendingGradients>,
+        edge: &Edge,
+    ) -> &'a mut PendingGradients {
+        let new = || PendingGradients { node: edge.node.clone(), gradients: Vec::new(), products: BTreeMap::new() };
+        all.entry(edge.node.edge_id()).or_insert_with(new)
     }
 
     /// Takes what was added up for a value.
-    pub(crate) fn take(&mut self, output: usize) -> Option<Array> {
+    pub(crate) fn take_sum(&mut self, output: usize) -> Option<Array> {
         self.gradients.get_mut(output)?.take()
     }
 
     /// Adds to the gradient of a value.
-    pub(crate) fn add(&mut self, device: &Device, output: usize, gradient: Array) -> Result<()> {
-        let sum = match self.take(output) {
+    pub(crate) fn add_gradient(&mut self, device: &Device, output: usize, gradient: Array) -> Result<()> {
+        let sum = match self.take_sum(output) {
             Some(sum) => device.kernels().accumulate(sum, &gradient)?,
             None => gradient,
         };
-        self.put(output, sum);
+        self.set_sum(output, sum);
         Ok(())
     }
 
-    fn put(&mut self, output: usize, gradient: Array) {
+    fn set_sum(&mut self, output: usize, gradient: Array) {
         if self.gradients.len() <= output {
             self.gradients.resize(output + 1, None);
         }
         self.gradients[output] = Some(gradient);
     }
 
-    /// Keeps g and x for later, until there are rows enough; false where they do not go with those that wait.
-    pub(crate) fn put_off(
+    /// Defers g^T x until there are enough rows; false where its type differs from that of the deferred ones.
+    pub(crate) fn defer_product(
         &mut self,
         device: &Device,
         output: usize,
@@ -74,28 +77,28 @@ impl Pending {
         products.x.push(rows(x));
         products.rows += x.shape.rows();
         if products.rows >= ROWS {
-            self.multiply(device, output, leaves)?;
+            self.multiply_deferred(device, output, leaves)?;
         }
         Ok(true)
     }
 
-    /// Adds what was put off.
-    pub(crate) fn finish(&mut self, device: &Device, leaves: &mut Gradients) -> Result<()> {
+    /// Computes and adds the deferred products.
+    pub(crate) fn multiply_all(&mut self, device: &Device, leaves: &mut Gradients) -> Result<()> {
         let outputs: Vec<usize> = self.products.keys().copied().collect();
-        outputs.into_iter().try_for_each(|output| self.multiply(device, output, leaves))
+        outputs.into_iter().try_for_each(|output| self.multiply_deferred(device, output, leaves))
     }
 
-    fn multiply(&mut self, device: &Device, output: usize, leaves: &mut Gradients) -> Result<()> {
-        let Some(Products { g, x, .. }) = self.products.remove(&output) else { return Ok(()) };
+    fn multiply_deferred(&mut self, device: &Device, output: usize, leaves: &mut Gradients) -> Result<()> {
+        let Some(DeferredProducts { g, x, .. }) = self.products.remove(&output) else { return Ok(()) };
         let k = device.kernels();
         let joined = |mut parts: Vec<Array>| match parts.len() {
             1 => Ok(parts.remove(0)),
             _ => k.concat(&parts.iter().collect::<Vec<_>>(), 0),
         };
         let (g, x) = (joined(g)?, joined(x)?);
-        let sum = self.take(output).or_else(|| leaves.take_at(&Edge { node: self.node.clone(), output }));
-        let product = Upstream::new(k, &g).product(&x, true, sum)?;
-        self.put(output, product);
+        let sum = self.take_sum(output).or_else(|| leaves.take_at(&Edge { node: self.node.clone(), output }));
+        let product = Upstream::new(k, &g).weight_product(&x, true, sum)?;
+        self.set_sum(output, product);
         Ok(())
     }
 }

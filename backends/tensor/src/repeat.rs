@@ -1,7 +1,7 @@
-//! Work that is done again and again on other inputs of the same shapes, such as the step of a training.
+//! Work that is repeated with other inputs of the same shapes, such as a training step.
 //!
-//! A device on which starting an operation costs more than the operation itself can note what a piece of work starts, and
-//! start all of it at once the next time, without running the code that asked for it. What such code decides on the host
+//! A device on which starting an operation costs more than the operation itself can note what a unit of work starts, and
+//! start all of it at once the next time (a CUDA graph), without running the code that asked for it. What such code decides on the host
 //! must then be the same each time; what differs comes to it as [`Feed`]s, through the device's memory.
 
 use crate::array::Array;
@@ -41,11 +41,11 @@ impl Feed {
 
     /// The input on a device.
     pub fn upload(self, device: &Device) -> Result<Tensor> {
-        self.check()?;
+        self.check_data()?;
         Tensor::from_host(device, self.data, self.shape)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_data(&self) -> Result<()> {
         let name = "feed";
         if self.shape.check_size(name)? != self.data.len() {
             let problem = format!("{} elements do not fill the shape", self.data.len());
@@ -62,7 +62,7 @@ impl Feed {
     }
 }
 
-/// What a backend needs to repeat pieces of work that it was told before; see [`Repeated`], which keeps its rules.
+/// A backend's means to repeat units of work; see [`Repeated`], which keeps its rules.
 pub trait Repeater: Send {
     /// Either starts the work that is known by `key` and gives its results, or gives the inputs to do it with: then the
     /// work follows, and [`Repeater::end`].
@@ -73,7 +73,7 @@ pub trait Repeater: Send {
     fn remark(&mut self) -> Option<String>;
 }
 
-/// What came of [`Repeater::begin`].
+/// The result of [`Repeater::begin`].
 #[derive(Debug)]
 pub enum Begun {
     /// Everything was started; these are its results.
@@ -82,16 +82,16 @@ pub enum Begun {
     Anew(Vec<Array>),
 }
 
-/// Pieces of work that may be repeated on a device.
+/// Units of work that may be repeated on a device.
 ///
-/// A piece of work is known by a key. Whoever asks for it promises, for one key and inputs of the same shapes:
+/// A unit of work is known by a key. The caller promises, for one key and inputs of the same shapes:
 ///
 /// - The work asks for the same operations each time, on its inputs, on the `state`, and on what it makes itself. It is told
 ///   nothing else that differs, and reads nothing from the device.
 /// - What it changes is the state, in place, and its results.
 ///
 /// A device that repeats checks what it can of this, and does the work anew where it finds otherwise. The results are there
-/// until the next piece of work.
+/// until the next unit of work.
 pub struct Repeated {
     device: Device,
     repeater: Option<Box<dyn Repeater>>,
@@ -105,7 +105,7 @@ pub enum Turn<'a> {
     Work(Work<'a>),
 }
 
-/// A piece of work that is to be done now. Dropping it says that it failed.
+/// A unit of work that is to be done now. Dropping it says that it failed.
 pub struct Work<'a> {
     inputs: Vec<Tensor>,
     repeated: &'a mut Repeated,
@@ -127,9 +127,9 @@ impl Repeated {
     /// Starts what is known by `key` if it can be repeated, or asks for it. `state` is all that the work uses beside its
     /// inputs and changes in place.
     pub fn begin(&mut self, key: &str, state: &[&Tensor], inputs: Vec<Feed>) -> Result<Turn<'_>> {
-        inputs.iter().try_for_each(Feed::check)?;
+        inputs.iter().try_for_each(Feed::check_data)?;
         let device = self.device.clone();
-        let tensors = |arrays: Vec<Array>| arrays.into_iter().map(|array| Tensor::untracked(&device, array)).collect();
+        let tensors = |arrays: Vec<Array>| arrays.into_iter().map(|array| Tensor::from_array(&device, array)).collect();
         let inputs = match &mut self.repeater {
             None => inputs.into_iter().map(|input| input.upload(&device)).collect::<Result<Vec<_>>>()?,
             Some(repeater) => {

@@ -34,7 +34,7 @@ impl Shape {
     /// The number of elements, 1 for a scalar. Saturates where it would overflow; see [`Shape::check_size`].
     #[inline]
     pub fn numel(&self) -> usize {
-        numel(&self.0)
+        product_of_extents(&self.0)
     }
 
     /// The number of elements, or an error where the extents are too large. A shape without elements is refused too if the
@@ -57,7 +57,7 @@ impl Shape {
     /// The number of rows when all axes but the last are flattened into one.
     #[inline]
     pub fn rows(&self) -> usize {
-        numel(&self.0[..self.rank().saturating_sub(1)])
+        product_of_extents(&self.0[..self.rank().saturating_sub(1)])
     }
 
     /// The distance in elements between neighbours along each axis.
@@ -134,7 +134,7 @@ fn too_large(operation: &'static str, shape: &Shape) -> TensorError {
 
 /// The product of the extents, saturating; 0 if one of them is.
 #[inline]
-fn numel(extents: &[usize]) -> usize {
+fn product_of_extents(extents: &[usize]) -> usize {
     extents.iter().fold(1, |n: usize, &d| n.saturating_mul(d))
 }
 

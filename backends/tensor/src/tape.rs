@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Result, TensorError};
 use crate::gradient::{self, Sums};
 pub(crate) use crate::op::Op;
-use crate::pending::Pending;
+use crate::pending::PendingGradients;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -49,13 +49,13 @@ pub(crate) struct Edge {
 
 impl Edge {
     /// A new leaf.
-    pub(crate) fn leaf() -> Edge {
+    pub(crate) fn new_leaf() -> Edge {
         Edge { node: Node::new(Op::Leaf, Vec::new()), output: 0 }
     }
 }
 
 impl Node {
-    pub(crate) fn id(&self) -> u64 {
+    pub(crate) fn edge_id(&self) -> u64 {
         self.id
     }
 
@@ -77,16 +77,16 @@ impl Drop for Node {
 }
 
 /// A node for an operation on `inputs`, or none where no input is tracked.
-pub(crate) fn record(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Option<Arc<Node>> {
-    if !inputs.iter().any(|t| t.is_tracked()) || checkpoint::paused() {
+pub(crate) fn record_node(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Option<Arc<Node>> {
+    if !inputs.iter().any(|t| t.is_tracked()) || checkpoint::is_recording_paused() {
         return None;
     }
-    Some(always(inputs, op))
+    Some(record_always(inputs, op))
 }
 
 /// A node for an operation on `inputs`, whether any of them is tracked or not.
-pub(crate) fn always(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Arc<Node> {
-    let input = |t: &&Tensor| Input { edge: t.edge().cloned(), shape: t.shape().clone(), dtype: t.dtype() };
+pub(crate) fn record_always(inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Arc<Node> {
+    let input = |t: &&Tensor| Input { edge: t.tape_edge().cloned(), shape: t.shape().clone(), dtype: t.dtype() };
     Node::new(op(), inputs.iter().map(input).collect())
 }
 
@@ -98,12 +98,12 @@ impl Gradients {
     /// The gradient with respect to `leaf`, in its shape. None if the scalar does not depend on it, or it is not a
     /// [`variable`](Tensor::variable).
     pub fn get(&self, leaf: &Tensor) -> Option<&Tensor> {
-        self.0.get(&leaf.edge()?.node.id)
+        self.0.get(&leaf.tape_edge()?.node.id)
     }
 
     /// Takes the gradient with respect to `leaf` out.
     pub fn take(&mut self, leaf: &Tensor) -> Option<Tensor> {
-        self.0.remove(&leaf.edge()?.node.id)
+        self.0.remove(&leaf.tape_edge()?.node.id)
     }
 
     /// The sums of the gradients of several scalars, variable by variable, in their order; in place where nothing else holds
@@ -119,7 +119,7 @@ impl Gradients {
             let device = first.device().clone();
             let others: Vec<&Array> = gradients.iter().map(Tensor::array).collect();
             let sum = device.kernels().accumulate_all(first.into_array(), &others)?;
-            sums.insert(id, Tensor::untracked(&device, sum));
+            sums.insert(id, Tensor::from_array(&device, sum));
         }
         Ok(Gradients(sums))
     }
@@ -145,7 +145,7 @@ impl Gradients {
             Some(sum) => device.kernels().accumulate(sum.into_array(), &gradient)?,
             None => gradient,
         };
-        self.0.insert(id, Tensor::untracked(device, sum));
+        self.0.insert(id, Tensor::from_array(device, sum));
         Ok(())
     }
 }
@@ -167,25 +167,25 @@ impl Tensor {
                 .shapes([self.shape()])
                 .hint("reduce the loss with mean() or sum() first"));
         }
-        let Some(edge) = self.edge() else {
+        let Some(edge) = self.tape_edge() else {
             return Err(TensorError::new("backward", "the value depends on no variable")
                 .hint("make the parameters leaves with variable() and do not detach() the loss"));
         };
         let one = self.device().kernels().full(self.shape(), self.dtype().wide(), 1.0)?;
-        walk(self.device(), vec![(edge.clone(), one)], sums)
+        walk_backward(self.device(), vec![(edge.clone(), one)], sums)
     }
 }
 
 /// Visits nodes in descending order of number: each after everything that uses it. `roots` are values and their
 /// gradients; those of leaves are added to `leaves`.
-pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradients) -> Result<Gradients> {
-    let mut pending: BTreeMap<u64, Pending> = BTreeMap::new();
+pub(crate) fn walk_backward(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradients) -> Result<Gradients> {
+    let mut pending: BTreeMap<u64, PendingGradients> = BTreeMap::new();
     for (root, gradient) in roots {
-        Pending::of(&mut pending, &root).add(device, root.output, gradient)?;
+        PendingGradients::pending_of(&mut pending, &root).add_gradient(device, root.output, gradient)?;
     }
     while let Some((id, mut waiting)) = pending.pop_last() {
-        waiting.finish(device, &mut leaves)?;
-        let Pending { node, gradients, .. } = waiting;
+        waiting.multiply_all(device, &mut leaves)?;
+        let PendingGradients { node, gradients, .. } = waiting;
         let inputs = match &node.op {
             Op::Leaf => {
                 if let Some(gradient) = gradients.into_iter().flatten().next() {
@@ -194,19 +194,19 @@ pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradi
                 continue;
             }
             Op::Checkpoint { again } => {
-                let (inputs, all) = again.gradients(device, &node.inputs, gradients, leaves)?;
+                let (inputs, all) = again.segment_gradients(device, &node.inputs, gradients, leaves)?;
                 leaves = all;
                 inputs
             }
             _ => {
-                let mut arrived = Arrived { device, node: &node, pending: &mut pending, leaves: &mut leaves };
+                let mut arrived = ArrivedGradients { device, node: &node, pending: &mut pending, leaves: &mut leaves };
                 gradient::of_inputs(device.kernels(), &node, gradients, &mut arrived)?
             }
         };
         for (input, gradient) in node.inputs.iter().zip(inputs) {
             if let (Some(edge), Some(gradient)) = (&input.edge, gradient) {
                 debug_assert_eq!(gradient.shape, input.shape, "gradient of {}", node.op.name());
-                Pending::of(&mut pending, edge).add(device, edge.output, gradient)?;
+                PendingGradients::pending_of(&mut pending, edge).add_gradient(device, edge.output, gradient)?;
             }
         }
     }
@@ -214,25 +214,25 @@ pub(crate) fn walk(device: &Device, roots: Vec<(Edge, Array)>, mut leaves: Gradi
 }
 
 /// What has arrived at the inputs of a node.
-struct Arrived<'a> {
+struct ArrivedGradients<'a> {
     device: &'a Device,
     node: &'a Node,
-    pending: &'a mut BTreeMap<u64, Pending>,
+    pending: &'a mut BTreeMap<u64, PendingGradients>,
     leaves: &'a mut Gradients,
 }
 
-impl Sums for Arrived<'_> {
-    fn take(&mut self, input: usize) -> Option<Array> {
+impl Sums for ArrivedGradients<'_> {
+    fn take_sum(&mut self, input: usize) -> Option<Array> {
         let edge = self.node.inputs[input].edge.as_ref()?;
-        let waiting = self.pending.get_mut(&edge.node.id).and_then(|pending| pending.take(edge.output));
+        let waiting = self.pending.get_mut(&edge.node.id).and_then(|pending| pending.take_sum(edge.output));
         waiting.or_else(|| self.leaves.take_at(edge))
     }
 
-    fn put_off(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool> {
+    fn defer_product(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool> {
         let Some(edge) = &self.node.inputs[input].edge else { return Ok(false) };
         if x.shape.rows() >= self.device.kernels().few_rows() {
             return Ok(false);
         }
-        Pending::of(self.pending, edge).put_off(self.device, edge.output, (g, x), self.leaves)
+        PendingGradients::pending_of(self.pending, edge).defer_product(self.device, edge.output, (g, x), self.leaves)
     }
 }

@@ -10,7 +10,7 @@ use crate::dtype::{DType, HostData};
 use crate::error::{Result, TensorError};
 use crate::math::Math;
 use crate::shape::Shape;
-use crate::tape::{Edge, Node, Op, record};
+use crate::tape::{Edge, Node, Op, record_node};
 
 /// A value: elements on a device, a shape, and a tape node if some input of its history is a
 /// [`variable`](Tensor::variable). Always contiguous and row-major. Cloning is cheap and shares the elements.
@@ -32,7 +32,7 @@ impl Tensor {
             let problem = format!("{} elements do not fill the shape", data.len());
             return Err(TensorError::new("upload", problem).shapes([&shape]));
         }
-        Ok(Tensor::untracked(device, device.kernels().upload(data, &shape)?))
+        Ok(Tensor::from_array(device, device.kernels().upload(data, &shape)?))
     }
 
     /// A tensor of f32, row-major.
@@ -59,7 +59,7 @@ impl Tensor {
     pub fn full(device: &Device, shape: impl Into<Shape>, dtype: DType, value: f64) -> Result<Tensor> {
         let shape = shape.into();
         shape.check_size("full")?;
-        Ok(Tensor::untracked(device, device.kernels().full(&shape, dtype, value)?))
+        Ok(Tensor::from_array(device, device.kernels().full(&shape, dtype, value)?))
     }
 
     /// Zeros.
@@ -69,24 +69,24 @@ impl Tensor {
 
     /// A tensor around a kernel's result.
     #[inline]
-    pub(crate) fn untracked(device: &Device, array: Array) -> Tensor {
+    pub(crate) fn from_array(device: &Device, array: Array) -> Tensor {
         Tensor { device: device.clone(), array, edge: None }
     }
 
     /// A tensor around the only value of an operation on `inputs`, recorded if any of them is tracked.
-    pub(crate) fn recorded(array: Array, inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Tensor {
+    pub(crate) fn from_operation(array: Array, inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Tensor {
         let device = inputs[0].device.clone();
-        let edge = record(inputs, op).map(|node| Edge { node, output: 0 });
+        let edge = record_node(inputs, op).map(|node| Edge { node, output: 0 });
         Tensor { device, array, edge }
     }
 
     /// Tensors around the several values of an operation.
     pub(crate) fn recorded_many(arrays: Vec<Array>, inputs: &[&Tensor], op: impl FnOnce() -> Op) -> Vec<Tensor> {
-        Tensor::outputs(&inputs[0].device, arrays, record(inputs, op))
+        Tensor::from_outputs(&inputs[0].device, arrays, record_node(inputs, op))
     }
 
     /// Tensors around the values of a node, or constants where there is none.
-    pub(crate) fn outputs(device: &Device, arrays: Vec<Array>, node: Option<Arc<Node>>) -> Vec<Tensor> {
+    pub(crate) fn from_outputs(device: &Device, arrays: Vec<Array>, node: Option<Arc<Node>>) -> Vec<Tensor> {
         let edge = |output| node.clone().map(|node| Edge { node, output });
         arrays
             .into_iter()
@@ -97,12 +97,12 @@ impl Tensor {
 
     /// The same value as a leaf of the tape: gradients with respect to it are wanted. It forgets its history.
     pub fn variable(&self) -> Tensor {
-        Tensor { device: self.device.clone(), array: self.array.clone(), edge: Some(Edge::leaf()) }
+        Tensor { device: self.device.clone(), array: self.array.clone(), edge: Some(Edge::new_leaf()) }
     }
 
     /// The same value without its history: a constant.
     pub fn detach(&self) -> Tensor {
-        Tensor::untracked(&self.device, self.array.clone())
+        Tensor::from_array(&self.device, self.array.clone())
     }
 
     /// Whether gradients flow to or through this tensor.
@@ -117,7 +117,7 @@ impl Tensor {
         self.edge.as_ref().map(|edge| edge.node.op.name())
     }
 
-    pub(crate) fn edge(&self) -> Option<&Edge> {
+    pub(crate) fn tape_edge(&self) -> Option<&Edge> {
         self.edge.as_ref()
     }
 
@@ -164,15 +164,15 @@ impl Tensor {
     }
 
     /// The value as arithmetic sees it: bf16 as f32.
-    pub(crate) fn wide(&self) -> Result<Array> {
-        Math(self.device.kernels()).wide(&self.array)
+    pub(crate) fn wide_array(&self) -> Result<Array> {
+        Math(self.device.kernels()).to_wide_type(&self.array)
     }
 
-    /// [`Tensor::wide`] without a handle of its own where there is nothing to widen, for small operations.
-    pub(crate) fn widened(&self) -> Result<Cow<'_, Array>> {
+    /// [`Tensor::wide_array`] without a handle of its own where there is nothing to widen, for small operations.
+    pub(crate) fn wide_array_ref(&self) -> Result<Cow<'_, Array>> {
         match self.dtype() == self.dtype().wide() {
             true => Ok(Cow::Borrowed(&self.array)),
-            false => Math(self.device.kernels()).wide(&self.array).map(Cow::Owned),
+            false => Math(self.device.kernels()).to_wide_type(&self.array).map(Cow::Owned),
         }
     }
 

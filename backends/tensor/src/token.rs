@@ -1,5 +1,5 @@
-//! What models do with one token that they decode, as one operation each: [`TokenAttention`] and [`TokenRouting`]. Between
-//! the products that read the weights there is so little arithmetic that it is gone before an operation has begun. For
+//! Fused operations of decoding one token: [`TokenAttention`] and [`TokenRouting`]. Between
+//! the products that read the weights there is so little arithmetic that starting an operation takes longer. For
 //! inference: neither has a gradient.
 
 use crate::args::{AttentionKind, AttentionOptions, Reduce};
@@ -21,11 +21,11 @@ pub struct TokenAttention<'a, T> {
     pub qkv: &'a T,
     /// H.
     pub heads: usize,
-    /// How query and key are turned, if they are.
+    /// The rotary position embedding of query and key, if any.
     pub rotary: Option<Rotary<'a, T>>,
-    /// Keys, turned already, and values of the tokens before, in pieces one after the other, [B, H, t, P] each.
+    /// Keys, rotated already, and values of the tokens before, in segments one after the other, [B, H, t, P] each.
     pub past: &'a [(&'a T, &'a T)],
-    /// How many of the last pieces are joined with the token's own key and value: a piece that grows with every token is
+    /// How many of the last segments are joined with the token's own key and value: a segment that grows with every token is
     /// copied with every token.
     pub joined: usize,
     /// On scores.
@@ -63,10 +63,10 @@ pub const HIDDEN: f64 = 1e30;
 
 /// All are constants in one type on one device, which is computed in.
 fn check_constants<'a>(name: &'static str, first: &Tensor, others: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
-    check::dtype(name, first, first.dtype().is_float() && first.dtype().wide() == first.dtype(), "f32 or f64")?;
+    check::element_type(name, first, first.dtype().is_float() && first.dtype().wide() == first.dtype(), "f32 or f64")?;
     let mut tracked = first.is_tracked();
     for other in others {
-        check::same(name, first, other)?;
+        check::same_shape(name, first, other)?;
         tracked |= other.is_tracked();
     }
     match tracked {
@@ -76,7 +76,7 @@ fn check_constants<'a>(name: &'static str, first: &Tensor, others: impl IntoIter
 }
 
 impl Tensor {
-    /// What the token sees, [B, 1, H P], and the last piece of keys and values: those that were joined, and its own behind
+    /// What the token sees, [B, 1, H P], and the last segment of keys and values: those that were joined, and its own behind
     /// them, [B, H, t + 1, P] each.
     ///
     /// For inference: it refuses tracked operands. Errors where types or shapes do not fit.
@@ -84,34 +84,35 @@ impl Tensor {
         let name = "attend_token";
         let TokenAttention { qkv, heads, rotary, past, joined, scale } = token;
         check_constants(name, qkv, past.iter().flat_map(|&(keys, values)| [keys, values]))?;
-        let [batch, length, _] = check::rank(name, "vectors", qkv, "[B, 1, 3 H P]")?;
+        let [batch, length, _] = check::expected_rank(name, "vectors", qkv, "[B, 1, 3 H P]")?;
         if length != 1 {
             return Err(TensorError::new(name, format!("there are {length} tokens")).shapes([qkv.shape()]));
         }
         let width = head_width(name, qkv, heads)?;
         if let Some(rotary) = &rotary {
-            rotary.check(name, qkv, 1, width)?;
+            rotary.check_tables(name, qkv, 1, width)?;
             check_constants(name, qkv, [rotary.cos, rotary.sin])?;
         }
         for (keys, values) in past {
-            let [_, _, before, _] = check::rank(name, "keys", keys, "[B, H, t, P]")?;
+            let [_, _, before, _] = check::expected_rank(name, "keys", keys, "[B, H, t, P]")?;
             let expected = Shape::from([batch, heads, before, width]);
-            check::shape(name, "keys", keys, &expected)?;
-            check::shape(name, "values", values, &expected)?;
+            check::expected_shape(name, "keys", keys, &expected)?;
+            check::expected_shape(name, "values", values, &expected)?;
         }
         if joined > past.len() {
-            return Err(TensorError::new(name, format!("{joined} of {} pieces cannot be joined", past.len())));
+            return Err(TensorError::new(name, format!("{joined} of {} segments cannot be joined", past.len())));
         }
-        let pieces: Vec<(&Array, &Array)> = past.iter().map(|(keys, values)| (keys.array(), values.array())).collect();
+        let segments: Vec<(&Array, &Array)> =
+            past.iter().map(|(keys, values)| (keys.array(), values.array())).collect();
         let parts = qkv.kernels().attend_token(TokenAttention {
             qkv: qkv.array(),
             heads,
-            rotary: rotary.map(|rotary| rotary.arrays()),
-            past: &pieces,
+            rotary: rotary.map(|rotary| rotary.as_arrays()),
+            past: &segments,
             joined,
             scale,
         })?;
-        Ok(parts.map(|part| Tensor::untracked(qkv.device(), part)))
+        Ok(parts.map(|part| Tensor::from_array(qkv.device(), part)))
     }
 
     /// See [`TokenRouting`].
@@ -121,14 +122,14 @@ impl Tensor {
         let name = "route_token";
         let TokenRouting { projected, sides, written, top_k } = token;
         check_constants(name, projected, written.into_iter().flat_map(|(sum, mass)| [sum, mass]).chain([sides]))?;
-        let [batch, slots, both] = check::rank(name, "slots", sides, "[B, S, 2 P]")?;
+        let [batch, slots, both] = check::expected_rank(name, "slots", sides, "[B, S, 2 P]")?;
         if slots == 0 || both == 0 || both % 2 != 0 {
             return Err(TensorError::new(name, "slots of two sides are needed").shapes([sides.shape()]));
         }
-        check::shape(name, "query and value", projected, &Shape::from([batch, 1, both]))?;
+        check::expected_shape(name, "query and value", projected, &Shape::from([batch, 1, both]))?;
         if let Some((sum, mass)) = written {
-            check::shape(name, "sum", sum, &Shape::from([batch, slots, both / 2]))?;
-            check::shape(name, "mass", mass, &Shape::from([batch, slots, 1]))?;
+            check::expected_shape(name, "sum", sum, &Shape::from([batch, slots, both / 2]))?;
+            check::expected_shape(name, "mass", mass, &Shape::from([batch, slots, 1]))?;
         }
         if top_k.is_some_and(|k| k == 0 || k > slots) {
             let problem = format!("{} of {slots} slots cannot be kept", top_k.unwrap_or_default());
@@ -140,7 +141,7 @@ impl Tensor {
             written: written.map(|(sum, mass)| (sum.array(), mass.array())),
             top_k,
         })?;
-        let tensor = |array| Tensor::untracked(projected.device(), array);
+        let tensor = |array| Tensor::from_array(projected.device(), array);
         Ok(Routed {
             weights: tensor(routed.weights),
             read: tensor(routed.read),
@@ -151,12 +152,15 @@ impl Tensor {
 }
 
 /// [`Kernels::attend_token`] by its parts, which is what it means.
-pub(crate) fn attend<K: Kernels + ?Sized>(k: &K, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+pub(crate) fn attend_token_composed<K: Kernels + ?Sized>(
+    k: &K,
+    token: TokenAttention<'_, Array>,
+) -> Result<[Array; 3]> {
     let TokenAttention { qkv, heads, rotary, past, joined, scale } = token;
     let [q, key, value] = k.heads(qkv, heads, rotary)?;
     let all = |from: usize| {
         let (keys, values): (Vec<&Array>, Vec<&Array>) = past[from..].iter().copied().unzip();
-        Ok::<_, TensorError>((behind(k, keys, &key)?, behind(k, values, &value)?))
+        Ok::<_, TensorError>((append_last(k, keys, &key)?, append_last(k, values, &value)?))
     };
     let (keys, values) = all(0)?;
     let options = AttentionOptions { causal: false, scale, kind: AttentionKind::Flash };
@@ -165,17 +169,20 @@ pub(crate) fn attend<K: Kernels + ?Sized>(k: &K, token: TokenAttention<'_, Array
     Ok([seen.viewed([qkv.dims()[0], 1, qkv.shape.last() / 3]), keys, values])
 }
 
-/// `last` behind some pieces.
-fn behind<'a, K: Kernels + ?Sized>(k: &K, mut pieces: Vec<&'a Array>, last: &'a Array) -> Result<Array> {
-    if pieces.is_empty() {
+/// `last` behind some segments.
+fn append_last<'a, K: Kernels + ?Sized>(k: &K, mut segments: Vec<&'a Array>, last: &'a Array) -> Result<Array> {
+    if segments.is_empty() {
         return Ok(last.clone());
     }
-    pieces.push(last);
-    k.concat(&pieces, 2)
+    segments.push(last);
+    k.concat(&segments, 2)
 }
 
 /// [`Kernels::route_token`] by its parts, which is what it means.
-pub(crate) fn route<K: Kernels + ?Sized>(k: &K, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+pub(crate) fn route_token_composed<K: Kernels + ?Sized>(
+    k: &K,
+    token: TokenRouting<'_, Array>,
+) -> Result<Routed<Array>> {
     let (m, TokenRouting { projected, sides, written, top_k }) = (Math(k), token);
     let width = projected.shape.last() / 2;
     let halves = |x: &Array| Ok((k.slice(x, 2, 0, width)?, k.slice(x, 2, width, width)?));

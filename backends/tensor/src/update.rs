@@ -21,13 +21,13 @@ pub fn adamw(param: &mut Tensor, grad: &Tensor, m: &mut Tensor, v: &mut Tensor, 
 /// `args.grad_scale`; `factors` (f32, \[4\]) is [`AdamW::factors`] of `args` on the device.
 pub fn adamw_all(updates: Vec<Update<'_, Tensor>>, args: AdamW, factors: &Tensor, clip: &Tensor) -> Result<()> {
     let name = "adamw";
-    check::shape(name, "factors", factors, &Shape::from(4))?;
-    check::dtype(name, factors, factors.dtype() == DType::F32, "factors of type f32")?;
-    check::shape(name, "clip", clip, &Shape::from(2))?;
+    check::expected_shape(name, "factors", factors, &Shape::from(4))?;
+    check::element_type(name, factors, factors.dtype() == DType::F32, "factors of type f32")?;
+    check::expected_shape(name, "clip", clip, &Shape::from(2))?;
     let mut arrays = Vec::with_capacity(updates.len());
     for Update { param, grad, m, v, decays } in updates {
         check_update(param, grad, m, v, args)?;
-        check::float(name, &[param, clip])?;
+        check::float_types(name, &[param, clip])?;
         let (param, m, v) = (param.array_mut(), m.array_mut(), v.array_mut());
         arrays.push(Update { param, grad: grad.array(), m, v, decays });
     }
@@ -39,20 +39,20 @@ pub fn adamw_all(updates: Vec<Update<'_, Tensor>>, args: AdamW, factors: &Tensor
 pub fn clip(gradients: &[&Tensor], limit: Option<f64>) -> Result<Tensor> {
     let name = "clip";
     let Some(first) = gradients.first() else { return Err(TensorError::new(name, "there is no gradient")) };
-    check::float(name, gradients)?;
+    check::float_types(name, gradients)?;
     let arrays: Vec<_> = gradients.iter().map(|gradient| gradient.array()).collect();
-    Ok(Tensor::untracked(first.device(), first.device().kernels().clip(&arrays, limit)?))
+    Ok(Tensor::from_array(first.device(), first.device().kernels().clip(&arrays, limit)?))
 }
 
 fn check_update(param: &Tensor, grad: &Tensor, m: &Tensor, v: &Tensor, args: AdamW) -> Result<()> {
     let name = "adamw";
-    check::float(name, &[param, grad, m, v])?;
+    check::float_types(name, &[param, grad, m, v])?;
     for tensor in [param, grad, m, v] {
         // A step is most often smaller than what bf16 can tell apart.
-        check::dtype(name, tensor, tensor.dtype() != DType::Bf16, "values of type f32")?;
+        check::element_type(name, tensor, tensor.dtype() != DType::Bf16, "values of type f32")?;
     }
     for (what, tensor) in [("gradient", grad), ("first moment", m), ("second moment", v)] {
-        check::shape(name, what, tensor, param.shape())?;
+        check::expected_shape(name, what, tensor, param.shape())?;
     }
     if args.step == 0 {
         return Err(TensorError::new(name, "steps count from 1"));

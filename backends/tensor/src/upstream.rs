@@ -1,4 +1,4 @@
-//! A gradient on its way through products with what may be bf16.
+//! Products of a gradient with operands that may be bf16.
 
 use std::cell::OnceCell;
 
@@ -24,24 +24,24 @@ impl<'a, K: Kernels + ?Sized> Upstream<'a, K> {
 
     /// Its rows, and those of `other`: both as bf16 where that is, on a device that multiplies bf16, and else in the type that
     /// is computed in.
-    pub(crate) fn with(&self, other: &Array) -> Result<(Array, Array)> {
-        let other = flat(other);
+    pub(crate) fn pair_with(&self, other: &Array) -> Result<(Array, Array)> {
+        let other = flatten_rows(other);
         if !self.k.multiplies_bf16() || other.dtype != DType::Bf16 {
-            return Ok((flat(self.g), Math(self.k).wide(&other)?));
+            return Ok((flatten_rows(self.g), Math(self.k).to_wide_type(&other)?));
         }
         let narrow = match self.narrow.get() {
             Some(narrow) => narrow.clone(),
-            None if self.g.dtype == DType::Bf16 => flat(self.g),
-            None => self.k.cast(&flat(self.g), DType::Bf16)?,
+            None if self.g.dtype == DType::Bf16 => flatten_rows(self.g),
+            None => self.k.cast(&flatten_rows(self.g), DType::Bf16)?,
         };
         Ok((self.narrow.get_or_init(|| narrow).clone(), other))
     }
 
     /// g `other`, or g^T `other`, of the rows of both; added to `sum`, if there is one.
-    pub(crate) fn product(&self, other: &Array, transposed: bool, sum: Option<Array>) -> Result<Array> {
-        let (g, other) = self.with(other)?;
+    pub(crate) fn weight_product(&self, other: &Array, transposed: bool, sum: Option<Array>) -> Result<Array> {
+        let (g, other) = self.pair_with(other)?;
         // A view is another handle on the sum's memory: the sum itself has to go before that is changed.
-        match sum.map(|sum| flat(&sum)) {
+        match sum.map(|sum| flatten_rows(&sum)) {
             Some(sum) => self.k.matmul_onto(sum, &g, &other, transposed, false),
             None => self.k.matmul(&g, &other, transposed, false),
         }
@@ -49,6 +49,6 @@ impl<'a, K: Kernels + ?Sized> Upstream<'a, K> {
 }
 
 /// An array [.., D] as rows of D.
-fn flat(x: &Array) -> Array {
+fn flatten_rows(x: &Array) -> Array {
     x.viewed([x.shape.rows(), x.shape.last()])
 }

@@ -2,7 +2,7 @@
 
 use assay_protocol::Failure;
 
-use crate::event::Outcome;
+use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, WorkerId};
 use crate::plan::Resource;
 use crate::task::TaskState;
@@ -52,7 +52,7 @@ pub enum Effect {
         /// The attempt.
         attempt: AttemptId,
         /// How.
-        outcome: Outcome,
+        outcome: AttemptStatus,
     },
     /// A task is in another state. (That one more of its needs is finished is not told.)
     TaskChanged {
@@ -97,13 +97,13 @@ pub enum RunOutcome {
     },
 }
 
-impl Outcome {
+impl AttemptStatus {
     /// The failure, if it is one.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Outcome::Succeeded => None,
-            Outcome::Failed(failure) => Some(failure),
+            AttemptStatus::Succeeded => None,
+            AttemptStatus::Failed(failure) => Some(failure),
         }
     }
 }

@@ -74,7 +74,7 @@ pub enum Event {
         /// The attempt.
         attempt: AttemptId,
         /// How it ended.
-        outcome: Outcome,
+        outcome: AttemptStatus,
     },
     /// Nothing but the passing of time; due when [`Orchestrator::next_deadline`](crate::Orchestrator::next_deadline) says.
     Tick,
@@ -98,7 +98,7 @@ pub enum Resolution {
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AttemptStatus {
     /// It did what was asked, and its outputs are taken in.
     Succeeded,
     /// It did not.

@@ -65,13 +65,13 @@ mod time;
 mod worker;
 
 pub use effect::{Effect, RunOutcome, StopReason};
-pub use event::{Capacity, Event, Outcome, Resolution};
+pub use event::{AttemptStatus, Capacity, Event, Resolution};
 pub use ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 pub use journal::{Entry, JournalGap, replay};
 pub use orchestrator::Orchestrator;
 pub use plan::{JobPlan, LONGEST_BACKOFF_MS, PREEMPTIONS, PlanError, Resource, Retry, RunPlan, TaskPlan};
 pub use run::{Run, RunPhase};
 pub use settings::Settings;
-pub use task::{Task, TaskState};
+pub use task::{ScheduledTask, TaskState};
 pub use time::Millis;
 pub use worker::Worker;

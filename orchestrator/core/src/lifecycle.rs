@@ -6,15 +6,15 @@ use assay_protocol::{Failure, FailureClass};
 
 use crate::deadlines::Deadline;
 use crate::effect::{Effect, StopReason};
-use crate::event::Outcome;
+use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::run::{Run, RunPhase};
-use crate::task::{Task, TaskState};
+use crate::task::{ScheduledTask, TaskState};
 use crate::worker::{Slot, SlotPhase};
 
 impl Run {
-    fn task_mut(&mut self, task: TaskIx) -> Option<&mut Task> {
+    fn task_mut(&mut self, task: TaskIx) -> Option<&mut ScheduledTask> {
         self.tasks.get_mut(task.0 as usize)
     }
 }
@@ -114,7 +114,7 @@ impl Orchestrator {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let mut complete = Vec::new();
         for dependent in run.tasks[id.task.0 as usize].dependents.clone() {
-            if let Some(Task { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent) {
+            if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent) {
                 *unfinished -= 1;
                 if *unfinished == 0 {
                     complete.push(dependent);
@@ -182,7 +182,7 @@ impl Orchestrator {
         let (now, grace) = (self.now, self.settings.grace_ms);
         let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
         let limit = run.plan.tasks.get(attempt.task.task.0 as usize).and_then(|plan| plan.timeout_ms);
-        if let Some(Task { state: TaskState::Running { epoch, started, timeout_at, .. }, .. }) =
+        if let Some(ScheduledTask { state: TaskState::Running { epoch, started, timeout_at, .. }, .. }) =
             run.task_mut(attempt.task.task)
             && *epoch == attempt.epoch
         {
@@ -197,7 +197,8 @@ impl Orchestrator {
     /// Counts no timeout of an attempt until [`Orchestrator::restart_timeout`].
     pub(crate) fn suspend_timeout(&mut self, attempt: AttemptId) {
         let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
-        if let Some(Task { state: TaskState::Running { epoch, timeout_at, .. }, .. }) = run.task_mut(attempt.task.task)
+        if let Some(ScheduledTask { state: TaskState::Running { epoch, timeout_at, .. }, .. }) =
+            run.task_mut(attempt.task.task)
             && *epoch == attempt.epoch
         {
             *timeout_at = None;
@@ -224,11 +225,11 @@ impl Orchestrator {
         if failure.class == FailureClass::Timeout {
             self.stop_slot(attempt, StopReason::TimedOut, out);
         }
-        self.attempt_over(attempt, Outcome::Failed(failure), out);
+        self.attempt_over(attempt, AttemptStatus::Failed(failure), out);
     }
 
     /// The live attempt of a task is over. What comes of any other attempt changes nothing: this is the fence.
-    pub(crate) fn attempt_over(&mut self, attempt: AttemptId, outcome: Outcome, out: &mut Vec<Effect>) {
+    pub(crate) fn attempt_over(&mut self, attempt: AttemptId, outcome: AttemptStatus, out: &mut Vec<Effect>) {
         if !self.accepts(attempt) {
             return;
         }
@@ -236,9 +237,9 @@ impl Orchestrator {
         out.push(Effect::AttemptOver { attempt, outcome: outcome.clone() });
         let stopping = self.task(id).is_some_and(|task| matches!(task.state, TaskState::Stopping { .. }));
         match outcome {
-            Outcome::Succeeded => self.settle(id, TaskState::Succeeded { epoch: attempt.epoch }, out),
-            Outcome::Failed(_) if stopping => self.settle(id, TaskState::Cancelled, out),
-            Outcome::Failed(failure) => self.attempt_failed(id, failure, out),
+            AttemptStatus::Succeeded => self.settle(id, TaskState::Succeeded { epoch: attempt.epoch }, out),
+            AttemptStatus::Failed(_) if stopping => self.settle(id, TaskState::Cancelled, out),
+            AttemptStatus::Failed(failure) => self.attempt_failed(id, failure, out),
         }
     }
 
@@ -267,12 +268,12 @@ impl Orchestrator {
         for &attempt in worker.slots.keys() {
             let message = format!("its worker `{}` {how}", worker.capacity.name);
             let failure = Failure { class: FailureClass::Preempted, message, hint: None };
-            self.attempt_over(attempt, Outcome::Failed(failure), out);
+            self.attempt_over(attempt, AttemptStatus::Failed(failure), out);
         }
     }
 
     /// Learns from how an attempt ended whether its device is of use.
-    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &Outcome) {
+    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
         let unavailable = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Unavailable);
         if let Some(worker) = self.slots.get(&attempt).and_then(|worker| self.workers.get_mut(worker)) {
             worker.judge(attempt, unavailable);

@@ -138,7 +138,7 @@ impl Orchestrator {
 
     /// A task.
     #[must_use]
-    pub fn task(&self, id: TaskId) -> Option<&crate::task::Task> {
+    pub fn task(&self, id: TaskId) -> Option<&crate::task::ScheduledTask> {
         self.runs.get(&id.run)?.tasks.get(id.task.0 as usize)
     }
 

@@ -6,7 +6,7 @@ use crate::effect::RunOutcome;
 use crate::ids::JobIx;
 use crate::ids::TaskIx;
 use crate::plan::{Resource, RunPlan};
-use crate::task::{Tally, Task, TaskState};
+use crate::task::{ScheduledTask, Tally, TaskState};
 use crate::time::Millis;
 
 /// A group's place in its run's list of groups.
@@ -19,7 +19,7 @@ pub struct Run {
     pub(crate) plan: RunPlan,
     pub(crate) phase: RunPhase,
     /// Parallel to the plan's tasks.
-    pub(crate) tasks: Vec<Task>,
+    pub(crate) tasks: Vec<ScheduledTask>,
     /// Parallel to the plan's jobs.
     pub(crate) jobs: Vec<Job>,
     pub(crate) classes: Vec<Class>,
@@ -73,7 +73,7 @@ impl Run {
 
     /// The tasks, indexed by [`TaskIx`].
     #[must_use]
-    pub fn tasks(&self) -> &[Task] {
+    pub fn tasks(&self) -> &[ScheduledTask] {
         &self.tasks
     }
 
@@ -82,7 +82,7 @@ impl Run {
         let mut classes: Vec<Class> = Vec::new();
         let mut known: BTreeMap<(JobIx, &[Resource]), ClassIx> = BTreeMap::new();
         let mut jobs: Vec<Job> = plan.jobs.iter().map(|_| Job { members: Vec::new(), live: 0 }).collect();
-        let mut tasks: Vec<Task> = Vec::with_capacity(plan.tasks.len());
+        let mut tasks: Vec<ScheduledTask> = Vec::with_capacity(plan.tasks.len());
         for (ix, task) in (0..).map(TaskIx).zip(&plan.tasks) {
             let class = *known.entry((task.job, &task.variants)).or_insert_with(|| {
                 let variants = task.variants.clone();
@@ -94,7 +94,7 @@ impl Run {
             }
             jobs[task.job.0 as usize].members.push(ix);
             let state = TaskState::Waiting { unfinished: task.needs.len() as u32 };
-            tasks.push(Task { state, dependents: Vec::new(), class, tally: Tally::NONE });
+            tasks.push(ScheduledTask { state, dependents: Vec::new(), class, tally: Tally::NONE });
         }
         let open = tasks.len() as u32;
         Run { plan, phase: RunPhase::Going, tasks, jobs, classes, open }

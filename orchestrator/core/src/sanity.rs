@@ -7,7 +7,7 @@ use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::plan::TaskPlan;
 use crate::run::{ClassIx, Run, RunPhase};
-use crate::task::{Task, TaskState};
+use crate::task::{ScheduledTask, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
 /// Returns from the function with the message unless the condition holds.
@@ -56,7 +56,7 @@ impl Orchestrator {
         Ok(())
     }
 
-    fn check_task(&self, id: TaskId, run: &Run, task: &Task, plan: &TaskPlan) -> Result<(), String> {
+    fn check_task(&self, id: TaskId, run: &Run, task: &ScheduledTask, plan: &TaskPlan) -> Result<(), String> {
         let state_of = |task: &TaskIx| &run.tasks[task.0 as usize].state;
         let missing = plan.needs.iter().filter(|&need| !state_of(need).is_success()).count();
         let most = plan.retry.most_attempts();
@@ -104,7 +104,7 @@ impl Orchestrator {
         Ok(())
     }
 
-    fn check_live(&self, attempt: AttemptId, task: &Task, plan: &TaskPlan, going: bool) -> Result<(), String> {
+    fn check_live(&self, attempt: AttemptId, task: &ScheduledTask, plan: &TaskPlan, going: bool) -> Result<(), String> {
         let (TaskState::Running { worker, variant, .. } | TaskState::Stopping { worker, variant, .. }) = &task.state
         else {
             return Ok(());

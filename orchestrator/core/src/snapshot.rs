@@ -12,7 +12,7 @@ use crate::orchestrator::Orchestrator;
 use crate::plan::{JobPlan, Resource, RunPlan};
 use crate::run::{Class, ClassIx, Job, Run, RunPhase};
 use crate::settings::Settings;
-use crate::task::{Tally, Task, TaskState};
+use crate::task::{ScheduledTask, Tally, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
 impl Orchestrator {
@@ -109,7 +109,7 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
         writeln!(f)?;
     }
     for (ix, (task, plan)) in tasks.iter().zip(task_plans).enumerate() {
-        let Task { state, dependents, class: ClassIx(class), tally } = task;
+        let ScheduledTask { state, dependents, class: ClassIx(class), tally } = task;
         let Tally { epoch, failures, preemptions } = tally;
         write!(f, "    {ix} {} (class {class}): {}", plan.address, state_text(state))?;
         if epoch.0 > 0 {

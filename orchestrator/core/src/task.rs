@@ -106,7 +106,7 @@ impl TaskState {
 
 /// A task of a run, as the core keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
+pub struct ScheduledTask {
     pub(crate) state: TaskState,
     /// The tasks that need this one.
     pub(crate) dependents: Vec<TaskIx>,
@@ -115,7 +115,7 @@ pub struct Task {
     pub(crate) tally: Tally,
 }
 
-impl Task {
+impl ScheduledTask {
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> &TaskState {

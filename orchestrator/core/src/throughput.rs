@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use assay_protocol::{Failure, FailureClass};
 
 use crate::effect::{Effect, RunOutcome};
-use crate::event::{Capacity, Event, Outcome, Resolution};
+use crate::event::{AttemptStatus, Capacity, Event, Resolution};
 use crate::ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::plan::{JobPlan, Resource, Retry, RunPlan, TaskPlan};
@@ -46,7 +46,7 @@ fn joined(worker: u32) -> Event {
 
 /// What was needed to bring a history to its end.
 #[derive(Default)]
-struct Work {
+struct Counts {
     events: usize,
     effects: usize,
     looked_at: usize,
@@ -55,8 +55,8 @@ struct Work {
 }
 
 /// Answers every effect at once, until there is nothing more to answer.
-fn drive(core: &mut Orchestrator, first: Vec<Event>) -> Work {
-    let mut work = Work::default();
+fn drive(core: &mut Orchestrator, first: Vec<Event>) -> Counts {
+    let mut work = Counts::default();
     let mut due = VecDeque::from(first);
     while let Some(event) = due.pop_front() {
         work.events += 1;
@@ -73,7 +73,7 @@ fn drive(core: &mut Orchestrator, first: Vec<Event>) -> Work {
                 }
                 Effect::Start { attempt, .. } => {
                     due.push_back(Event::AttemptStarted { attempt });
-                    due.push_back(Event::AttemptEnded { attempt, outcome: Outcome::Succeeded });
+                    due.push_back(Event::AttemptEnded { attempt, outcome: AttemptStatus::Succeeded });
                 }
                 Effect::RunEnded { outcome, .. } => work.ended = Some(outcome),
                 _ => {}
@@ -115,7 +115,7 @@ fn a_chain_of_twenty_thousand_is_skipped_in_one_event() {
     let first = TaskId { run: RUN, task: TaskIx(0) };
     core.apply(Millis(1), Event::TaskResolved { task: first, resolution: Resolution::Runnable });
     let failure = Failure { class: FailureClass::Step, message: "no".into(), hint: None };
-    let outcome = Outcome::Failed(failure);
+    let outcome = AttemptStatus::Failed(failure);
     let attempt = AttemptId { task: first, epoch: Epoch(1) };
     let effects = core.apply(Millis(2), Event::AttemptEnded { attempt, outcome });
 

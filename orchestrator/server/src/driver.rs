@@ -1,7 +1,8 @@
-//! The loop around the core: what happens becomes events, what the core answers becomes actions.
+//! The loop around the core: inputs become events, and the core's effects are performed.
 //!
-//! Nothing acts before it is remembered: a turn applies its events, writes all that they changed in one transaction,
-//! and only then speaks to the workers. Inputs are taken in batches, so that a flood of them costs few transactions.
+//! Records are written before effects are performed: a turn of the loop applies its events, writes all that they changed in one
+//! transaction, and only then sends messages to the workers. Inputs are processed in batches, so that many of them cost few
+//! transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -105,44 +106,46 @@ impl Driver {
     }
 
     /// Runs until the run is over and every attempt is accounted for.
-    pub(crate) async fn drive(
+    pub(crate) async fn run_to_end(
         mut self,
         first: Vec<Event>,
         mut inputs: mpsc::Receiver<Input>,
     ) -> Result<RunReport, LedgerError> {
         for event in first {
-            self.happen(event);
+            self.apply_event(event);
         }
-        self.turn(Vec::new()).await?;
+        self.process_inputs(Vec::new()).await?;
         while self.ended.is_none() || !self.live.is_empty() {
-            let wake = if self.to_resolve.has_next() { Instant::now() } else { self.wake_at() };
+            let wake = if self.to_resolve.has_next() { Instant::now() } else { self.next_wake() };
             let mut batch = Vec::new();
             tokio::select! {
                 taken = inputs.recv_many(&mut batch, BATCH) => if taken == 0 { break },
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            self.turn(batch).await?;
+            self.process_inputs(batch).await?;
             if let Some(error) = self.fatal.take() {
                 return Err(error);
             }
         }
-        self.write().await?;
-        Ok(self.report())
+        self.flush_records().await?;
+        Ok(self.into_report())
     }
 
-    fn wake_at(&self) -> Instant {
+    /// When the loop has something to do even without an input.
+    fn next_wake(&self) -> Instant {
         // A heartbeat a minute keeps the loop honest even where nothing else is due.
         let idle = Instant::now() + Duration::from_secs(60);
         let deadline = self.core.next_deadline().map(|at| self.clock.instant(at.0));
         [Some(idle), deadline, self.flush_at, self.look_at].into_iter().flatten().min().unwrap_or(idle)
     }
 
-    async fn turn(&mut self, batch: Vec<Input>) -> Result<(), LedgerError> {
+    /// One turn of the loop: applies a batch of inputs and what is due, writes the records, performs the effects.
+    async fn process_inputs(&mut self, batch: Vec<Input>) -> Result<(), LedgerError> {
         for input in batch {
-            self.take(input);
+            self.on_input(input);
         }
         if self.core.next_deadline().is_some_and(|at| at.0 <= self.clock.now()) {
-            self.happen(Event::Tick);
+            self.apply_event(Event::Tick);
         }
         if self.look_at.is_some_and(|at| at <= Instant::now()) {
             self.look_elsewhere().await?;
@@ -150,62 +153,62 @@ impl Driver {
         self.resolve_some().await?;
         loop {
             if self.urgent || self.flush_at.is_some_and(|at| at <= Instant::now()) {
-                self.write().await?;
+                self.flush_records().await?;
             }
             if self.actions.is_empty() {
                 return Ok(());
             }
             for action in std::mem::take(&mut self.actions) {
-                self.act(action).await;
+                self.perform_effect(action).await;
             }
         }
     }
 
-    fn take(&mut self, input: Input) {
+    fn on_input(&mut self, input: Input) {
         match input {
-            Input::Worker(worker, Some(message)) => self.hear(worker, message),
+            Input::Worker(worker, Some(message)) => self.on_worker_message(worker, message),
             Input::Worker(worker, None) => {
                 self.workers.remove(&worker);
                 self.live.retain(|_, live| live.worker != worker);
-                self.happen(Event::WorkerLeft { worker });
+                self.apply_event(Event::WorkerLeft { worker });
             }
-            Input::Stored(attempt, outcome) => self.stored(attempt, outcome),
-            Input::Cancel => self.happen(Event::CancelRun { run: self.run }),
+            Input::Stored(attempt, outcome) => self.on_outputs_stored(attempt, outcome),
+            Input::Cancel => self.apply_event(Event::CancelRun { run: self.run }),
         }
     }
 
-    /// Applies one event, journals it, and keeps what it asks for.
-    pub(crate) fn happen(&mut self, event: Event) {
+    /// Journals one event, applies it to the core and dispatches the effects.
+    pub(crate) fn apply_event(&mut self, event: Event) {
         // A heartbeat may wait for company; whatever else happens is written before anything follows from it.
         self.urgent |= !matches!(event, Event::WorkerHeartbeat { .. });
         let entry = self.core.entry(Millis(self.clock.now()), event);
         match serde_json::to_string(&entry) {
-            Ok(text) => self.remember(Record::Journal { seq: entry.seq, entry: text }),
+            Ok(text) => self.append_record(Record::Journal { seq: entry.seq, entry: text }),
             Err(error) => unreachable!("an event is plain data: {error}"),
         }
         for effect in self.core.apply(entry.now, entry.event) {
-            self.note(effect);
+            self.dispatch_effect(effect);
         }
     }
 
-    /// Sorts an effect: what is to be remembered now, what is to be done after that.
-    fn note(&mut self, effect: Effect) {
+    /// Records what an effect changed, and queues what is to be done once the records are written.
+    fn dispatch_effect(&mut self, effect: Effect) {
         let at = self.clock.now();
         match effect {
             Effect::Resolve { task } => self.to_resolve.push(task.task),
-            Effect::TaskChanged { task, state } => self.changed(task.task, &state),
-            Effect::AttemptOver { attempt, outcome } => self.over(attempt, outcome.failure()),
+            Effect::TaskChanged { task, state } => self.on_task_changed(task.task, &state),
+            Effect::AttemptOver { attempt, outcome } => self.close_attempt(attempt, outcome.failure()),
             Effect::RunEnded { outcome, .. } => {
                 let state = crate::task::run_state(&outcome);
                 self.ended = Some(state);
-                self.remember(Record::Ended { state, at });
+                self.append_record(Record::Ended { state, at });
             }
             Effect::Start { .. } | Effect::Stop { .. } | Effect::Dismiss { .. } => self.actions.push(effect),
         }
     }
 
-    fn changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
-        let Some((name, detail)) = crate::task::describe(state, &self.workflow) else { return };
+    fn on_task_changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
+        let Some((name, detail)) = crate::task::describe_state(state, &self.workflow) else { return };
         let memory = &mut self.tasks[task.0 as usize];
         self.to_resolve.changed(task, memory.state, name);
         memory.state = name;
@@ -213,15 +216,16 @@ impl Driver {
             memory.error = Some(failure.clone());
         }
         let at = self.clock.now();
-        self.remember(Record::State { task, state: name, detail: detail.clone(), at });
-        self.tell(RunEvent::Task { task, state: name, detail });
+        self.append_record(Record::State { task, state: name, detail: detail.clone(), at });
+        self.notify_watchers(RunEvent::Task { task, state: name, detail });
     }
 
-    async fn act(&mut self, action: Effect) {
+    /// Performs an effect that reaches a worker. Whatever it changed is already written.
+    async fn perform_effect(&mut self, action: Effect) {
         match action {
             Effect::Start { attempt, worker, resource, device, .. } => {
-                if let Err((message, hint)) = self.start(attempt, worker, &resource, device).await {
-                    self.failed(attempt, Failure { class: FailureClass::Unavailable, message, hint });
+                if let Err((message, hint)) = self.start_attempt(attempt, worker, &resource, device).await {
+                    self.fail_attempt(attempt, Failure { class: FailureClass::Unavailable, message, hint });
                 }
             }
             Effect::Stop { attempt, worker, .. } => {
@@ -239,7 +243,7 @@ impl Driver {
         }
     }
 
-    async fn start(
+    async fn start_attempt(
         &mut self,
         attempt: AttemptId,
         worker: WorkerId,
@@ -253,16 +257,16 @@ impl Driver {
         let name = found.as_ref().map_or_else(String::new, |(name, _)| name.clone());
         // Whatever goes wrong from here on is the end of an attempt that began.
         let backend = resource.backend.clone();
-        self.remember(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
+        self.append_record(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
         self.tasks[task.0 as usize].attempts = attempt.epoch.0;
         let (_, link) = found.ok_or_else(|| plain("the worker is gone"))?;
-        let workdir = self.ledger.workdir(self.run, task, attempt.epoch).await;
+        let workdir = self.ledger.create_workdir(self.run, task, attempt.epoch).await;
         let workdir = workdir.map_err(|error| plain(&error.to_string()))?;
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
         let memory = &mut self.tasks[task.0 as usize];
         let ResolvedStep { kind, config, artifacts, key, .. } =
             memory.step.clone().ok_or_else(|| plain("not resolved"))?;
-        let paths = self.inputs(&artifacts).await?;
+        let paths = self.locate_inputs(&artifacts).await?;
         self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
         let assignment = Assignment {
             attempt,
@@ -284,10 +288,13 @@ impl Driver {
     }
 
     /// Where the content of a task's inputs lies; each was verified. Else what is wrong, and what to do about it.
-    async fn inputs(&self, artifacts: &[ArtifactRef]) -> Result<BTreeMap<String, PathBuf>, (String, Option<String>)> {
+    async fn locate_inputs(
+        &self,
+        artifacts: &[ArtifactRef],
+    ) -> Result<BTreeMap<String, PathBuf>, (String, Option<String>)> {
         let mut paths = BTreeMap::new();
         for artifact in artifacts {
-            match self.ledger.content(artifact).await.map_err(|error| (error.to_string(), None))? {
+            match self.ledger.locate_content(artifact).await.map_err(|error| (error.to_string(), None))? {
                 Content::Whole(path) => paths.insert(artifact.hash.clone(), path),
                 Content::Lost { why } => {
                     let message = format!("its input `{}` ({}) cannot be used: {why}", artifact.name, artifact.hash);
@@ -299,24 +306,25 @@ impl Driver {
         Ok(paths)
     }
 
-    /// Keeps a record for the next transaction.
-    pub(crate) fn remember(&mut self, record: Record) {
+    /// Appends a record to the next transaction.
+    pub(crate) fn append_record(&mut self, record: Record) {
         self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH);
         self.pending.push(record);
     }
 
-    /// Tells the watchers; nobody has to listen.
-    pub(crate) fn tell(&self, event: RunEvent) {
+    /// Sends an event to the watchers; a watcher that is gone is no error.
+    pub(crate) fn notify_watchers(&self, event: RunEvent) {
         let _ = self.watch.send(event);
     }
 
-    async fn write(&mut self) -> Result<(), LedgerError> {
+    /// Writes the pending records in one transaction.
+    async fn flush_records(&mut self) -> Result<(), LedgerError> {
         self.urgent = false;
         self.flush_at = None;
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.ledger.record(self.run, std::mem::take(&mut self.pending)).await?;
+        self.ledger.append_records(self.run, std::mem::take(&mut self.pending)).await?;
         for folder in self.settled.drain(..) {
             // Waited for, since this may be the last thing that the process does. Most steps leave nothing; what cannot be
             // removed now is removed by the store in a while.
@@ -325,7 +333,7 @@ impl Driver {
         Ok(())
     }
 
-    fn report(self) -> RunReport {
+    fn into_report(self) -> RunReport {
         let tasks = std::iter::zip(&self.workflow.tasks, self.tasks)
             .map(|(spec, memory)| TaskReport {
                 address: spec.address.clone(),

@@ -48,7 +48,7 @@ pub struct WorkerLink {
 ///
 /// # Errors
 /// If the store fails. The workers are let go, and what was written before stays.
-pub async fn execute(
+pub async fn execute_run(
     ledger: Arc<dyn Ledger>,
     submission: Submission,
     links: Vec<WorkerLink>,
@@ -56,7 +56,7 @@ pub async fn execute(
     watch: UnboundedSender<RunEvent>,
 ) -> Result<RunReport, LedgerError> {
     let plan = run_plan(&submission.workflow).map_err(|error| LedgerError::new(error.to_string()))?;
-    let run = ledger.begin(new_run(&submission)).await?;
+    let run = ledger.begin_run(new_run(&submission)).await?;
     let _ = watch.send(RunEvent::Began(run));
 
     let (inputs, received) = mpsc::channel(1024);
@@ -66,7 +66,7 @@ pub async fn execute(
         let worker = WorkerId(number);
         first.push(Event::WorkerJoined { worker, capacity: link.capacity.clone() });
         workers.insert(worker, (link.name, link.to));
-        tokio::spawn(forward(worker, link.from, inputs.clone()));
+        tokio::spawn(forward_messages(worker, link.from, inputs.clone()));
     }
     first.push(Event::RunSubmitted { run, plan });
     let canceller = inputs.clone();
@@ -78,12 +78,12 @@ pub async fn execute(
     let workflow = Arc::new(submission.workflow);
     let forced = submission.forced;
     Driver::new(ledger, workflow, forced, run, Orchestrator::default(), workers, inputs, watch)
-        .drive(first, received)
+        .run_to_end(first, received)
         .await
 }
 
 /// Carries a worker's messages into the driver's one queue, and says when the worker is gone.
-async fn forward(worker: WorkerId, mut from: mpsc::Receiver<FromWorker>, inputs: mpsc::Sender<Input>) {
+async fn forward_messages(worker: WorkerId, mut from: mpsc::Receiver<FromWorker>, inputs: mpsc::Sender<Input>) {
     while let Some(message) = from.recv().await {
         if inputs.send(Input::Worker(worker, Some(message))).await.is_err() {
             return;

@@ -90,17 +90,35 @@ fn add_files(
     Ok(())
 }
 
-/// Refuses a file that is larger than it may be, before it is stored.
+/// Refuses a file or folder that is larger than it may be, before it is stored.
 fn refuse_large(file: &LocalFile) -> Result<(), String> {
-    let data = fs::metadata(&file.path).ok().filter(fs::Metadata::is_file);
-    match (data.map(|data| data.len()), file.most) {
-        (Some(bytes), Some(most)) if bytes > most => Err(format!(
-            "`{}`: `{}` has {bytes} bytes, which is more than {most}; take a part of it",
-            file.key,
-            file.path.display()
-        )),
-        _ => Ok(()),
+    let Some(most) = file.most else { return Ok(()) };
+    let bytes = total_bytes(&file.path, most);
+    if bytes <= most {
+        return Ok(());
     }
+    let (key, path) = (&file.key, file.path.display());
+    Err(match file.path.is_dir() {
+        true => format!("`{key}`: the files of `{path}` have more than {most} bytes; take a part of them"),
+        false => format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"),
+    })
+}
+
+/// The size of a file, or the sum of the sizes of the files in a folder. The sum ends as soon as it exceeds `most`. What cannot
+/// be read counts nothing: reading it fails later, with its reason.
+fn total_bytes(path: &Path, most: u64) -> u64 {
+    let Ok(found) = fs::metadata(path) else { return 0 };
+    if found.is_file() {
+        return found.len();
+    }
+    let mut bytes = 0;
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        // A link to a folder may lead in a circle; the store refuses it.
+        if bytes <= most && !(entry.path().is_symlink() && entry.path().is_dir()) {
+            bytes += total_bytes(&entry.path(), most);
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Drives the core: links to workers, timers, the journal.
 //!
-//! - Nothing acts before it is remembered: what a turn of the loop changed is written in one transaction, and only
-//!   then are workers spoken to.
+//! - Records are written before effects are performed: what a turn of the loop changed is written in one transaction, and
+//!   only then are messages sent to workers.
 //! - Nothing that a superseded attempt says reaches the store.
 //! - The server knows no SQL and no file of the store: it speaks to a [`Ledger`].
 
@@ -9,7 +9,6 @@ mod clock;
 mod driver;
 mod execute;
 mod files;
-mod hear;
 mod plan;
 mod ports;
 mod resolve;
@@ -17,16 +16,17 @@ mod results;
 mod task;
 mod unresolved;
 mod watch;
+mod worker_messages;
 
+pub use execute::{Submission, WorkerLink, execute_run};
 pub use files::expand_files;
-pub use execute::{Submission, WorkerLink, execute};
 pub use plan::run_plan;
 pub use ports::{
     CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,
     RunStateName, TaskStateName,
 };
 pub use results::{
-    Best, CellValue, Column, Covers, Measured, Ranking, Results, Row, Selection, TaskResult, direction, measured,
-    metric_kind, number, rank, results,
+    Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Power, Ranking, Results, Row,
+    Selection, TaskResult, direction_text, metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
 pub use watch::{RunEvent, RunReport, TaskReport};

@@ -10,33 +10,33 @@ use serde_json::Value;
 
 /// The memory behind a server.
 ///
-/// Everything that changes while a run goes on passes through [`Ledger::record`], in batches and in order; one batch
+/// Everything that changes while a run goes on passes through [`Ledger::append_records`], in batches and in order; one batch
 /// is one transaction, so that what a crash leaves behind is always a prefix of what happened.
 #[async_trait::async_trait]
 pub trait Ledger: Send + Sync + 'static {
     /// Opens a run with all of its tasks, each `waiting`.
-    async fn begin(&self, run: NewRun) -> Result<RunId, LedgerError>;
+    async fn begin_run(&self, run: NewRun) -> Result<RunId, LedgerError>;
 
     /// Applies a batch in one transaction.
-    async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError>;
+    async fn append_records(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError>;
 
     /// The result of the latest task that succeeded under this cache key, if its artifacts are all still whole.
-    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError>;
+    async fn look_up_result(&self, key: &str) -> Result<Lookup, LedgerError>;
 
     /// Claims the work of these cache keys for tasks of a run. For each the task that does it already, if that is another
     /// one whose run is under way; `None` where the work is this task's until its final state is recorded.
-    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError>;
+    async fn claim_work(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError>;
 
     /// Takes a finished file into the store under its hash. The file may be moved away or copied.
-    async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError>;
+    async fn ingest_file(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError>;
 
     /// An artifact's content, verified against its hash.
-    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError>;
+    async fn locate_content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError>;
 
     /// A new empty folder for one attempt's work, on the same file system as the artifacts.
-    async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
+    async fn create_workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError>;
 
-    /// The folder in which attempts at the work of this cache key leave what a later one can go on from, in this run or
+    /// The folder in which attempts at the work of this cache key leave what a later one can resume from, in this run or
     /// another. It is not made here: the step that has something to leave makes it.
     fn resume_dir(&self, key: &str) -> PathBuf;
 }
@@ -238,7 +238,7 @@ pub enum Record {
     Cached {
         /// The task.
         task: TaskIx,
-        /// What [`Ledger::lookup`] answered.
+        /// What [`Ledger::look_up_result`] answered.
         result: CachedResult,
         /// Milliseconds since 1970.
         at: u64,
@@ -340,7 +340,7 @@ pub enum RunStateName {
     Failed,
     /// A person stopped it.
     Cancelled,
-    /// Its process went away without a word; found so by a later one.
+    /// Its process exited unexpectedly; a later process found that.
     Interrupted,
 }
 
@@ -370,7 +370,7 @@ macro_rules! names {
 
             /// The state of this name.
             #[must_use]
-            pub fn of(name: &str) -> Option<Self> {
+            pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|state| state.name() == name)
             }
         }

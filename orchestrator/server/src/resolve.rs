@@ -43,7 +43,7 @@ impl Driver {
 
     fn resolved(&mut self, task: TaskIx, resolution: Resolution) {
         self.elsewhere.remove(&task);
-        self.happen(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
+        self.apply_event(Event::TaskResolved { task: TaskId { run: self.run, task }, resolution });
     }
 
     /// Evaluates a task's config, and asks the cache; `None` if the work has to be done.
@@ -59,12 +59,12 @@ impl Driver {
         };
         for file in files {
             let name = file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest(&file.path, &name).await {
+            match self.ledger.ingest_file(&file.path, &name).await {
                 Ok(artifact) => step.pin(&file, &artifact),
                 Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{}`: {error}", file.key) })),
             }
         }
-        self.remember(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
+        self.append_record(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
         self.tasks[task.0 as usize].step = Some(step);
         self.look_up(task).await
     }
@@ -78,7 +78,7 @@ impl Driver {
         }
         let key = self.key(task);
         let memory = &mut self.tasks[task.0 as usize];
-        match self.ledger.lookup(&key).await? {
+        match self.ledger.look_up_result(&key).await? {
             Lookup::Unknown => Ok(None),
             Lookup::Lost { output, why } => {
                 let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
@@ -88,7 +88,7 @@ impl Driver {
             Lookup::Known(result) => {
                 memory.outputs = Some(result.outputs.clone());
                 memory.metrics = result.metrics.clone();
-                self.remember(Record::Cached { task, result, at: self.clock.now() });
+                self.append_record(Record::Cached { task, result, at: self.clock.now() });
                 Ok(Some(Resolution::Cached))
             }
         }
@@ -100,7 +100,7 @@ impl Driver {
             return Ok(());
         }
         let work: Vec<(TaskIx, String)> = tasks.into_iter().map(|task| (task, self.key(task))).collect();
-        let holders = self.ledger.claim(self.run, &work).await?;
+        let holders = self.ledger.claim_work(self.run, &work).await?;
         for ((task, _), holder) in work.into_iter().zip(holders) {
             match holder {
                 None => {
@@ -126,7 +126,7 @@ impl Driver {
             Some(task) => format!("`{}`", task.address),
             None => format!("run {}", holder.run),
         };
-        self.show(task, TaskStateName::Waiting, format!("waits for {who}, which does the same work"));
+        self.set_shown_state(task, TaskStateName::Waiting, format!("waits for {who}, which does the same work"));
     }
 
     /// Looks whether tasks that do the work of ours have ended. What they did is in the cache then; where they failed, or
@@ -146,9 +146,9 @@ impl Driver {
     /// Says why a task runs although its result was known: in its log, and to the watchers.
     fn warn_of_loss(&mut self, task: TaskIx) {
         let Some(text) = self.tasks[task.0 as usize].again.take() else { return };
-        self.tell(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
+        self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
         let lines = vec![LogLine { at: self.clock.now(), level: LogLevel::Warn, text }];
         // The line belongs to the attempt that follows, which is the task's first.
-        self.remember(Record::Logs { task, epoch: Epoch(1), lines });
+        self.append_record(Record::Logs { task, epoch: Epoch(1), lines });
     }
 }

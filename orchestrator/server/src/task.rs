@@ -1,7 +1,7 @@
 //! What the driver keeps in mind of a task and of an attempt, and how the core's states are named.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use assay_core::{RunOutcome, TaskState, WorkerId};
 use assay_protocol::Failure;
@@ -55,8 +55,8 @@ impl Live {
 }
 
 /// A task's state as it is stored and shown: its name, and a few words that the name does not say. `None` for what lies
-/// between two states that a person can tell apart.
-pub(crate) fn describe(state: &TaskState, workflow: &Workflow) -> Option<(TaskStateName, String)> {
+/// between two states that a person can distinguish.
+pub(crate) fn describe_state(state: &TaskState, workflow: &Workflow) -> Option<(TaskStateName, String)> {
     let (name, detail) = match state {
         TaskState::Resolving => return None,
         TaskState::Waiting { .. } => (TaskStateName::Waiting, String::new()),

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use assay_core::{AttemptId, Capacity, Entry, Epoch, RunId, TaskId, TaskIx, replay};
-use assay_protocol::{Failure, FailureClass, MetricPoint};
+use assay_protocol::{AttemptEvent, AttemptOutcome, Failure, FailureClass, MetricPoint};
 use assay_server::{
     CachedResult, Content, Ledger, LedgerError, Lookup, Marks, NewRun, Record, RunReport, RunStateName, Submission,
-    TaskStateName, WorkerLink, execute,
+    TaskStateName, WorkerLink, execute_run,
 };
 use assay_spec::{ArtifactRef, StepKind, Workflow, check};
-use assay_worker::link::{Assignment, Ending, FromWorker, News, ToWorker};
+use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -29,11 +29,11 @@ struct Memory {
 
 #[async_trait::async_trait]
 impl Ledger for Memory {
-    async fn begin(&self, _: NewRun) -> Result<RunId, LedgerError> {
+    async fn begin_run(&self, _: NewRun) -> Result<RunId, LedgerError> {
         Ok(RunId(1))
     }
 
-    async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError> {
+    async fn append_records(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError> {
         for record in batch {
             match &record {
                 Record::Resolved { task, key, .. } => {
@@ -60,11 +60,11 @@ impl Ledger for Memory {
         Ok(())
     }
 
-    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
+    async fn look_up_result(&self, key: &str) -> Result<Lookup, LedgerError> {
         Ok(self.cache.lock().unwrap().get(key).cloned().map_or(Lookup::Unknown, Lookup::Known))
     }
 
-    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
+    async fn claim_work(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
         let mut claims = self.claims.lock().unwrap();
         let claim = |(task, key): &(TaskIx, String)| {
             let holder = *claims.entry(key.clone()).or_insert(*task);
@@ -73,16 +73,16 @@ impl Ledger for Memory {
         Ok(work.iter().map(claim).collect())
     }
 
-    async fn ingest(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
+    async fn ingest_file(&self, _: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
         Ok(ArtifactRef { hash: "0".repeat(64), name: name.to_owned(), bytes: 1 })
     }
 
-    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
+    async fn locate_content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
         let why = "its content is damaged".to_owned();
         Ok(if self.damaged { Content::Lost { why } } else { Content::Whole(PathBuf::from(&artifact.hash)) })
     }
 
-    async fn workdir(&self, _: RunId, _: TaskIx, _: Epoch) -> Result<PathBuf, LedgerError> {
+    async fn create_workdir(&self, _: RunId, _: TaskIx, _: Epoch) -> Result<PathBuf, LedgerError> {
         Ok(PathBuf::from("nowhere"))
     }
 
@@ -123,23 +123,23 @@ jobs:
     with: {n: \"${{ needs.a.outputs.made + matrix.x }}\"}
 ";
 
-fn completed(assignment: &Assignment) -> Vec<FromWorker> {
+fn completed_messages(assignment: &Assignment) -> Vec<FromWorker> {
     let id = assignment.attempt;
     let point = MetricPoint { name: "loss".into(), step: 1, value: 0.5 };
     vec![
-        FromWorker::News(id, News::Started),
-        FromWorker::News(id, News::Metrics(vec![point])),
-        FromWorker::Ended(id, Ending::Completed(BTreeMap::from([("made".to_owned(), Value::from(7))]))),
+        FromWorker::AttemptEvent(id, AttemptEvent::Started),
+        FromWorker::AttemptEvent(id, AttemptEvent::Metrics(vec![point])),
+        FromWorker::AttemptEnded(id, AttemptOutcome::Completed(BTreeMap::from([("made".to_owned(), Value::from(7))]))),
     ]
 }
 
-fn crashed(id: AttemptId) -> FromWorker {
+fn crashed_message(id: AttemptId) -> FromWorker {
     let failure = Failure { class: FailureClass::Crashed, message: "killed by SIGKILL".into(), hint: None };
-    FromWorker::Ended(id, Ending::Failed(failure))
+    FromWorker::AttemptEnded(id, AttemptOutcome::Failed(failure))
 }
 
 /// Runs a workflow over a worker that answers each message as `script` says.
-async fn run(
+async fn run_workflow(
     ledger: Arc<Memory>,
     text: &str,
     cancel: mpsc::Receiver<()>,
@@ -170,7 +170,7 @@ async fn run(
         forced: BTreeSet::new(),
     };
     let (watch, _) = mpsc::unbounded_channel();
-    execute(ledger, submission, vec![link], cancel, watch).await.expect("the ledger does not fail")
+    execute_run(ledger, submission, vec![link], cancel, watch).await.expect("the ledger does not fail")
 }
 
 fn states(report: &RunReport) -> Vec<(&str, TaskStateName, u32)> {
@@ -182,8 +182,8 @@ async fn a_run_goes_through_and_the_next_one_is_cached() {
     let ledger = Arc::new(Memory::default());
     for expected in [TaskStateName::Succeeded, TaskStateName::Cached] {
         let (_keep, cancel) = mpsc::channel(1);
-        let report = run(ledger.clone(), CHAIN, cancel, |order| match order {
-            ToWorker::Start(assignment) => completed(&assignment),
+        let report = run_workflow(ledger.clone(), CHAIN, cancel, |order| match order {
+            ToWorker::Start(assignment) => completed_messages(&assignment),
             ToWorker::Stop(_) => Vec::new(),
         })
         .await;
@@ -198,18 +198,18 @@ async fn what_a_superseded_attempt_says_is_refused() {
     let ledger = Arc::new(Memory::default());
     let (_keep, cancel) = mpsc::channel(1);
     let mut first = None;
-    let report = run(ledger.clone(), CHAIN, cancel, move |order| match order {
+    let report = run_workflow(ledger.clone(), CHAIN, cancel, move |order| match order {
         ToWorker::Start(assignment) if assignment.address == "a" && first.is_none() => {
             first = Some(assignment.attempt);
-            vec![crashed(assignment.attempt)]
+            vec![crashed_message(assignment.attempt)]
         }
         ToWorker::Start(assignment) => {
             // The dead attempt speaks once more before each of the others does.
             let ghost = first.expect("the first attempt came first");
             let point = MetricPoint { name: "ghost".into(), step: 1, value: 1.0 };
-            let mut said = vec![FromWorker::News(ghost, News::Metrics(vec![point]))];
-            said.push(FromWorker::Ended(ghost, Ending::Completed(BTreeMap::new())));
-            said.extend(completed(&assignment));
+            let mut said = vec![FromWorker::AttemptEvent(ghost, AttemptEvent::Metrics(vec![point]))];
+            said.push(FromWorker::AttemptEnded(ghost, AttemptOutcome::Completed(BTreeMap::new())));
+            said.extend(completed_messages(&assignment));
             said
         }
         ToWorker::Stop(_) => Vec::new(),
@@ -229,11 +229,11 @@ async fn attempts_at_the_same_work_share_a_place_to_go_on_from_and_others_have_a
     let (_keep, cancel) = mpsc::channel(1);
     let places = Arc::new(Mutex::new(Vec::new()));
     let seen = places.clone();
-    run(Arc::new(Memory::default()), CHAIN, cancel, move |order| match order {
+    run_workflow(Arc::new(Memory::default()), CHAIN, cancel, move |order| match order {
         ToWorker::Start(assignment) => {
             let mut seen = seen.lock().unwrap();
             seen.push((assignment.address.clone(), assignment.resume.clone()));
-            if seen.len() == 1 { vec![crashed(assignment.attempt)] } else { completed(&assignment) }
+            if seen.len() == 1 { vec![crashed_message(assignment.attempt)] } else { completed_messages(&assignment) }
         }
         ToWorker::Stop(_) => Vec::new(),
     })
@@ -252,7 +252,7 @@ async fn nothing_begins_with_an_input_that_is_damaged() {
     let text = format!(
         "name: damaged\njobs:\n  a:\n    uses: prepare\n    with: {{n: {{$artifact: '{hash}', name: f, bytes: 1}}}}\n"
     );
-    let report = run(ledger.clone(), &text, cancel, |order| panic!("{order:?}")).await;
+    let report = run_workflow(ledger.clone(), &text, cancel, |order| panic!("{order:?}")).await;
     assert_eq!(states(&report), [("a", TaskStateName::Failed, 1)]);
     let failure = report.tasks[0].error.as_ref().unwrap();
     assert_eq!(failure.message, format!("its input `f` ({hash}) cannot be used: its content is damaged"));
@@ -268,8 +268,8 @@ async fn nothing_begins_with_an_input_that_is_damaged() {
 async fn a_failure_skips_what_needs_it() {
     let ledger = Arc::new(Memory::default());
     let (_keep, cancel) = mpsc::channel(1);
-    let report = run(ledger, CHAIN, cancel, |order| match order {
-        ToWorker::Start(assignment) => vec![crashed(assignment.attempt)],
+    let report = run_workflow(ledger, CHAIN, cancel, |order| match order {
+        ToWorker::Start(assignment) => vec![crashed_message(assignment.attempt)],
         ToWorker::Stop(_) => Vec::new(),
     })
     .await;
@@ -283,14 +283,14 @@ async fn a_failure_skips_what_needs_it() {
 async fn a_cancelled_run_stops_its_attempts_and_its_journal_replays() {
     let ledger = Arc::new(Memory::default());
     let (press, cancel) = mpsc::channel(1);
-    let report = run(ledger.clone(), CHAIN, cancel, move |order| match order {
+    let report = run_workflow(ledger.clone(), CHAIN, cancel, move |order| match order {
         ToWorker::Start(assignment) => {
             press.try_send(()).expect("one start, one press");
-            vec![FromWorker::News(assignment.attempt, News::Started)]
+            vec![FromWorker::AttemptEvent(assignment.attempt, AttemptEvent::Started)]
         }
         ToWorker::Stop(attempt) => {
             let failure = Failure { class: FailureClass::Cancelled, message: "cancelled".into(), hint: None };
-            vec![FromWorker::Ended(attempt, Ending::Failed(failure))]
+            vec![FromWorker::AttemptEnded(attempt, AttemptOutcome::Failed(failure))]
         }
     })
     .await;
@@ -326,10 +326,10 @@ async fn cells_with_the_same_config_run_once() {
     let started = Arc::new(Mutex::new(Vec::new()));
     let seen = started.clone();
     // The worker has room for two: without care the second would start beside the first.
-    let report = run(ledger.clone(), TWINS, cancel, move |order| match order {
+    let report = run_workflow(ledger.clone(), TWINS, cancel, move |order| match order {
         ToWorker::Start(assignment) => {
             seen.lock().unwrap().push(assignment.address.clone());
-            completed(&assignment)
+            completed_messages(&assignment)
         }
         ToWorker::Stop(_) => Vec::new(),
     })
@@ -352,9 +352,9 @@ async fn cells_with_the_same_config_run_once() {
 #[tokio::test]
 async fn if_the_first_of_several_cells_with_one_config_fails_the_next_one_runs() {
     let (_keep, cancel) = mpsc::channel(1);
-    let report = run(Arc::new(Memory::default()), TWINS, cancel, |order| match order {
-        ToWorker::Start(assignment) if assignment.address == "a[seed=1]" => vec![crashed(assignment.attempt)],
-        ToWorker::Start(assignment) => completed(&assignment),
+    let report = run_workflow(Arc::new(Memory::default()), TWINS, cancel, |order| match order {
+        ToWorker::Start(assignment) if assignment.address == "a[seed=1]" => vec![crashed_message(assignment.attempt)],
+        ToWorker::Start(assignment) => completed_messages(&assignment),
         ToWorker::Stop(_) => Vec::new(),
     })
     .await;

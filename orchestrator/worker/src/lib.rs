@@ -8,4 +8,4 @@ mod machine;
 mod node;
 
 pub use machine::{Blocker, Claim, MACHINE, Machine, Need, Queued};
-pub use node::{FindExecutor, run};
+pub use node::{FindExecutor, run_node};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use assay_core::AttemptId;
-use assay_protocol::{Failure, Hello, LogLevel, MetricPoint, Progress};
+use assay_protocol::{AttemptEvent, AttemptOutcome};
 use serde_json::Value;
 
 /// From the server to a worker.
@@ -36,7 +36,7 @@ pub struct Assignment {
     pub artifacts: BTreeMap<String, PathBuf>,
     /// The attempt's own empty folder.
     pub workdir: PathBuf,
-    /// Where attempts of this task leave what a later one can go on from; it need not exist.
+    /// Where attempts of this task leave what a later one can resume from; it need not exist.
     pub resume: PathBuf,
     /// Whether nothing else may run on the machine meanwhile.
     pub exclusive: bool,
@@ -55,41 +55,8 @@ pub struct Assignment {
 pub enum FromWorker {
     /// The worker is alive.
     Heartbeat,
-    /// An attempt under way has something to tell.
-    News(AttemptId, News),
+    /// Something happened during an attempt.
+    AttemptEvent(AttemptId, AttemptEvent),
     /// An attempt is over and its executor is gone.
-    Ended(AttemptId, Ending),
-}
-
-/// What an attempt tells while it is under way.
-#[derive(Debug, Clone, PartialEq)]
-pub enum News {
-    /// It waits for room on the machine, which another run uses; in a lower-case fragment, what for.
-    Queued(String),
-    /// The executor greeted.
-    Greeted(Box<Hello>),
-    /// The step began.
-    Started,
-    /// How far it is.
-    Progress(Progress),
-    /// New metric points.
-    Metrics(Vec<MetricPoint>),
-    /// A line for the log.
-    Log(LogLevel, String),
-    /// A finished output file, checked to lie inside the work folder.
-    Artifact {
-        /// The output's name.
-        name: String,
-        /// Where it lies.
-        path: PathBuf,
-    },
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Ending {
-    /// The step completed, with these plain values among its outputs.
-    Completed(BTreeMap<String, Value>),
-    /// It failed.
-    Failed(Failure),
+    AttemptEnded(AttemptId, AttemptOutcome),
 }

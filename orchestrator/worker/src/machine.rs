@@ -108,11 +108,11 @@ impl Machine {
 
     /// Begins to wait for room.
     #[must_use]
-    pub fn queue(&self, need: Need) -> Queued<'_> {
+    pub fn join_queue(&self, need: Need) -> Queued<'_> {
         Queued { machine: self, need, turn: None }
     }
 
-    fn file(&self, name: &str) -> io::Result<File> {
+    fn open_lock_file(&self, name: &str) -> io::Result<File> {
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(self.folder.join(name))?;
         // Programs that clear `/tmp` take what was not used for days.
@@ -121,13 +121,13 @@ impl Machine {
     }
 
     fn try_lock(&self, name: &str) -> io::Result<Option<File>> {
-        let file = self.file(name)?;
-        Ok(taken(file.try_lock())?.then_some(file))
+        let file = self.open_lock_file(name)?;
+        Ok(lock_acquired(file.try_lock())?.then_some(file))
     }
 
     fn try_share(&self, name: &str) -> io::Result<Option<File>> {
-        let file = self.file(name)?;
-        Ok(taken(file.try_lock_shared())?.then_some(file))
+        let file = self.open_lock_file(name)?;
+        Ok(lock_acquired(file.try_lock_shared())?.then_some(file))
     }
 
     fn try_cpus(&self, cpus: u32) -> io::Result<Option<Vec<File>>> {
@@ -168,7 +168,7 @@ impl Queued<'_> {
     ///
     /// # Errors
     /// If the files of the locks cannot be used.
-    pub fn poll(&mut self) -> io::Result<Result<Claim, Blocker>> {
+    pub fn try_claim(&mut self) -> io::Result<Result<Claim, Blocker>> {
         if self.turn.is_none() {
             self.turn = self.machine.try_lock("turn")?;
         }
@@ -183,7 +183,7 @@ impl Queued<'_> {
     }
 }
 
-fn taken(result: Result<(), TryLockError>) -> io::Result<bool> {
+fn lock_acquired(result: Result<(), TryLockError>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -199,7 +199,7 @@ mod tests {
         Need { cpus, exclusive: false, device: None }
     }
 
-    fn alone() -> Need {
+    fn exclusive_need() -> Need {
         Need { exclusive: true, ..need(1) }
     }
 
@@ -208,74 +208,74 @@ mod tests {
     }
 
     /// Two runs: each opens the machine for itself.
-    fn machines(cpus: u32) -> (tempfile::TempDir, Machine, Machine) {
+    fn open_twice(cpus: u32) -> (tempfile::TempDir, Machine, Machine) {
         let folder = tempfile::tempdir().unwrap();
         let open = || Machine::open_in(&folder.path().join("machine"), cpus).unwrap();
         let (one, two) = (open(), open());
         (folder, one, two)
     }
 
-    fn now(machine: &Machine, need: Need) -> Result<Claim, Blocker> {
-        machine.queue(need).poll().unwrap()
+    fn claim_now(machine: &Machine, need: Need) -> Result<Claim, Blocker> {
+        machine.join_queue(need).try_claim().unwrap()
     }
 
     #[test]
     fn the_processors_of_a_machine_are_given_once() {
-        let (_folder, one, two) = machines(2);
-        let first = now(&one, need(1)).unwrap();
-        let second = now(&two, need(1)).unwrap();
-        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Cpus);
+        let (_folder, one, two) = open_twice(2);
+        let first = claim_now(&one, need(1)).unwrap();
+        let second = claim_now(&two, need(1)).unwrap();
+        assert_eq!(claim_now(&one, need(1)).unwrap_err(), Blocker::Cpus);
         drop(first);
-        let third = now(&one, need(1)).unwrap();
+        let third = claim_now(&one, need(1)).unwrap();
         drop((second, third));
-        let both = now(&two, need(2)).unwrap();
-        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Cpus);
+        let both = claim_now(&two, need(2)).unwrap();
+        assert_eq!(claim_now(&one, need(1)).unwrap_err(), Blocker::Cpus);
         drop(both);
-        assert!(now(&one, need(64)).is_ok(), "more than there is are all of them");
+        assert!(claim_now(&one, need(64)).is_ok(), "more than there is are all of them");
     }
 
     #[test]
     fn an_exclusive_attempt_runs_beside_nothing_of_any_run() {
-        let (_folder, one, two) = machines(4);
-        let other = now(&one, need(1)).unwrap();
-        assert_eq!(now(&two, alone()).unwrap_err(), Blocker::Others);
+        let (_folder, one, two) = open_twice(4);
+        let other = claim_now(&one, need(1)).unwrap();
+        assert_eq!(claim_now(&two, exclusive_need()).unwrap_err(), Blocker::Others);
         drop(other);
-        let measurement = now(&two, alone()).unwrap();
-        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Exclusive);
-        assert_eq!(now(&one, alone()).unwrap_err(), Blocker::Others);
+        let measurement = claim_now(&two, exclusive_need()).unwrap();
+        assert_eq!(claim_now(&one, need(1)).unwrap_err(), Blocker::Exclusive);
+        assert_eq!(claim_now(&one, exclusive_need()).unwrap_err(), Blocker::Others);
         drop(measurement);
-        assert!(now(&one, need(1)).is_ok());
+        assert!(claim_now(&one, need(1)).is_ok());
     }
 
     #[test]
     fn what_begins_later_does_not_overtake_who_waits() {
-        let (_folder, one, two) = machines(2);
-        let running = now(&one, need(1)).unwrap();
-        let mut waiting = two.queue(alone());
-        assert_eq!(waiting.poll().unwrap().unwrap_err(), Blocker::Others);
-        assert_eq!(now(&one, need(1)).unwrap_err(), Blocker::Turn, "a processor is free, and it is not its turn");
+        let (_folder, one, two) = open_twice(2);
+        let running = claim_now(&one, need(1)).unwrap();
+        let mut waiting = two.join_queue(exclusive_need());
+        assert_eq!(waiting.try_claim().unwrap().unwrap_err(), Blocker::Others);
+        assert_eq!(claim_now(&one, need(1)).unwrap_err(), Blocker::Turn, "a processor is free, and it is not its turn");
         drop(running);
-        let measurement = waiting.poll().unwrap().unwrap();
+        let measurement = waiting.try_claim().unwrap().unwrap();
         drop(measurement);
-        assert!(now(&one, need(1)).is_ok());
+        assert!(claim_now(&one, need(1)).is_ok());
         // Who gives up gives its turn away.
-        let running = now(&one, need(1)).unwrap();
-        let mut waiting = two.queue(alone());
-        assert!(waiting.poll().unwrap().is_err());
+        let running = claim_now(&one, need(1)).unwrap();
+        let mut waiting = two.join_queue(exclusive_need());
+        assert!(waiting.try_claim().unwrap().is_err());
         drop(waiting);
-        assert!(now(&one, need(1)).is_ok());
+        assert!(claim_now(&one, need(1)).is_ok());
         drop(running);
     }
 
     #[test]
     fn a_device_is_given_once_and_who_waits_for_it_holds_up_nobody() {
-        let (_folder, one, two) = machines(4);
-        let training = now(&one, on_device(0)).unwrap();
-        let mut waiting = two.queue(on_device(0));
-        assert_eq!(waiting.poll().unwrap().unwrap_err(), Blocker::Device("cuda".into(), 0));
-        assert!(now(&two, on_device(1)).is_ok() && now(&one, need(1)).is_ok());
+        let (_folder, one, two) = open_twice(4);
+        let training = claim_now(&one, on_device(0)).unwrap();
+        let mut waiting = two.join_queue(on_device(0));
+        assert_eq!(waiting.try_claim().unwrap().unwrap_err(), Blocker::Device("cuda".into(), 0));
+        assert!(claim_now(&two, on_device(1)).is_ok() && claim_now(&one, need(1)).is_ok());
         drop(training);
-        assert!(waiting.poll().unwrap().is_ok());
+        assert!(waiting.try_claim().unwrap().is_ok());
     }
 
     #[test]

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_core::AttemptId;
-use assay_host::{
-    ExecutorCommand, HostEvent, Limits, NotFound, Outcome, Stop, StopHandle, StopSignal, run_attempt, stop_channel,
-};
-use assay_protocol::{DEVICE, Failure, FailureClass, RunRequest};
+use assay_host::{ExecutorCommand, Limits, NotFound, Stop, StopHandle, StopSignal, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, DEVICE, Failure, FailureClass, RunRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::link::{Assignment, Ending, FromWorker, News, ToWorker};
+use crate::link::{Assignment, FromWorker, ToWorker};
 use crate::machine::{Claim, Machine, Need};
 
 /// How often a node says that it is alive.
@@ -29,7 +27,7 @@ pub type FindExecutor = dyn Fn(&str) -> Result<ExecutorCommand, NotFound> + Send
 
 /// Runs a node until the server's end of the link is gone; then every executor is killed. Each attempt waits until the
 /// machine, which other runs use as well, has room for it.
-pub async fn run(
+pub async fn run_node(
     find: Arc<FindExecutor>,
     memory: u64,
     machine: Machine,
@@ -47,7 +45,7 @@ pub async fn run(
                     let (stop, stopped) = stop_channel();
                     stops.insert(assignment.attempt, stop);
                     let to_server = to_server.clone();
-                    attempts.spawn(attempt(find.clone(), *assignment, memory, machine.clone(), stopped, to_server));
+                    attempts.spawn(process_assignment(find.clone(), *assignment, memory, machine.clone(), stopped, to_server));
                 }
                 Some(ToWorker::Stop(id)) => {
                     if let Some(stop) = stops.remove(&id) {
@@ -69,8 +67,8 @@ pub async fn run(
     }
 }
 
-/// One attempt, from its assignment to its ending.
-async fn attempt(
+/// Runs one attempt, from its assignment to its outcome.
+async fn process_assignment(
     find: Arc<FindExecutor>,
     assignment: Assignment,
     memory: u64,
@@ -79,8 +77,8 @@ async fn attempt(
     to_server: mpsc::Sender<FromWorker>,
 ) -> AttemptId {
     let id = assignment.attempt;
-    let ending = match find(&assignment.backend) {
-        Err(error) => Ending::Failed(error.into()),
+    let outcome = match find(&assignment.backend) {
+        Err(error) => AttemptOutcome::Failed(error.into()),
         Ok(mut command) => {
             if let Some(device) = assignment.device {
                 command.env.push((DEVICE.into(), device.to_string().into()));
@@ -91,42 +89,39 @@ async fn attempt(
                 ..Limits::default()
             };
             let claim = tokio::select! {
-                claim = claim(&machine, &assignment, &to_server) => claim,
+                claim = claim_room(&machine, &assignment, &to_server) => claim,
                 Ok(reason) = &mut stopped => Err(reason.failure()),
             };
             match claim {
                 // The room is given back as soon as the executor is gone.
-                Ok(_claim) => execute(&command, assignment, &limits, stopped, &to_server).await,
-                Err(failure) => Ending::Failed(failure),
+                Ok(_claim) => run_executor(&command, assignment, &limits, stopped, &to_server).await,
+                Err(failure) => AttemptOutcome::Failed(failure),
             }
         }
     };
-    // A server that is gone needs no ending.
-    let _ = to_server.send(FromWorker::Ended(id, ending)).await;
+    // A server that is gone needs no outcome.
+    let _ = to_server.send(FromWorker::AttemptEnded(id, outcome)).await;
     id
 }
 
 /// Runs the attempt in an executor, and passes on what it says.
-async fn execute(
+async fn run_executor(
     command: &ExecutorCommand,
     assignment: Assignment,
     limits: &Limits,
     stopped: StopSignal,
     to_server: &mpsc::Sender<FromWorker>,
-) -> Ending {
+) -> AttemptOutcome {
     let (events, received) = mpsc::channel(64);
-    let forwarding = tokio::spawn(forward(assignment.attempt, received, to_server.clone()));
-    let outcome = run_attempt(command, request(assignment), limits, stopped, events).await;
+    let forwarding = tokio::spawn(forward_events(assignment.attempt, received, to_server.clone()));
+    let outcome = run_attempt(command, run_request(assignment), limits, stopped, events).await;
     // All that the executor said is passed on before its end is.
     let _ = forwarding.await;
-    match outcome {
-        Outcome::Completed(values) => Ending::Completed(values),
-        Outcome::Failed(failure) => Ending::Failed(failure),
-    }
+    outcome
 }
 
 /// Waits for room on the machine, and says what for if that takes a while.
-async fn claim(
+async fn claim_room(
     machine: &Machine,
     assignment: &Assignment,
     to_server: &mpsc::Sender<FromWorker>,
@@ -137,9 +132,9 @@ async fn claim(
         device: assignment.device.map(|number| (assignment.backend.clone(), number)),
     };
     let began = Instant::now();
-    let (mut queued, mut said) = (machine.queue(need), None);
+    let (mut queued, mut said) = (machine.join_queue(need), None);
     loop {
-        let blocker = match queued.poll() {
+        let blocker = match queued.try_claim() {
             Ok(Ok(claim)) => return Ok(claim),
             Ok(Err(blocker)) => blocker,
             Err(error) => {
@@ -149,14 +144,15 @@ async fn claim(
         };
         if began.elapsed() > UNSAID && said.as_ref() != Some(&blocker) {
             // A server that is gone stops the attempt by itself.
-            let _ = to_server.send(FromWorker::News(assignment.attempt, News::Queued(blocker.to_string()))).await;
+            let event = AttemptEvent::Queued(blocker.to_string());
+            let _ = to_server.send(FromWorker::AttemptEvent(assignment.attempt, event)).await;
             said = Some(blocker);
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-fn request(assignment: Assignment) -> RunRequest {
+fn run_request(assignment: Assignment) -> RunRequest {
     RunRequest {
         task: assignment.address,
         epoch: assignment.attempt.epoch.0,
@@ -170,17 +166,9 @@ fn request(assignment: Assignment) -> RunRequest {
     }
 }
 
-async fn forward(id: AttemptId, mut events: mpsc::Receiver<HostEvent>, to_server: mpsc::Sender<FromWorker>) {
+async fn forward_events(id: AttemptId, mut events: mpsc::Receiver<AttemptEvent>, to_server: mpsc::Sender<FromWorker>) {
     while let Some(event) = events.recv().await {
-        let news = match event {
-            HostEvent::Greeted(hello) => News::Greeted(Box::new(hello)),
-            HostEvent::Started => News::Started,
-            HostEvent::Progress(progress) => News::Progress(progress),
-            HostEvent::Metrics(points) => News::Metrics(points),
-            HostEvent::Log(level, text) => News::Log(level, text),
-            HostEvent::Artifact { name, path } => News::Artifact { name, path },
-        };
-        if to_server.send(FromWorker::News(id, news)).await.is_err() {
+        if to_server.send(FromWorker::AttemptEvent(id, event)).await.is_err() {
             return;
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// The path of a finished file relative to the work folder.
-    fn relative(&self, name: &str, file: &Path) -> Result<PathBuf, StepError> {
+    fn relative_path(&self, name: &str, file: &Path) -> Result<PathBuf, StepError> {
         let refuse = |why: String| StepError::failed(format!("the output `{name}` cannot be taken: {why}"));
         let shown = file.display();
         let whole = self.workdir.join(file).canonicalize().map_err(|error| match error.kind() {
@@ -94,11 +94,11 @@ impl Context for Attempt<'_> {
     }
 
     fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError> {
-        let path = self.relative(name, file)?;
+        let path = self.relative_path(name, file)?;
         if !self.files.insert(name.to_owned()) {
             return Err(StepError::failed(format!("the output `{name}` was declared twice")));
         }
-        self.outbox.lock().artifact(name, path);
+        self.outbox.lock_outbox().report_artifact(name, path);
         Ok(())
     }
 
@@ -107,16 +107,16 @@ impl Context for Attempt<'_> {
     }
 
     fn metric(&mut self, name: &str, step: u64, value: f64) {
-        self.outbox.lock().metric(name, step, value);
+        self.outbox.lock_outbox().report_metric(name, step, value);
     }
 
     fn progress(&mut self, done: u64, total: Option<u64>, unit: &str, note: &str) {
         let progress = Progress { done, total, unit: unit.to_owned(), note: note.to_owned() };
-        self.outbox.lock().progress(progress);
+        self.outbox.lock_outbox().report_progress(progress);
     }
 
     fn log(&mut self, text: &str) {
-        self.outbox.lock().log(LogLevel::Info, text);
+        self.outbox.lock_outbox().report_log(LogLevel::Info, text);
     }
 
     fn run_in_process(&mut self, kind: &str, config: &Value) -> Option<Result<Values, StepError>> {
@@ -124,7 +124,7 @@ impl Context for Attempt<'_> {
     }
 
     fn warn(&mut self, text: &str) {
-        self.outbox.lock().log(LogLevel::Warn, text);
+        self.outbox.lock_outbox().report_log(LogLevel::Warn, text);
     }
 
     fn cancelled(&self) -> bool {

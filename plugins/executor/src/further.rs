@@ -30,7 +30,7 @@ impl Attempt<'_> {
     /// Runs a step in a process of its own, which belongs to this executor's group: whoever ends the group ends it too.
     pub(crate) fn run_further_process(&self, kind: &str, config: &Value) -> Result<Values, StepError> {
         let folder = self.workdir.join("further-process");
-        std::fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
+        std::fs::create_dir_all(&folder).map_err(|error| io_failure("make", &folder, &error))?;
         let result = self.run_in(&folder, kind, config);
         // The folder of the attempt goes as a whole, so that nothing depends on this.
         let _ = std::fs::remove_dir_all(&folder);
@@ -43,8 +43,8 @@ impl Attempt<'_> {
             "kind": kind, "config": config, "artifacts": self.artifacts, "workdir": folder.join("work"),
             "threads": self.threads, "replicate": self.replicate,
         });
-        std::fs::write(&step, request.to_string()).map_err(|error| failed("write", &step, &error))?;
-        let file = |path: &Path| File::create(path).map_err(|error| failed("write", path, &error));
+        std::fs::write(&step, request.to_string()).map_err(|error| io_failure("write", &step, &error))?;
+        let file = |path: &Path| File::create(path).map_err(|error| io_failure("write", path, &error));
         let program =
             std::env::current_exe().map_err(|error| StepError::failed(format!("no program file: {error}")))?;
         // This process may itself run one step alone.
@@ -54,14 +54,16 @@ impl Attempt<'_> {
         // It dies with this process, and not, as this one does, with the worker.
         command.env(WORKER, std::process::id().to_string());
         command.stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&log)?);
-        let child = command.spawn().map_err(|error| failed("start", &program, &error))?;
-        self.wait(child)?;
+        let child = command.spawn().map_err(|error| io_failure("start", &program, &error))?;
+        self.wait_for_exit(child)?;
         let printed = std::fs::read_to_string(&out).unwrap_or_default();
         let Ok(summary) = serde_json::from_str::<Summary>(&printed) else {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let start = said.char_indices().rev().nth(MOST_SHOWN).map_or(0, |(at, _)| at);
             let end = said.get(start..).unwrap_or_default().trim();
-            return Err(StepError::failed(format!("a further process ended without a result; its last words: {end}")));
+            return Err(StepError::failed(format!(
+                "a further process exited without a result; the end of its output: {end}"
+            )));
         };
         match summary.failure {
             None => Ok(summary.values),
@@ -75,7 +77,7 @@ impl Attempt<'_> {
     }
 
     /// Waits for a process, or ends it when the step shall stop.
-    fn wait(&self, mut child: Child) -> Result<(), StepError> {
+    fn wait_for_exit(&self, mut child: Child) -> Result<(), StepError> {
         loop {
             match child.try_wait() {
                 Ok(Some(_)) => return Ok(()),
@@ -91,6 +93,6 @@ impl Attempt<'_> {
     }
 }
 
-fn failed(what: &str, path: &Path, error: &std::io::Error) -> StepError {
+fn io_failure(what: &str, path: &Path, error: &std::io::Error) -> StepError {
     StepError::failed(format!("cannot {what} `{}`: {error}", path.display()))
 }

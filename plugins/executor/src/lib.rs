@@ -1,8 +1,8 @@
 //! The other end: turns requests into steps and steps into reports.
 //!
 //! An executor is one process that runs one attempt of one step. Whoever writes a backend fills in a [`Setup`] (its
-//! name, its device, the step kinds) and calls [`serve()`] from `main`; the protocol, the batching of reports, panics and
-//! cancellation are seen to here. [`run_alone`] runs one step from a file instead, for debugging.
+//! name, its device, the step kinds) and calls [`serve_requests`] from `main`; the protocol, the batching of reports, panics and
+//! cancellation are seen to here. [`run_single_step`] runs one step from a file instead, for debugging.
 //!
 //! What always holds:
 //!
@@ -13,13 +13,13 @@
 //! - When the worker is gone, so that the input ends, the process ends at once.
 //! - Reports of one attempt keep their order; only positions that were overtaken are left out.
 
-mod alone;
 mod context;
 mod further;
 mod outbox;
 mod panics;
 mod run;
 mod serve;
+mod single_step;
 mod stdio;
 #[cfg(test)]
 mod testing;
@@ -28,8 +28,8 @@ use assay_protocol::{DEVICE, DeviceInfo, WORKER};
 use assay_steps::Step;
 use assay_tensor::Device;
 
-pub use alone::run_alone;
-pub use serve::serve;
+pub use serve::serve_requests;
+pub use single_step::run_single_step;
 
 /// What makes an executor: the backend and the steps that it can run.
 pub struct Setup {

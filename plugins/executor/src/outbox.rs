@@ -52,32 +52,32 @@ impl Outbox {
         Outbox { sink, epoch, points: Vec::new(), progress: None, progress_sent: None, closed: false, hang_up }
     }
 
-    pub(crate) fn started(&mut self) {
+    pub(crate) fn report_started(&mut self) {
         self.send(&Report::Started { epoch: self.epoch });
     }
 
-    pub(crate) fn metric(&mut self, name: &str, step: u64, value: f64) {
+    pub(crate) fn report_metric(&mut self, name: &str, step: u64, value: f64) {
         self.points.push(MetricPoint { name: name.to_owned(), step, value });
         if self.points.len() >= BATCH {
             self.send_points();
         }
     }
 
-    pub(crate) fn progress(&mut self, progress: Progress) {
+    pub(crate) fn report_progress(&mut self, progress: Progress) {
         self.progress = Some(progress);
         if self.progress_sent.is_none_or(|sent| sent.elapsed() >= INTERVAL) {
-            self.flush();
+            self.flush_pending();
         }
     }
 
-    pub(crate) fn log(&mut self, level: LogLevel, text: &str) {
-        self.flush();
+    pub(crate) fn report_log(&mut self, level: LogLevel, text: &str) {
+        self.flush_pending();
         let text = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default().to_owned();
         self.send(&Report::Log { epoch: self.epoch, level, text });
     }
 
-    pub(crate) fn artifact(&mut self, name: &str, path: PathBuf) {
-        self.flush();
+    pub(crate) fn report_artifact(&mut self, name: &str, path: PathBuf) {
+        self.flush_pending();
         self.send(&Report::Artifact { epoch: self.epoch, name: name.to_owned(), path });
     }
 
@@ -85,8 +85,8 @@ impl Outbox {
     ///
     /// # Errors
     /// If the report does not fit into a frame. Then it was not sent, and another may be.
-    pub(crate) fn last(&mut self, report: &Report) -> Result<(), String> {
-        self.flush();
+    pub(crate) fn report_last(&mut self, report: &Report) -> Result<(), String> {
+        self.flush_pending();
         if self.closed {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Outbox {
     }
 
     /// Sends what waits.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush_pending(&mut self) {
         self.send_points();
         if let Some(progress) = self.progress.take() {
             self.progress_sent = Some(Instant::now());
@@ -121,7 +121,7 @@ impl Outbox {
         }
         if let Err(error) = self.sink.send(report) {
             // An attempt that cannot be reported on is over. The worker sees its pipe end and says so.
-            eprintln!("a report could not be sent, so that this executor ends: {error}");
+            eprintln!("cannot send a report, so this executor exits: {error}");
             self.closed = true;
             (self.hang_up)();
         }
@@ -143,14 +143,14 @@ impl SharedOutbox {
             loop {
                 thread::sleep(INTERVAL);
                 let Some(outbox) = weak.upgrade() else { return };
-                outbox.lock().unwrap_or_else(PoisonError::into_inner).flush();
+                outbox.lock().unwrap_or_else(PoisonError::into_inner).flush_pending();
             }
         };
         thread::Builder::new().name("reports".into()).spawn(flush)?;
         Ok(SharedOutbox(shared))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Outbox> {
+    pub(crate) fn lock_outbox(&self) -> MutexGuard<'_, Outbox> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,24 +162,24 @@ mod tests {
     use super::*;
     use crate::testing::Shelf;
 
-    fn outbox(shelf: &Shelf) -> Outbox {
+    fn new_outbox(shelf: &Shelf) -> Outbox {
         Outbox::new(Box::new(Frames(shelf.clone())), 3, Box::new(|| panic!("nobody hung up")))
     }
 
-    fn at(done: u64) -> Progress {
+    fn progress_at(done: u64) -> Progress {
         Progress { done, total: None, unit: "steps".into(), note: String::new() }
     }
 
-    fn completed() -> Report {
+    fn completed_report() -> Report {
         Report::Completed { epoch: 3, values: [].into() }
     }
 
     #[test]
     fn points_go_in_batches_and_none_is_lost() {
         let shelf = Shelf::default();
-        let mut outbox = outbox(&shelf);
-        (0..600).for_each(|step| outbox.metric("train/loss", step, 0.5));
-        outbox.last(&completed()).unwrap();
+        let mut outbox = new_outbox(&shelf);
+        (0..600).for_each(|step| outbox.report_metric("train/loss", step, 0.5));
+        outbox.report_last(&completed_report()).unwrap();
         let sizes: Vec<usize> = shelf
             .reports()
             .iter()
@@ -191,27 +191,27 @@ mod tests {
     #[test]
     fn the_first_and_the_last_position_are_sent_and_not_all_between() {
         let shelf = Shelf::default();
-        let mut outbox = outbox(&shelf);
-        (0..100_000).for_each(|done| outbox.progress(at(done)));
-        outbox.last(&completed()).unwrap();
+        let mut outbox = new_outbox(&shelf);
+        (0..100_000).for_each(|done| outbox.report_progress(progress_at(done)));
+        outbox.report_last(&completed_report()).unwrap();
         let reports = shelf.reports();
         assert!(reports.len() < 10_000, "{}", reports.len());
-        assert_eq!(reports[0], Report::Progress { epoch: 3, progress: at(0) });
-        assert_eq!(reports[reports.len() - 2], Report::Progress { epoch: 3, progress: at(99_999) });
+        assert_eq!(reports[0], Report::Progress { epoch: 3, progress: progress_at(0) });
+        assert_eq!(reports[reports.len() - 2], Report::Progress { epoch: 3, progress: progress_at(99_999) });
     }
 
     #[test]
     fn order_is_kept_across_kinds_and_nothing_follows_the_last() {
         let shelf = Shelf::default();
-        let mut outbox = outbox(&shelf);
-        outbox.started();
-        outbox.metric("a", 0, 1.0);
-        outbox.log(LogLevel::Info, "b");
-        outbox.metric("c", 0, 1.0);
-        outbox.artifact("d", "d.txt".into());
-        outbox.last(&completed()).unwrap();
-        outbox.log(LogLevel::Info, "late");
-        outbox.last(&completed()).unwrap();
+        let mut outbox = new_outbox(&shelf);
+        outbox.report_started();
+        outbox.report_metric("a", 0, 1.0);
+        outbox.report_log(LogLevel::Info, "b");
+        outbox.report_metric("c", 0, 1.0);
+        outbox.report_artifact("d", "d.txt".into());
+        outbox.report_last(&completed_report()).unwrap();
+        outbox.report_log(LogLevel::Info, "late");
+        outbox.report_last(&completed_report()).unwrap();
         let names: Vec<_> = shelf.reports().iter().map(Report::name).collect();
         assert_eq!(names, ["started", "metrics", "log", "metrics", "artifact", "completed"]);
     }
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_or_refused_and_the_pipe_stays_whole() {
         let shelf = Shelf::default();
-        let mut outbox = outbox(&shelf);
-        outbox.log(LogLevel::Info, &"x".repeat(MAX_FRAME as usize + 1));
+        let mut outbox = new_outbox(&shelf);
+        outbox.report_log(LogLevel::Info, &"x".repeat(MAX_FRAME as usize + 1));
         let values = [("huge".to_owned(), "x".repeat(MAX_FRAME as usize).into())].into();
-        assert!(outbox.last(&Report::Completed { epoch: 3, values }).unwrap_err().contains("4194304"));
-        outbox.last(&completed()).unwrap();
+        assert!(outbox.report_last(&Report::Completed { epoch: 3, values }).unwrap_err().contains("4194304"));
+        outbox.report_last(&completed_report()).unwrap();
         assert_eq!(shelf.reports().len(), 2);
     }
 
@@ -238,16 +238,16 @@ mod tests {
         let calls = Arc::new(Mutex::new(0));
         let count = Arc::clone(&calls);
         let mut outbox = Outbox::new(Box::new(Broken), 1, Box::new(move || *count.lock().unwrap() += 1));
-        outbox.started();
-        outbox.log(LogLevel::Info, "nobody hears this");
+        outbox.report_started();
+        outbox.report_log(LogLevel::Info, "nobody hears this");
         assert_eq!(*calls.lock().unwrap(), 1);
     }
 
     #[test]
     fn a_silent_step_still_has_its_points_sent() {
         let shelf = Shelf::default();
-        let shared = SharedOutbox::new(outbox(&shelf)).unwrap();
-        shared.lock().metric("train/loss", 1, 0.5);
+        let shared = SharedOutbox::new(new_outbox(&shelf)).unwrap();
+        shared.lock_outbox().report_metric("train/loss", 1, 0.5);
         for _ in 0..600 {
             if !shelf.reports().is_empty() {
                 return;

@@ -22,13 +22,13 @@ static LAST: Mutex<Vec<Panic>> = Mutex::new(Vec::new());
 /// Runs `f`, and catches what it panics with. The panic is still printed to standard error first, as usual.
 ///
 /// Whatever `f` left half done must not be used afterwards; here the process only reports the failure and ends.
-pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
+pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = take_hook();
         set_hook(Box::new(move |info| {
             let place = info.location().map(|at| format!("{}:{}:{}", at.file(), at.line(), at.column()));
-            let panic = Panic { message: message(info.payload()), place };
+            let panic = Panic { message: panic_message(info.payload()), place };
             let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
             if last.len() == REMEMBERED {
                 last.remove(0);
@@ -39,7 +39,7 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
         }));
     });
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
-        let message = message(&*payload);
+        let message = panic_message(&*payload);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         let found = last.iter().rposition(|last| last.message == message);
         let place = found.and_then(|index| last.remove(index).place);
@@ -47,7 +47,7 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-fn message(payload: &(dyn Any + Send)) -> String {
+fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
 }
@@ -59,15 +59,15 @@ mod tests {
     #[test]
     fn a_panic_is_caught_with_its_message_and_place() {
         let states = std::hint::black_box(3);
-        let panic = catch(|| assert!(states > 4, "{states} states")).unwrap_err();
+        let panic = catch_panic(|| assert!(states > 4, "{states} states")).unwrap_err();
         assert_eq!(panic.message, "3 states");
         assert!(panic.place.is_some_and(|place| place.contains("panics.rs:")));
-        assert_eq!(catch(|| 5), Ok(5));
+        assert_eq!(catch_panic(|| 5), Ok(5));
     }
 
     #[test]
     fn a_payload_without_text_is_no_obstacle() {
-        let panic = catch(|| std::panic::panic_any(17_u8)).unwrap_err();
+        let panic = catch_panic(|| std::panic::panic_any(17_u8)).unwrap_err();
         assert_eq!(panic.message, "(no message)");
     }
 }

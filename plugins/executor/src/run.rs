@@ -10,24 +10,24 @@ use serde_json::Value;
 use crate::Setup;
 use crate::context::{Attempt, Stop};
 use crate::outbox::SharedOutbox;
-use crate::panics::{Panic, catch};
+use crate::panics::{Panic, catch_panic};
 
 /// Runs the step and sends every report from `started` to the last. Returns whether the step completed.
-pub(crate) fn run(setup: Setup, request: RunRequest, stop: Stop, outbox: &SharedOutbox) -> bool {
+pub(crate) fn execute_request(setup: Setup, request: RunRequest, stop: Stop, outbox: &SharedOutbox) -> bool {
     let epoch = request.epoch;
-    outbox.lock().started();
-    let result = catch(|| run_step(setup, request, stop, outbox));
-    let report = match result.unwrap_or_else(|panic| Err(panicked(&panic))) {
+    outbox.lock_outbox().report_started();
+    let result = catch_panic(|| run_step(setup, request, stop, outbox));
+    let report = match result.unwrap_or_else(|panic| Err(panic_failure(&panic))) {
         Ok(values) => Report::Completed { epoch, values },
         Err(failure) => Report::Failed { epoch, failure },
     };
-    let sent = outbox.lock().last(&report);
+    let sent = outbox.lock_outbox().report_last(&report);
     if let Err(error) = sent {
         // What is short fits: the messages below are our own.
         let hint = Some("write what is large to a file, and declare that as the output".into());
         let failure =
             Failure { class: FailureClass::Step, message: format!("the step's values are too large: {error}"), hint };
-        let _ = outbox.lock().last(&Report::Failed { epoch, failure });
+        let _ = outbox.lock_outbox().report_last(&Report::Failed { epoch, failure });
         return false;
     }
     matches!(report, Report::Completed { .. })
@@ -39,8 +39,8 @@ fn run_step(
     stop: Stop,
     outbox: &SharedOutbox,
 ) -> Result<BTreeMap<String, Value>, Failure> {
-    let step = find(&setup.steps, &request.kind).ok_or_else(|| unknown_kind(&setup.steps, &request.kind))?;
-    let workdir = workdir(request.workdir)?;
+    let step = find_step(&setup.steps, &request.kind).ok_or_else(|| unknown_kind(&setup.steps, &request.kind))?;
+    let workdir = check_workdir(request.workdir)?;
     let threads = usize::try_from(request.threads).unwrap_or(1).max(1);
     let device = (setup.device)(threads).map_err(|why| Failure {
         class: FailureClass::Unavailable,
@@ -60,14 +60,14 @@ fn run_step(
         values: BTreeMap::new(),
         files: BTreeSet::new(),
     };
-    step.run(request.config, &mut attempt).map_err(failed)?;
+    step.run(request.config, &mut attempt).map_err(step_failure)?;
     match attempt.values.keys().find(|name| attempt.files.contains(*name)) {
         None => Ok(attempt.values),
-        Some(name) => Err(failed(StepError::failed(format!("the output `{name}` is both a file and a value")))),
+        Some(name) => Err(step_failure(StepError::failed(format!("the output `{name}` is both a file and a value")))),
     }
 }
 
-fn find<'a>(steps: &'a [Box<dyn Step>], kind: &str) -> Option<&'a dyn Step> {
+fn find_step<'a>(steps: &'a [Box<dyn Step>], kind: &str) -> Option<&'a dyn Step> {
     steps.iter().map(|step| &**step).find(|step| step.kind().name == kind)
 }
 
@@ -80,7 +80,7 @@ fn unknown_kind(steps: &[Box<dyn Step>], kind: &str) -> Failure {
     }
 }
 
-fn workdir(path: PathBuf) -> Result<PathBuf, Failure> {
+fn check_workdir(path: PathBuf) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| Failure {
         class: FailureClass::Unavailable,
         message: format!("the work folder `{}` cannot be used: {error}", path.display()),
@@ -88,7 +88,7 @@ fn workdir(path: PathBuf) -> Result<PathBuf, Failure> {
     })
 }
 
-fn failed(error: StepError) -> Failure {
+fn step_failure(error: StepError) -> Failure {
     let message = error.to_string();
     let (class, hint) = match error {
         StepError::Failed { hint, .. } => (FailureClass::Step, hint),
@@ -101,7 +101,7 @@ fn failed(error: StepError) -> Failure {
     Failure { class, message, hint }
 }
 
-fn panicked(panic: &Panic) -> Failure {
+fn panic_failure(panic: &Panic) -> Failure {
     let place = panic.place.as_deref().unwrap_or("an unknown place");
     Failure {
         class: FailureClass::Crashed,

@@ -11,14 +11,14 @@ use assay_protocol::{Hello, PROTOCOL, Report, Request, RunRequest, StepKindInfo,
 use crate::Setup;
 use crate::context::Stop;
 use crate::outbox::{Frames, Outbox, SharedOutbox};
-use crate::run::run;
+use crate::run::execute_request;
 use crate::stdio;
 
 /// Speaks with the worker over standard input and output until the attempt is over. To be called first thing in `main`,
 /// and nothing after it.
 #[must_use]
-pub fn serve(setup: Setup) -> ExitCode {
-    let pipes = match stdio::take() {
+pub fn serve_requests(setup: Setup) -> ExitCode {
+    let pipes = match stdio::take_pipes() {
         Ok(pipes) => pipes,
         Err(error) => {
             eprintln!("standard input and output cannot be used: {error}");
@@ -29,14 +29,14 @@ pub fn serve(setup: Setup) -> ExitCode {
     serve_on(setup, pipes.input, pipes.output, || std::process::exit(0))
 }
 
-/// [`serve`] on any pipes. `hang_up` is called, from any thread, when the worker is gone.
+/// [`serve_requests`] on any pipes. `hang_up` is called, from any thread, when the worker is gone.
 pub(crate) fn serve_on(
     setup: Setup,
     input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
     hang_up: impl Fn() + Send + Clone + 'static,
 ) -> ExitCode {
-    if let Err(error) = write_frame(&mut output, &Report::Hello(hello(&setup))) {
+    if let Err(error) = write_frame(&mut output, &Report::Hello(greeting_message(&setup))) {
         eprintln!("the greeting could not be sent: {error}");
         return ExitCode::FAILURE;
     }
@@ -44,18 +44,18 @@ pub(crate) fn serve_on(
     let stop = Stop::default();
     let (listener_stop, listener_hang_up) = (stop.clone(), hang_up.clone());
     let listen = move || {
-        listen(input, &requests, &listener_stop);
+        read_requests(input, &requests, &listener_stop);
         listener_hang_up();
     };
     if let Err(error) = thread::Builder::new().name("requests".into()).spawn(listen) {
         eprintln!("no thread for requests can be started: {error}");
         return ExitCode::FAILURE;
     }
-    attempt(setup, &request, stop, output, hang_up)
+    run_attempt(setup, &request, stop, output, hang_up)
 }
 
 /// Waits for the one request and runs it.
-fn attempt(
+fn run_attempt(
     setup: Setup,
     request: &Receiver<RunRequest>,
     stop: Stop,
@@ -67,7 +67,7 @@ fn attempt(
     let outbox = Outbox::new(Box::new(Frames(output)), request.epoch, Box::new(hang_up));
     match SharedOutbox::new(outbox) {
         Ok(outbox) => {
-            run(setup, request, stop, &outbox);
+            execute_request(setup, request, stop, &outbox);
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -77,7 +77,7 @@ fn attempt(
     }
 }
 
-fn hello(setup: &Setup) -> Hello {
+fn greeting_message(setup: &Setup) -> Hello {
     let kinds = setup.steps.iter().map(|step| step.kind());
     Hello {
         protocol: PROTOCOL,
@@ -91,7 +91,7 @@ fn hello(setup: &Setup) -> Hello {
 }
 
 /// Hears requests until the worker hangs up, or says what cannot be understood.
-fn listen(mut input: impl Read, requests: &Sender<RunRequest>, stop: &Stop) {
+fn read_requests(mut input: impl Read, requests: &Sender<RunRequest>, stop: &Stop) {
     let mut asked = false;
     loop {
         match read_frame(&mut input) {
@@ -120,7 +120,7 @@ mod tests {
     use assay_protocol::{Failure, FailureClass};
 
     use super::*;
-    use crate::testing::{Shelf, request, setup};
+    use crate::testing::{Shelf, test_request, test_setup};
 
     /// A worker's end of a served executor.
     struct Served {
@@ -130,13 +130,13 @@ mod tests {
         executor: thread::JoinHandle<ExitCode>,
     }
 
-    fn serve() -> Served {
+    fn serve_requests() -> Served {
         let (input, requests) = std::io::pipe().unwrap();
         let (reports, output) = std::io::pipe().unwrap();
         let hung_up = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&hung_up);
         let hang_up = move || flag.store(true, Ordering::Relaxed);
-        let executor = thread::spawn(move || serve_on(setup(), input, output, hang_up));
+        let executor = thread::spawn(move || serve_on(test_setup(), input, output, hang_up));
         Served { requests, reports, hung_up, executor }
     }
 
@@ -145,15 +145,15 @@ mod tests {
             read_frame(&mut self.reports).unwrap()
         }
 
-        fn ask(&mut self, request: Request) {
+        fn send_request(&mut self, request: Request) {
             write_frame(&mut self.requests, &request).unwrap();
         }
 
         /// Hears the greeting, asks for a step, and hears the rest.
-        fn run(mut self, kind: &str) -> Vec<Report> {
+        fn run_kind(mut self, kind: &str) -> Vec<Report> {
             let folder = tempfile::tempdir().unwrap();
             assert!(matches!(self.next(), Some(Report::Hello(_))));
-            self.ask(Request::Run(request(kind, folder.path())));
+            self.send_request(Request::Run(test_request(kind, folder.path())));
             let reports = std::iter::from_fn(|| self.next()).collect();
             assert_eq!(self.executor.join().unwrap(), ExitCode::SUCCESS);
             reports
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_greeting_says_what_can_be_run_and_where() {
-        let mut served = serve();
+        let mut served = serve_requests();
         let Some(Report::Hello(hello)) = served.next() else { panic!("no greeting") };
         assert_eq!((hello.protocol, hello.backend.as_str()), (PROTOCOL, "test"));
         assert!(hello.kinds.contains(&StepKindInfo { name: "good".into(), version: 3 }), "{hello:?}");
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_good_step_is_reported_whole_and_in_order() {
-        let mut reports = serve().run("good");
+        let mut reports = serve_requests().run_kind("good");
         // How points are spread over reports depends on the time between them.
         reports.dedup_by(|report, before| match (report, before) {
             (Report::Metrics { points, .. }, Report::Metrics { points: all, .. }) => {
@@ -211,7 +211,7 @@ mod tests {
             ("no such kind", Unavailable, "there is no step kind `no such kind`"),
         ];
         for (kind, class, message) in cases {
-            let reports = serve().run(kind);
+            let reports = serve_requests().run_kind(kind);
             let failure = last_failure(&reports);
             assert_eq!(failure.class, class, "{kind}: {failure:?}");
             assert!(failure.message.contains(message), "{kind}: {failure:?}");
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_panic_says_where() {
-        let reports = serve().run("panics");
+        let reports = serve_requests().run_kind("panics");
         assert!(last_failure(&reports).message.contains("testing.rs:"), "{reports:?}");
     }
 
@@ -229,9 +229,9 @@ mod tests {
     fn no_device_is_no_step() {
         let (input, mut requests) = std::io::pipe().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        write_frame(&mut requests, &Request::Run(request("good", folder.path()))).unwrap();
+        write_frame(&mut requests, &Request::Run(test_request("good", folder.path()))).unwrap();
         let shelf = Shelf::default();
-        let setup = Setup { device: Box::new(|_| Err("no driver".into())), ..setup() };
+        let setup = Setup { device: Box::new(|_| Err("no driver".into())), ..test_setup() };
         let _ = serve_on(setup, input, shelf.clone(), || {});
         let reports = shelf.reports();
         let failure = last_failure(&reports);
@@ -242,16 +242,16 @@ mod tests {
     #[test]
     fn cancelling_another_attempt_does_nothing_and_this_one_ends_it() {
         let folder = tempfile::tempdir().unwrap();
-        let mut served = serve();
+        let mut served = serve_requests();
         served.next();
-        served.ask(Request::Run(request("waits", folder.path())));
+        served.send_request(Request::Run(test_request("waits", folder.path())));
         assert_eq!(served.next(), Some(Report::Started { epoch: 7 }));
-        served.ask(Request::Cancel { epoch: 6 });
+        served.send_request(Request::Cancel { epoch: 6 });
         // The step reports a position whenever it looks, so that one after the request has looked after it, or may have.
         for _ in 0..3 {
             assert!(matches!(served.next(), Some(Report::Progress { .. })));
         }
-        served.ask(Request::Cancel { epoch: 7 });
+        served.send_request(Request::Cancel { epoch: 7 });
         let reports: Vec<Report> = std::iter::from_fn(|| served.next()).collect();
         assert_eq!(last_failure(&reports).class, FailureClass::Cancelled);
     }
@@ -259,9 +259,9 @@ mod tests {
     #[test]
     fn the_end_of_the_input_is_the_end() {
         let folder = tempfile::tempdir().unwrap();
-        let mut served = serve();
+        let mut served = serve_requests();
         served.next();
-        served.ask(Request::Run(request("waits", folder.path())));
+        served.send_request(Request::Run(test_request("waits", folder.path())));
         assert_eq!(served.next(), Some(Report::Started { epoch: 7 }));
         drop(served.requests);
         // In a process of its own, this would be the end of it; here the step goes on, and its thread with it.
@@ -277,11 +277,11 @@ mod tests {
     #[test]
     fn nonsense_and_second_requests_end_it() {
         let folder = tempfile::tempdir().unwrap();
-        let run = || Request::Run(request("waits", folder.path()));
+        let run = || Request::Run(test_request("waits", folder.path()));
         let frames = [assay_protocol::encode_frame(&run()).unwrap(), b"hello, executor".to_vec()];
         for frame in frames {
-            let mut served = serve();
-            served.ask(run());
+            let mut served = serve_requests();
+            served.send_request(run());
             served.requests.write_all(&frame).unwrap();
             for _ in 0..3000 {
                 if served.hung_up.load(Ordering::Relaxed) {

@@ -17,7 +17,7 @@ pub(crate) struct Pipes {
 ///
 /// # Errors
 /// What the operating system says, for example if standard output is closed.
-pub(crate) fn take() -> io::Result<Pipes> {
+pub(crate) fn take_pipes() -> io::Result<Pipes> {
     /// Descriptors below belong to the standard streams.
     const FIRST_FREE: i32 = 3;
     let input = File::from(fcntl_dupfd_cloexec(stdin(), FIRST_FREE)?);

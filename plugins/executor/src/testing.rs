@@ -37,10 +37,10 @@ impl Step for Fake {
 }
 
 /// An executor that knows a step for everything that can happen.
-pub(crate) fn setup() -> Setup {
+pub(crate) fn test_setup() -> Setup {
     let steps = [
-        Fake("good", good),
-        Fake("waits", waits),
+        Fake("good", complete_step),
+        Fake("waits", wait_for_stop),
         Fake("fails", |_| Err(StepError::failed("nothing to learn"))),
         Fake("check", |_| {
             Err(StepError::Check { message: "0.1 is more than 0.0001".into(), hint: Some("look closer".into()) })
@@ -87,7 +87,7 @@ pub(crate) fn setup() -> Setup {
     }
 }
 
-pub(crate) fn request(kind: &str, workdir: &Path) -> RunRequest {
+pub(crate) fn test_request(kind: &str, workdir: &Path) -> RunRequest {
     RunRequest {
         task: "job[a=1]#2".into(),
         epoch: 7,
@@ -102,7 +102,7 @@ pub(crate) fn request(kind: &str, workdir: &Path) -> RunRequest {
 }
 
 /// One of everything.
-fn good(context: &mut dyn Context) -> Result<(), StepError> {
+fn complete_step(context: &mut dyn Context) -> Result<(), StepError> {
     context.log(&format!("replicate {} with {} threads", context.replicate(), context.threads()));
     context.metric("train/loss", 0, 2.0);
     context.metric("train/loss", 1, f64::NAN);
@@ -114,7 +114,7 @@ fn good(context: &mut dyn Context) -> Result<(), StepError> {
 }
 
 /// Reports positions until it is asked to stop.
-fn waits(context: &mut dyn Context) -> Result<(), StepError> {
+fn wait_for_stop(context: &mut dyn Context) -> Result<(), StepError> {
     for done in 0.. {
         if context.cancelled() {
             break;

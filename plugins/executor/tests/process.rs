@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use assay_executor::{Setup, run_alone, serve};
-use assay_host::{ExecutorCommand, HostEvent, Limits, Outcome, Stop, run_attempt, stop_channel};
-use assay_protocol::{DeviceInfo, FailureClass, RunRequest};
+use assay_executor::{Setup, run_single_step, serve_requests};
+use assay_host::{ExecutorCommand, Limits, Stop, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, DeviceInfo, FailureClass, RunRequest};
 use assay_spec::StepKind;
 use assay_steps::{Context, Step, StepError, no_findings};
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
-        Some("serve") => serve(setup()),
-        Some("alone") => run_alone(setup(), Path::new(&args[2])),
+        Some("serve") => serve_requests(setup()),
+        Some("alone") => run_single_step(setup(), Path::new(&args[2])),
         _ => tests(),
     }
 }
@@ -43,35 +43,35 @@ fn tests() -> ExitCode {
 
 async fn what_is_printed_does_not_reach_the_worker() {
     let (outcome, events) = run("prints", None).await;
-    assert_eq!(outcome, Outcome::Completed([("read".to_owned(), json!(0))].into()));
+    assert_eq!(outcome, AttemptOutcome::Completed([("read".to_owned(), json!(0))].into()));
     let log: Vec<&str> = events
         .iter()
-        .filter_map(|event| if let HostEvent::Log(_, text) = event { Some(text.as_str()) } else { None })
+        .filter_map(|event| if let AttemptEvent::Log(_, text) = event { Some(text.as_str()) } else { None })
         .collect();
     assert_eq!(log, ["printed by the step", "printed by a child"]);
 }
 
 async fn a_panic_is_reported_and_not_only_an_exit() {
     let (outcome, events) = run("panics", None).await;
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let AttemptOutcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class, FailureClass::Crashed);
     assert!(failure.message.starts_with("the step panicked at "), "{}", failure.message);
     assert!(failure.message.contains("process.rs:") && failure.message.ends_with(": no state"), "{}", failure.message);
     // The metric from just before is not lost.
-    assert!(events.iter().any(|event| matches!(event, HostEvent::Metrics(_))), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, AttemptEvent::Metrics(_))), "{events:?}");
 }
 
 async fn a_refused_allocation_is_out_of_memory() {
     let (outcome, _) = run("allocates", None).await;
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let AttemptOutcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class, FailureClass::Oom, "{}", failure.message);
 }
 
 async fn a_stop_is_obeyed() {
     let (outcome, events) = run("waits", Some(Stop::Cancelled)).await;
-    assert_eq!(outcome, Outcome::Failed(Stop::Cancelled.failure()));
+    assert_eq!(outcome, AttemptOutcome::Failed(Stop::Cancelled.failure()));
     // It was not killed, but said goodbye.
-    assert!(events.contains(&HostEvent::Log(assay_protocol::LogLevel::Info, "stopping".into())), "{events:?}");
+    assert!(events.contains(&AttemptEvent::Log(assay_protocol::LogLevel::Info, "stopping".into())), "{events:?}");
 }
 
 fn an_executor_without_a_worker_ends_at_once() {
@@ -130,7 +130,7 @@ fn request(kind: &str, workdir: &Path) -> RunRequest {
 }
 
 /// Runs a step under the host, and stops it as soon as it reports a position, if it shall be stopped.
-async fn run(kind: &str, stop: Option<Stop>) -> (Outcome, Vec<HostEvent>) {
+async fn run(kind: &str, stop: Option<Stop>) -> (AttemptOutcome, Vec<AttemptEvent>) {
     let folder = tempfile::tempdir().unwrap();
     let program: PathBuf = std::env::current_exe().unwrap();
     let command = ExecutorCommand {
@@ -147,7 +147,7 @@ async fn run(kind: &str, stop: Option<Stop>) -> (Outcome, Vec<HostEvent>) {
     let listen = async {
         let (mut events, mut handle) = (Vec::new(), Some(handle));
         while let Some(event) = receiver.recv().await {
-            if let (HostEvent::Progress(_), Some(stop)) = (&event, stop) {
+            if let (AttemptEvent::Progress(_), Some(stop)) = (&event, stop) {
                 handle.take().map(|handle| handle.send(stop));
             }
             events.push(event);

@@ -11,16 +11,16 @@ use assay_protocol::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::{hello, outputs, report, say};
+use crate::{hello, outputs, print_text, send_report};
 
 /// More than any test allows, and less than would hurt a machine whose host does not notice.
 const PLENTY: usize = 3 << 30;
 
 /// Runs a behaviour until it ends the process or returns.
-pub(crate) fn run(name: &str, request: &RunRequest) -> ExitCode {
+pub(crate) fn run_behaviour(name: &str, request: &RunRequest) -> ExitCode {
     let epoch = request.epoch;
     match name {
-        "allocate" => allocate(),
+        "allocate" => allocate_memory(),
         "allocate_at_once" => drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 60))),
         "loop" => loop_for_ever(),
         "flood_stderr" => loop {
@@ -29,24 +29,24 @@ pub(crate) fn run(name: &str, request: &RunRequest) -> ExitCode {
             }
         },
         "flood_frames" => loop {
-            report(&Report::Log { epoch, level: LogLevel::Info, text: "again and again ".repeat(64) });
+            send_report(&Report::Log { epoch, level: LogLevel::Info, text: "again and again ".repeat(64) });
         },
         "flood_metrics" => loop {
             let point = |step| MetricPoint { name: "train/loss".into(), step, value: 1.0 };
-            report(&Report::Metrics { epoch, points: (0..256).map(point).collect() });
+            send_report(&Report::Metrics { epoch, points: (0..256).map(point).collect() });
         },
         "flood_progress" => (0..50_000).for_each(|done| {
             let progress = Progress { done, total: None, unit: "steps".into(), note: String::new() };
-            report(&Report::Progress { epoch, progress });
+            send_report(&Report::Progress { epoch, progress });
         }),
         "long_line" => long_line(),
         "binary_stderr" => drop(std::io::stderr().write_all(b"f\xc3\xbcr \xff\xfe\x1b[31m\nlast\rnew\n\nno end")),
-        "stray_print" => say("a step that prints\n"),
-        "not_json" => say("\x04\0\0\0{no}"),
-        "unknown_report" => say("\x0e\0\0\0{\"report\":\"?\"}"),
-        "long_frame" => say("\0\0\0\x10"),
+        "stray_print" => print_text("a step that prints\n"),
+        "not_json" => print_text("\x04\0\0\0{no}"),
+        "unknown_report" => print_text("\x0e\0\0\0{\"report\":\"?\"}"),
+        "long_frame" => print_text("\0\0\0\x10"),
         "half_frame" => {
-            say("\0\x10\0\0{\"report\":\"progress\"");
+            print_text("\0\x10\0\0{\"report\":\"progress\"");
             return ExitCode::SUCCESS;
         }
         "exit" => return ExitCode::from(7),
@@ -64,26 +64,27 @@ pub(crate) fn run(name: &str, request: &RunRequest) -> ExitCode {
             close_output();
             loop_for_ever();
         }
-        "grandchild" => grandchild(epoch, "exec sleep 600"),
+        "grandchild" => spawn_grandchild(epoch, "exec sleep 600"),
         "grandchild_allocates" => {
             // `tail` keeps the last lines, and this line has no end; the shell's limit is for a host that does not look.
-            grandchild(epoch, "ulimit -v 3000000; exec tail /dev/zero");
+            spawn_grandchild(epoch, "ulimit -v 3000000; exec tail /dev/zero");
             loop_for_ever();
         }
-        _ => return politely(name, request),
+        _ => return run_cooperative(name, request),
     }
-    report(&Report::Completed { epoch, values: BTreeMap::new() });
+    send_report(&Report::Completed { epoch, values: BTreeMap::new() });
     ExitCode::SUCCESS
 }
 
 /// Those that keep to the protocol in form.
-fn politely(name: &str, request: &RunRequest) -> ExitCode {
+fn run_cooperative(name: &str, request: &RunRequest) -> ExitCode {
     let epoch = request.epoch;
-    let artifact = |name: &str, path: &str| report(&Report::Artifact { epoch, name: name.into(), path: path.into() });
+    let artifact =
+        |name: &str, path: &str| send_report(&Report::Artifact { epoch, name: name.into(), path: path.into() });
     match name {
-        "wrong_epoch" => report(&Report::Started { epoch: epoch + 6 }),
-        "started_twice" => report(&Report::Started { epoch }),
-        "hello_again" => report(&Report::Hello(hello())),
+        "wrong_epoch" => send_report(&Report::Started { epoch: epoch + 6 }),
+        "started_twice" => send_report(&Report::Started { epoch }),
+        "hello_again" => send_report(&Report::Hello(hello())),
         "escape_artifact" => {
             let outside = std::os::unix::fs::symlink("/etc/passwd", request.workdir.join("link"));
             artifact("model", if outside.is_ok() { "link" } else { "/etc/passwd" });
@@ -91,64 +92,80 @@ fn politely(name: &str, request: &RunRequest) -> ExitCode {
         "missing_artifact" => artifact("model", "nothing"),
         "folder_artifact" => artifact("model", "."),
         "artifact_twice" => {
-            write(request, "model");
-            write(request, "model");
+            write_output(request, "model");
+            write_output(request, "model");
         }
         "metric_without_name" => {
-            report(&Report::Metrics { epoch, points: vec![MetricPoint { name: String::new(), step: 0, value: 0.0 }] });
+            send_report(&Report::Metrics {
+                epoch,
+                points: vec![MetricPoint { name: String::new(), step: 0, value: 0.0 }],
+            });
         }
-        "fail" => return end(Report::Failed { epoch, failure: fail(FailureClass::Step, "there is nothing to learn") }),
-        "check" => return end(Report::Failed { epoch, failure: fail(FailureClass::Check, "0.1 is more than 0.0001") }),
-        "cancelled" => return end(Report::Failed { epoch, failure: fail(FailureClass::Cancelled, "cancelled") }),
-        "obedient" => obey(epoch),
+        "fail" => {
+            return send_last(Report::Failed {
+                epoch,
+                failure: new_failure(FailureClass::Step, "there is nothing to learn"),
+            });
+        }
+        "check" => {
+            return send_last(Report::Failed {
+                epoch,
+                failure: new_failure(FailureClass::Check, "0.1 is more than 0.0001"),
+            });
+        }
+        "cancelled" => {
+            return send_last(Report::Failed { epoch, failure: new_failure(FailureClass::Cancelled, "cancelled") });
+        }
+        "obedient" => wait_for_cancel(epoch),
         "linger" => {
-            report(&Report::Completed { epoch, values: BTreeMap::new() });
+            send_report(&Report::Completed { epoch, values: BTreeMap::new() });
             loop_for_ever();
         }
         "bad_end" => {
-            report(&Report::Completed { epoch, values: BTreeMap::new() });
+            send_report(&Report::Completed { epoch, values: BTreeMap::new() });
             return ExitCode::from(9);
         }
-        "ok" | "" => return well(request),
+        "ok" | "" => return complete_step(request),
         unknown => {
-            let failure = fail(FailureClass::Step, &format!("`{unknown}` is not a behaviour of the chaos executor"));
-            return end(Report::Failed { epoch, failure });
+            let failure =
+                new_failure(FailureClass::Step, &format!("`{unknown}` is not a behaviour of the chaos executor"));
+            return send_last(Report::Failed { epoch, failure });
         }
     }
-    end(Report::Completed { epoch, values: BTreeMap::new() })
+    send_last(Report::Completed { epoch, values: BTreeMap::new() })
 }
 
 /// One of everything.
-fn well(request: &RunRequest) -> ExitCode {
+fn complete_step(request: &RunRequest) -> ExitCode {
     let epoch = request.epoch;
-    report(&Report::Log { epoch, level: LogLevel::Info, text: format!("running {}", request.task) });
+    send_report(&Report::Log { epoch, level: LogLevel::Info, text: format!("running {}", request.task) });
     for done in 0..=2 {
         let progress = Progress { done, total: Some(2), unit: "throws".into(), note: format!("sum {done}") };
-        report(&Report::Progress { epoch, progress });
+        send_report(&Report::Progress { epoch, progress });
         let point = MetricPoint { name: "train/loss".into(), step: done, value: 1.0 / (1.0 + done as f64) };
-        report(&Report::Metrics { epoch, points: vec![point] });
+        send_report(&Report::Metrics { epoch, points: vec![point] });
     }
     eprintln!("a word on standard error");
-    outputs(request).iter().for_each(|name| write(request, name));
+    outputs(request).iter().for_each(|name| write_output(request, name));
     let values = BTreeMap::from([("threads".into(), request.threads.into())]);
-    end(Report::Completed { epoch, values })
+    send_last(Report::Completed { epoch, values })
 }
 
-fn end(last: Report) -> ExitCode {
-    report(&last);
+fn send_last(last: Report) -> ExitCode {
+    send_report(&last);
     ExitCode::SUCCESS
 }
 
-fn fail(class: FailureClass, message: &str) -> Failure {
+fn new_failure(class: FailureClass, message: &str) -> Failure {
     Failure { class, message: message.into(), hint: Some("throw again".into()) }
 }
 
-fn write(request: &RunRequest, name: &str) {
+fn write_output(request: &RunRequest, name: &str) {
     let path = PathBuf::from(format!("{name}.txt"));
     if let Err(error) = std::fs::write(request.workdir.join(&path), format!("{} by chaos\n", request.task)) {
         eprintln!("cannot write {}: {error}", path.display());
     }
-    report(&Report::Artifact { epoch: request.epoch, name: name.into(), path });
+    send_report(&Report::Artifact { epoch: request.epoch, name: name.into(), path });
 }
 
 /// Does nothing, and does not listen.
@@ -158,7 +175,7 @@ pub(crate) fn loop_for_ever() -> ! {
     }
 }
 
-fn allocate() {
+fn allocate_memory() {
     let mut hoard = Vec::new();
     while hoard.len() * 16 < PLENTY >> 20 {
         // Written to, or the kernel only promises it.
@@ -197,21 +214,21 @@ pub(crate) fn without_a_device() -> ExitCode {
 }
 
 /// Leaves a process behind that holds all of its pipes.
-fn grandchild(epoch: u32, script: &str) {
+fn spawn_grandchild(epoch: u32, script: &str) {
     match std::process::Command::new("sh").args(["-c", script]).spawn() {
         Ok(child) => {
-            report(&Report::Log { epoch, level: LogLevel::Info, text: format!("grandchild {}", child.id()) });
+            send_report(&Report::Log { epoch, level: LogLevel::Info, text: format!("grandchild {}", child.id()) });
         }
         Err(error) => eprintln!("no grandchild: {error}"),
     }
 }
 
 /// Works until it is asked to stop.
-fn obey(epoch: u32) {
+fn wait_for_cancel(epoch: u32) {
     let asked = read_frame(&mut std::io::stdin().lock());
     if let Ok(Some(Request::Cancel { epoch: cancelled })) = asked {
-        report(&Report::Log { epoch, level: LogLevel::Info, text: format!("stopping attempt {cancelled}") });
-        report(&Report::Failed { epoch, failure: fail(FailureClass::Cancelled, "cancelled") });
+        send_report(&Report::Log { epoch, level: LogLevel::Info, text: format!("stopping attempt {cancelled}") });
+        send_report(&Report::Failed { epoch, failure: new_failure(FailureClass::Cancelled, "cancelled") });
         std::process::exit(0);
     }
 }

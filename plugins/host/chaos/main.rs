@@ -24,15 +24,15 @@ fn main() -> ExitCode {
     let mut hello = hello();
     match from_environment.as_str() {
         "no_hello" => behaviours::loop_for_ever(),
-        "garbage" => say("Welcome to the machine!\nIt has no protocol.\n"),
+        "garbage" => print_text("Welcome to the machine!\nIt has no protocol.\n"),
         "exit_early" => return ExitCode::from(3),
         "no_device" => return behaviours::without_a_device(),
         "wrong_protocol" => hello.protocol = 99,
         "wrong_backend" => hello.backend = "order".into(),
-        "wrong_first" => report(&Report::Started { epoch: 1 }),
+        "wrong_first" => send_report(&Report::Started { epoch: 1 }),
         _ => {}
     }
-    report(&Report::Hello(hello));
+    send_report(&Report::Hello(hello));
     if from_environment == "deaf" {
         behaviours::loop_for_ever();
     }
@@ -40,9 +40,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let named = request.config.get("chaos").and_then(|name| name.as_str());
-    let (name, attempts) = split(named.unwrap_or(&from_environment));
-    report(&Report::Started { epoch: request.epoch });
-    behaviours::run(if request.epoch <= attempts { name } else { "ok" }, &request)
+    let (name, attempts) = split_name(named.unwrap_or(&from_environment));
+    send_report(&Report::Started { epoch: request.epoch });
+    behaviours::run_behaviour(if request.epoch <= attempts { name } else { "ok" }, &request)
 }
 
 fn hello() -> Hello {
@@ -58,7 +58,7 @@ fn hello() -> Hello {
 }
 
 /// `loop:2` is the behaviour `loop` in the first two attempts; `loop` alone is so in all of them.
-fn split(text: &str) -> (&str, u32) {
+fn split_name(text: &str) -> (&str, u32) {
     match text.split_once(':') {
         Some((name, attempts)) => (name, attempts.parse().unwrap_or(u32::MAX)),
         None => (text, u32::MAX),
@@ -66,14 +66,14 @@ fn split(text: &str) -> (&str, u32) {
 }
 
 /// Says something in the protocol. A host that does not listen any more is the end of this process.
-fn report(report: &Report) {
+fn send_report(report: &Report) {
     if write_frame(&mut std::io::stdout().lock(), report).is_err() {
         std::process::exit(0);
     }
 }
 
 /// Says something outside of the protocol.
-fn say(text: &str) {
+fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// Why the report is refused, as a fragment.
-pub(crate) fn verify(workdir: &Path, reported: &Path) -> Result<PathBuf, String> {
+pub(crate) fn verify_path(workdir: &Path, reported: &Path) -> Result<PathBuf, String> {
     let shown = reported.display();
     let resolved = |path: &Path| {
         path.canonicalize().map_err(|error| match error.kind() {
@@ -45,7 +45,7 @@ mod tests {
         let real = workdir.canonicalize().unwrap();
         let check = |path: &str| {
             let root = outer.path().canonicalize().unwrap();
-            verify(&workdir, Path::new(path)).map_err(|why| why.replace(root.to_str().unwrap(), "ROOT"))
+            verify_path(&workdir, Path::new(path)).map_err(|why| why.replace(root.to_str().unwrap(), "ROOT"))
         };
         assert_eq!(check("a"), Ok(real.join("a")));
         assert_eq!(check("in/b"), Ok(real.join("deep/b")));

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use assay_protocol::{Failure, Hello, LogLevel, Request, RunRequest, encode_frame};
+use assay_protocol::{AttemptEvent, AttemptOutcome, Failure, Hello, LogLevel, Request, RunRequest, encode_frame};
 use futures::FutureExt;
 use futures::future::FusedFuture;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -12,13 +12,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::command::ExecutorCommand;
-use crate::conversation::{Conversation, Said, accept};
-use crate::event::{HostEvent, Outcome, Stop, StopSignal, stop_channel};
+use crate::conversation::{Conversation, ConversationEnd, restrict_class};
 use crate::explain;
 use crate::frames::write_requests;
 use crate::limits::Limits;
 use crate::process::{Exit, Process};
-use crate::stderr::{Budget, LastWords, Overspent, pump};
+use crate::stderr::{Budget, Overspent, StderrTail, forward_lines};
+use crate::stop::{Stop, StopSignal, stop_channel};
 
 /// How long the kernel may take to end a process that was killed, before we go on without knowing how it ended.
 const KILL_TAKES: Duration = Duration::from_secs(5);
@@ -39,38 +39,38 @@ pub async fn run_attempt(
     mut request: RunRequest,
     limits: &Limits,
     stop: StopSignal,
-    events: mpsc::Sender<HostEvent>,
-) -> Outcome {
+    events: mpsc::Sender<AttemptEvent>,
+) -> AttemptOutcome {
     if let Err(failure) = make_absolute(&mut request) {
-        return Outcome::Failed(failure);
+        return AttemptOutcome::Failed(failure);
     }
     // Found out here, where the message can say so; the executor would only see no request.
     if let Err(error) = encode_frame(&Request::Run(request.clone())) {
-        return Outcome::Failed(explain::too_large_request(&error));
+        return AttemptOutcome::Failed(explain::too_large_request(&error));
     }
-    supervise(command, Some(&request), limits, stop, events).await
+    supervise_process(command, Some(&request), limits, stop, events).await
 }
 
 /// Starts an executor only to hear who it is and what it can do.
 ///
 /// # Errors
 /// As [`run_attempt`]'s failures: it cannot be started, does not greet in time, or greets wrongly.
-pub async fn greet(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, Failure> {
+pub async fn greet_executor(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, Failure> {
     let (_handle, stop) = stop_channel();
     let (events, mut heard) = mpsc::channel(16);
     let listen = async {
         let mut hello = None;
         while let Some(event) = heard.recv().await {
-            if let HostEvent::Greeted(greeting) = event {
-                hello = Some(greeting);
+            if let AttemptEvent::Greeted(greeting) = event {
+                hello = Some(*greeting);
             }
         }
         hello
     };
-    match tokio::join!(supervise(command, None, limits, stop, events), listen) {
-        (Outcome::Failed(failure), _) => Err(failure),
-        (Outcome::Completed(_), Some(hello)) => Ok(hello),
-        (Outcome::Completed(_), None) => Err(explain::silent(command, limits)),
+    match tokio::join!(supervise_process(command, None, limits, stop, events), listen) {
+        (AttemptOutcome::Failed(failure), _) => Err(failure),
+        (AttemptOutcome::Completed(_), Some(hello)) => Ok(hello),
+        (AttemptOutcome::Completed(_), None) => Err(explain::no_greeting(command, limits)),
     }
 }
 
@@ -87,9 +87,9 @@ fn make_absolute(request: &mut RunRequest) -> Result<(), Failure> {
 }
 
 /// What ended the work of an attempt.
-enum End {
+enum SupervisionEnd {
     /// The conversation did.
-    Said(Said),
+    Conversation(ConversationEnd),
     /// The time was up: that of the attempt, that to react to a stop, or that to read what a process had said before it
     /// was killed for its memory.
     TimeUp,
@@ -97,48 +97,49 @@ enum End {
     Flood,
 }
 
-async fn supervise(
+async fn supervise_process(
     command: &ExecutorCommand,
     request: Option<&RunRequest>,
     limits: &Limits,
     stop: StopSignal,
-    events: mpsc::Sender<HostEvent>,
-) -> Outcome {
+    events: mpsc::Sender<AttemptEvent>,
+) -> AttemptOutcome {
     let began = Instant::now();
-    let (process, pipes) = match start(command, request, limits).await {
+    let (process, pipes) = match start_process(command, request, limits).await {
         Ok(started) => started,
-        Err(error) => return Outcome::Failed(explain::not_started(command, &error)),
+        Err(error) => return AttemptOutcome::Failed(explain::not_started(command, &error)),
     };
     let budget = Budget::new(limits.log_bytes);
-    let last_words = Mutex::new(LastWords::default());
+    let stderr_tail = Mutex::new(StderrTail::default());
     let (requests, queue) = mpsc::channel(2);
     let cancel = request.map(|request| (requests.clone(), Request::Cancel { epoch: request.epoch }));
     let exit = process.exit.clone();
     let talk = Conversation { command, limits, request, events: &events, budget: &budget, requests, exit };
-    let log = pump(pipes.stderr, &events, &budget, &last_words);
+    let log = forward_lines(pipes.stderr, &events, &budget, &stderr_tail);
     let write = write_requests(pipes.stdin, queue).map(Ok);
     let mut background = pin!(async { tokio::try_join!(write, log).map(drop) }.fuse());
 
-    let mut work = Work { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
+    let mut supervision =
+        Supervision { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
     // The conversation goes when the work ends, and with it both pipes: the executor sees the end of its input.
     let end = {
-        let talk = pin!(talk.hold(pipes.stdout));
-        work.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
+        let talk = pin!(talk.run_to_end(pipes.stdout));
+        supervision.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
     };
     let gentle = match end {
         // How it exits says why it said nothing more; whoever only greets it needs to know that too.
-        End::Said(Said::Closed) => true,
-        End::Said(Said::Completed(_) | Said::Failed(_)) => request.is_some(),
+        SupervisionEnd::Conversation(ConversationEnd::Closed) => true,
+        SupervisionEnd::Conversation(ConversationEnd::Completed(_) | ConversationEnd::Failed(_)) => request.is_some(),
         _ => false,
     };
     let patience = if gentle { limits.grace } else { Duration::ZERO };
     let ending = wind_down(&process, background.as_mut(), patience).await;
 
-    let last_words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
-    let (outcome, remark) = verdict(end, work.stopped, &ending, limits, &last_words);
+    let stderr_tail = stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+    let (outcome, remark) = decide_outcome(end, supervision.stopped, &ending, limits, &stderr_tail);
     if let Some(remark) = remark {
         // Not worth waiting for a consumer that is behind.
-        let _ = events.try_send(HostEvent::Log(LogLevel::Warn, remark));
+        let _ = events.try_send(AttemptEvent::Log(LogLevel::Warn, remark));
     }
     outcome
 }
@@ -150,7 +151,7 @@ struct Pipes {
     stderr: ChildStderr,
 }
 
-async fn start(
+async fn start_process(
     command: &ExecutorCommand,
     request: Option<&RunRequest>,
     limits: &Limits,
@@ -167,7 +168,7 @@ async fn start(
 }
 
 /// The time in which an executor works and talks.
-struct Work {
+struct Supervision {
     /// Set once the attempt was asked to stop.
     stopped: Option<Stop>,
     /// When the work ends, come what may.
@@ -175,44 +176,44 @@ struct Work {
     grace: Duration,
 }
 
-impl Work {
+impl Supervision {
     /// Waits for the first of all that can end the work. `talk` may be held up by a slow consumer; nothing else is.
     async fn until_end(
         &mut self,
-        mut talk: Pin<&mut impl Future<Output = Said>>,
+        mut talk: Pin<&mut impl Future<Output = ConversationEnd>>,
         mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
         stop: StopSignal,
         cancel: Option<(mpsc::Sender<Request>, Request)>,
         mut exit: watch::Receiver<Option<Exit>>,
-    ) -> End {
+    ) -> SupervisionEnd {
         let mut stop = pin!(stop.fuse());
         let over_memory = exit.wait_for(|exit| exit.is_some_and(|exit| exit.over_memory.is_some()));
         let mut over_memory = pin!(over_memory.fuse());
         loop {
             tokio::select! {
-                said = &mut talk => return End::Said(said),
-                Err(Overspent) = &mut background => return End::Flood,
+                said = &mut talk => return SupervisionEnd::Conversation(said),
+                Err(Overspent) = &mut background => return SupervisionEnd::Flood,
                 Ok(reason) = &mut stop => {
                     self.stopped = Some(reason);
-                    self.hurry();
+                    self.shorten_deadline();
                     if let Some((requests, cancel)) = &cancel {
                         // A full queue means that the executor does not even read its request: then it is killed.
                         let _ = requests.try_send(cancel.clone());
                     }
                 }
-                Ok(_) = &mut over_memory => self.hurry(),
-                () = sleep_until(self.deadline) => return End::TimeUp,
+                Ok(_) = &mut over_memory => self.shorten_deadline(),
+                () = sleep_until(self.deadline) => return SupervisionEnd::TimeUp,
             }
         }
     }
 
-    fn hurry(&mut self) {
+    fn shorten_deadline(&mut self) {
         self.deadline = self.deadline.min(Instant::now() + self.grace);
     }
 }
 
 /// How a process came to its end.
-struct Ending {
+struct ProcessEnd {
     /// `None` if the kernel did not finish it in time.
     exit: Option<Exit>,
     /// Whether it had to be killed.
@@ -224,7 +225,7 @@ async fn wind_down(
     process: &Process,
     mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
     patience: Duration,
-) -> Ending {
+) -> ProcessEnd {
     let mut exit = process.exit.clone();
     let mut gone = pin!(async { exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit) });
     let kill_at = Instant::now() + patience;
@@ -235,7 +236,7 @@ async fn wind_down(
             exit = &mut gone => break exit,
             _ = &mut background => {}
             () = sleep_until(kill_at), if !killed => {
-                process.kill();
+                process.kill_group();
                 killed = true;
             }
             () = sleep_until(kill_at + KILL_TAKES) => break None,
@@ -245,38 +246,43 @@ async fn wind_down(
         // Whatever it printed last is still in its pipe, and a consumer that is behind gets a moment to take it.
         let _ = timeout(DRAIN, background).await;
     }
-    Ending { exit, killed }
+    ProcessEnd { exit, killed }
 }
 
 /// The outcome, and a remark for the log where a good outcome had a bad end.
-fn verdict(
-    end: End,
+fn decide_outcome(
+    end: SupervisionEnd,
     stopped: Option<Stop>,
-    ending: &Ending,
+    ending: &ProcessEnd,
     limits: &Limits,
-    last_words: &LastWords,
-) -> (Outcome, Option<String>) {
+    stderr_tail: &StderrTail,
+) -> (AttemptOutcome, Option<String>) {
     let over_memory = ending.exit.and_then(|exit| exit.over_memory);
     let failure = match end {
-        End::Said(Said::Completed(values)) => return (Outcome::Completed(values), remark(ending, limits)),
+        SupervisionEnd::Conversation(ConversationEnd::Completed(values)) => {
+            return (AttemptOutcome::Completed(values), outcome_remark(ending, limits));
+        }
         _ if stopped.is_some() => stopped.map(Stop::failure),
         _ if over_memory.is_some() => over_memory.map(|used| explain::over_memory(used, limits)),
-        End::Said(Said::Failed(failure)) => Some(accept(failure)),
-        End::Said(Said::Refused(failure)) => Some(failure),
-        End::Said(Said::Closed) if ending.killed => Some(explain::would_not_end(limits)),
-        End::Said(Said::Closed) => None,
-        End::TimeUp => Some(explain::timeout(limits)),
-        End::Flood => Some(explain::too_much_log(limits)),
+        SupervisionEnd::Conversation(ConversationEnd::Failed(failure)) => Some(restrict_class(failure)),
+        SupervisionEnd::Conversation(ConversationEnd::Refused(failure)) => Some(failure),
+        SupervisionEnd::Conversation(ConversationEnd::Closed) if ending.killed => Some(explain::would_not_end(limits)),
+        SupervisionEnd::Conversation(ConversationEnd::Closed) => None,
+        SupervisionEnd::TimeUp => Some(explain::timed_out(limits)),
+        SupervisionEnd::Flood => Some(explain::too_much_log(limits)),
     };
-    (Outcome::Failed(failure.unwrap_or_else(|| explain::crashed(ending.exit.as_ref(), last_words))), None)
+    (AttemptOutcome::Failed(failure.unwrap_or_else(|| explain::process_crash(ending.exit.as_ref(), stderr_tail))), None)
 }
 
-fn remark(ending: &Ending, limits: &Limits) -> Option<String> {
+fn outcome_remark(ending: &ProcessEnd, limits: &Limits) -> Option<String> {
     let exit = ending.exit.as_ref();
     if ending.killed {
-        Some(format!("the executor was still there {} after its last report: killed", explain::duration(limits.grace)))
+        Some(format!(
+            "the executor was still there {} after its last report: killed",
+            explain::format_duration(limits.grace)
+        ))
     } else if exit.is_some_and(|exit| exit.status.is_some_and(|status| !status.success())) {
-        Some(format!("the executor {} after it had completed the step", explain::ending(exit)))
+        Some(format!("the executor {} after it had completed the step", explain::describe_exit(exit)))
     } else {
         None
     }

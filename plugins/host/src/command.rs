@@ -48,11 +48,11 @@ impl ExecutorCommand {
     ///
     /// # Errors
     /// [`NotFound`] says which folders were searched.
-    pub fn find(backend: &str, built_in: &[&str], own_exe: &Path) -> Result<ExecutorCommand, NotFound> {
+    pub fn find_backend(backend: &str, built_in: &[&str], own_exe: &Path) -> Result<ExecutorCommand, NotFound> {
         Self::find_in(backend, built_in, own_exe, &std::env::var_os("PATH").unwrap_or_default())
     }
 
-    /// [`ExecutorCommand::find`] with the value of `PATH` given.
+    /// [`ExecutorCommand::find_backend`] with the value of `PATH` given.
     ///
     /// # Errors
     /// [`NotFound`] says which folders were searched.
@@ -77,24 +77,24 @@ impl ExecutorCommand {
             });
         }
         let file = format!("{PREFIX}{backend}{}", std::env::consts::EXE_SUFFIX);
-        let folders = folders(own_exe, path);
+        let folders = search_folders(own_exe, path);
         match folders.iter().map(|folder| folder.join(&file)).find(|program| is_program(program)) {
             Some(program) => Ok(command(program, Vec::new())),
             None => Err(NotFound {
                 backend: backend.to_owned(),
-                reason: format!("`{file}` is not in {}", listed(&folders)),
+                reason: format!("`{file}` is not in {}", list_folders(&folders)),
                 hint: format!("put `{file}` into one of these folders, or use a built-in backend (`{known}`)"),
             }),
         }
     }
 
     /// Every `assay-executor-NAME` beside `own_exe` and on `PATH`, by name; where a name is there twice, the one that
-    /// [`ExecutorCommand::find`] finds.
+    /// [`ExecutorCommand::find_backend`] finds.
     #[must_use]
-    pub fn discover(own_exe: &Path) -> Vec<ExecutorCommand> {
+    pub fn discover_all(own_exe: &Path) -> Vec<ExecutorCommand> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut names = std::collections::BTreeSet::new();
-        for folder in folders(own_exe, &path) {
+        for folder in search_folders(own_exe, &path) {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             names.extend(entries.filter_map(|entry| {
                 let file = entry.file_name().into_string().ok()?;
@@ -106,7 +106,7 @@ impl ExecutorCommand {
 }
 
 /// The folders to search, each once.
-fn folders(own_exe: &Path, path: &OsStr) -> Vec<PathBuf> {
+fn search_folders(own_exe: &Path, path: &OsStr) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = own_exe.parent().map(Path::to_path_buf).into_iter().collect();
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
         if !folders.contains(&folder) {
@@ -116,7 +116,7 @@ fn folders(own_exe: &Path, path: &OsStr) -> Vec<PathBuf> {
     folders
 }
 
-fn listed(folders: &[PathBuf]) -> String {
+fn list_folders(folders: &[PathBuf]) -> String {
     let mut text = folders.iter().map(|f| format!("`{}`", f.display())).collect::<Vec<_>>().join(", ");
     if text.is_empty() {
         text.push_str("any folder (PATH is empty)");
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[cfg(unix)]
-    fn program(folder: &Path, name: &str, mode: u32) -> PathBuf {
+    fn write_program(folder: &Path, name: &str, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let file = folder.join(name);
         std::fs::write(&file, "").unwrap();
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_built_in_backend_is_the_own_binary_again() {
-        let found = ExecutorCommand::find("cpu", &["cpu", "reference"], Path::new("/opt/assay")).unwrap();
+        let found = ExecutorCommand::find_backend("cpu", &["cpu", "reference"], Path::new("/opt/assay")).unwrap();
         assert_eq!(found.program, Path::new("/opt/assay"));
         assert_eq!(found.args, ["executor", "cpu"]);
     }
@@ -161,10 +161,10 @@ mod tests {
         let (beside, on_path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let own = beside.path().join("assay");
         let path = on_path.path().as_os_str();
-        let far = program(on_path.path(), "assay-executor-torch", 0o755);
-        program(beside.path(), "assay-executor-torch", 0o644);
+        let far = write_program(on_path.path(), "assay-executor-torch", 0o755);
+        write_program(beside.path(), "assay-executor-torch", 0o644);
         assert_eq!(ExecutorCommand::find_in("torch", &[], &own, path).unwrap().program, far);
-        let near = program(beside.path(), "assay-executor-torch", 0o755);
+        let near = write_program(beside.path(), "assay-executor-torch", 0o755);
         assert_eq!(ExecutorCommand::find_in("torch", &[], &own, path).unwrap().program, near);
     }
 
@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn discovery_lists_programs_only() {
         let folder = tempfile::tempdir().unwrap();
-        let torch = program(folder.path(), "assay-executor-torch", 0o755);
-        program(folder.path(), "assay-executor-notes", 0o644);
-        let found = ExecutorCommand::discover(&folder.path().join("assay"));
+        let torch = write_program(folder.path(), "assay-executor-torch", 0o755);
+        write_program(folder.path(), "assay-executor-notes", 0o644);
+        let found = ExecutorCommand::discover_all(&folder.path().join("assay"));
         assert!(found.iter().any(|c| c.backend == "torch" && c.program == torch), "{found:?}");
         assert!(!found.iter().any(|c| c.backend == "notes"), "{found:?}");
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use assay_protocol::{
-    Failure, FailureClass, FrameError, Hello, LogLevel, MetricPoint, PROTOCOL, Progress, Report, Request, RunRequest,
-    parse_frame,
+    AttemptEvent, Failure, FailureClass, FrameError, Hello, LogLevel, MetricPoint, PROTOCOL, Progress, Report, Request,
+    RunRequest, parse_frame,
 };
 use serde_json::Value;
 use tokio::io::AsyncRead;
@@ -14,12 +14,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::command::ExecutorCommand;
-use crate::event::HostEvent;
 use crate::explain;
 use crate::frames::Frames;
 use crate::limits::Limits;
 use crate::process::Exit;
-use crate::stderr::{Budget, MAX_LINE, cut, printable};
+use crate::stderr::{Budget, MAX_LINE, to_printable, truncate_text};
 
 /// How often a step's position is passed on. A display can show no more, and an executor keeps to less.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
@@ -38,7 +37,7 @@ const MAX_NAME: usize = 200;
 const MAX_ARTIFACTS: usize = 1000;
 
 /// How a conversation ended.
-pub(crate) enum Said {
+pub(crate) enum ConversationEnd {
     /// The step is completed, with these values.
     Completed(BTreeMap<String, Value>),
     /// The executor says that the step failed.
@@ -55,7 +54,7 @@ pub(crate) struct Conversation<'a> {
     pub(crate) limits: &'a Limits,
     /// `None` to hear the greeting only.
     pub(crate) request: Option<&'a RunRequest>,
-    pub(crate) events: &'a mpsc::Sender<HostEvent>,
+    pub(crate) events: &'a mpsc::Sender<AttemptEvent>,
     pub(crate) budget: &'a Budget,
     pub(crate) requests: mpsc::Sender<Request>,
     pub(crate) exit: watch::Receiver<Option<Exit>>,
@@ -82,28 +81,30 @@ struct AnyHello {
 
 impl Conversation<'_> {
     /// Hears the greeting, asks for the step, and hears its reports until the last.
-    pub(crate) async fn hold(self, output: impl AsyncRead + Unpin) -> Said {
+    pub(crate) async fn run_to_end(self, output: impl AsyncRead + Unpin) -> ConversationEnd {
         let mut frames = Frames::new(output);
         let mut state = State::default();
-        let said = self.hold_fallibly(&mut frames, &mut state).await;
+        let said = self.exchange_messages(&mut frames, &mut state).await;
         self.release_progress(&mut state).await;
         said.unwrap_or_else(|refused| refused)
     }
 
-    async fn hold_fallibly<R: AsyncRead + Unpin>(
+    async fn exchange_messages<R: AsyncRead + Unpin>(
         &self,
         frames: &mut Frames<R>,
         state: &mut State,
-    ) -> Result<Said, Said> {
-        let silent = || Said::Refused(explain::silent(self.command, self.limits));
-        let Some(body) = self.next_within(frames, self.limits.greeting, silent).await? else { return Ok(Said::Closed) };
-        let hello = self.greeting(body)?;
+    ) -> Result<ConversationEnd, ConversationEnd> {
+        let silent = || ConversationEnd::Refused(explain::no_greeting(self.command, self.limits));
+        let Some(body) = self.next_within(frames, self.limits.greeting, silent).await? else {
+            return Ok(ConversationEnd::Closed);
+        };
+        let hello = self.check_greeting(body)?;
         let unknown_kind = self.request.filter(|request| hello.kinds.iter().all(|kind| kind.name != request.kind));
         let unknown_kind = unknown_kind.map(|request| explain::unknown_kind(&hello, &request.kind));
-        self.tell(HostEvent::Greeted(hello)).await;
-        let Some(request) = self.request else { return Ok(Said::Completed(BTreeMap::new())) };
+        self.send_event(AttemptEvent::Greeted(Box::new(hello))).await;
+        let Some(request) = self.request else { return Ok(ConversationEnd::Completed(BTreeMap::new())) };
         if let Some(failure) = unknown_kind {
-            return Err(Said::Refused(failure));
+            return Err(ConversationEnd::Refused(failure));
         }
         // If the queue is gone, the executor does not listen, and its silence or its exit will tell.
         let _ = self.requests.send(Request::Run(request.clone())).await;
@@ -111,10 +112,12 @@ impl Conversation<'_> {
         loop {
             let left = self.limits.greeting.saturating_sub(asked.elapsed());
             let patience = if state.started { Duration::MAX } else { left };
-            let late = || Said::Refused(explain::not_begun(self.limits));
-            let Some(body) = self.next_within(frames, patience, late).await? else { return Ok(Said::Closed) };
+            let late = || ConversationEnd::Refused(explain::not_begun(self.limits));
+            let Some(body) = self.next_within(frames, patience, late).await? else {
+                return Ok(ConversationEnd::Closed);
+            };
             let report = parse_frame(body).map_err(refuse_frame)?;
-            if let Some(last) = self.hear(report, request, state).await.map_err(Said::Refused)? {
+            if let Some(last) = self.on_report(report, request, state).await.map_err(ConversationEnd::Refused)? {
                 return Ok(last);
             }
             state.keep_pace().await;
@@ -126,8 +129,8 @@ impl Conversation<'_> {
         &self,
         frames: &'f mut Frames<R>,
         patience: Duration,
-        late: impl FnOnce() -> Said,
-    ) -> Result<Option<&'f [u8]>, Said> {
+        late: impl FnOnce() -> ConversationEnd,
+    ) -> Result<Option<&'f [u8]>, ConversationEnd> {
         let mut exit = self.exit.clone();
         // A process that is gone may have left its pipe to a relative that escaped from the group, so that its end
         // never comes.
@@ -148,23 +151,28 @@ impl Conversation<'_> {
     }
 
     /// Checks the first frame: a greeting, in this version, under the name that was called.
-    fn greeting(&self, body: &[u8]) -> Result<Hello, Said> {
+    fn check_greeting(&self, body: &[u8]) -> Result<Hello, ConversationEnd> {
         let any: Result<AnyHello, _> = serde_json::from_slice(body);
         if let Some(other) = any.ok().filter(|any| any.report == "hello" && any.protocol != PROTOCOL) {
-            return Err(Said::Refused(explain::other_protocol(self.command, other.protocol)));
+            return Err(ConversationEnd::Refused(explain::other_protocol(self.command, other.protocol)));
         }
         match parse_frame(body).map_err(refuse_frame)? {
             Report::Hello(hello) if hello.backend == self.command.backend => Ok(hello),
-            Report::Hello(hello) => Err(Said::Refused(explain::other_backend(self.command, &hello))),
+            Report::Hello(hello) => Err(ConversationEnd::Refused(explain::other_backend(self.command, &hello))),
             other => {
                 let what = format!("`{}` came first, where a greeting was expected", other.name());
-                Err(Said::Refused(explain::out_of_turn(&what)))
+                Err(ConversationEnd::Refused(explain::out_of_turn(&what)))
             }
         }
     }
 
     /// Hears one report; `Some` if it was the last.
-    async fn hear(&self, report: Report, request: &RunRequest, state: &mut State) -> Result<Option<Said>, Failure> {
+    async fn on_report(
+        &self,
+        report: Report,
+        request: &RunRequest,
+        state: &mut State,
+    ) -> Result<Option<ConversationEnd>, Failure> {
         if let Some(epoch) = report.epoch().filter(|&epoch| epoch != request.epoch) {
             return Err(explain::wrong_epoch(epoch, request.epoch));
         }
@@ -177,21 +185,21 @@ impl Conversation<'_> {
             Report::Started { .. } if state.started => return Err(explain::out_of_turn("`started` came twice")),
             Report::Started { .. } => {
                 state.started = true;
-                self.tell(HostEvent::Started).await;
+                self.send_event(AttemptEvent::Started).await;
             }
-            Report::Progress { progress, .. } => self.progress(state, progress).await,
-            Report::Metrics { points, .. } => self.metrics(state, points).await?,
-            Report::Log { level, text, .. } => self.log(level, &text).await?,
-            Report::Artifact { name, path, .. } => self.artifact(state, name, path, &request.workdir).await?,
-            Report::Completed { values, .. } => return Ok(Some(Said::Completed(values))),
-            Report::Failed { failure, .. } => return Ok(Some(Said::Failed(failure))),
+            Report::Progress { progress, .. } => self.on_progress(state, progress).await,
+            Report::Metrics { points, .. } => self.on_metrics(state, points).await?,
+            Report::Log { level, text, .. } => self.on_log(level, &text).await?,
+            Report::Artifact { name, path, .. } => self.on_artifact(state, name, path, &request.workdir).await?,
+            Report::Completed { values, .. } => return Ok(Some(ConversationEnd::Completed(values))),
+            Report::Failed { failure, .. } => return Ok(Some(ConversationEnd::Failed(failure))),
         }
         Ok(None)
     }
 
-    async fn progress(&self, state: &mut State, mut progress: Progress) {
-        progress.note = cut(&printable(progress.note.as_bytes()), MAX_NAME);
-        progress.unit = cut(&printable(progress.unit.as_bytes()), MAX_NAME);
+    async fn on_progress(&self, state: &mut State, mut progress: Progress) {
+        progress.note = truncate_text(&to_printable(progress.note.as_bytes()), MAX_NAME);
+        progress.unit = truncate_text(&to_printable(progress.unit.as_bytes()), MAX_NAME);
         state.held_back = Some(progress);
         if state.last_progress.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
             self.release_progress(state).await;
@@ -200,36 +208,36 @@ impl Conversation<'_> {
 
     async fn release_progress(&self, state: &mut State) {
         if let Some(progress) = state.held_back.take() {
-            self.tell(HostEvent::Progress(progress)).await;
+            self.send_event(AttemptEvent::Progress(progress)).await;
             state.last_progress = Some(Instant::now());
         }
     }
 
-    async fn metrics(&self, state: &mut State, points: Vec<MetricPoint>) -> Result<(), Failure> {
+    async fn on_metrics(&self, state: &mut State, points: Vec<MetricPoint>) -> Result<(), Failure> {
         state.points = state.points.saturating_add(points.len() as u64);
         if state.points > self.limits.metric_points {
             return Err(explain::too_many_points(self.limits.metric_points));
         }
         if let Some(bad) = points.iter().find(|point| point.name.is_empty() || point.name.len() > MAX_NAME) {
-            let name = cut(&bad.name, 40);
+            let name = truncate_text(&bad.name, 40);
             return Err(explain::out_of_turn(&format!(
                 "`{name}` cannot be the name of a metric: it has {} bytes, and 1 to {MAX_NAME} are allowed",
                 bad.name.len()
             )));
         }
-        self.tell(HostEvent::Metrics(points)).await;
+        self.send_event(AttemptEvent::Metrics(points)).await;
         Ok(())
     }
 
-    async fn log(&self, level: LogLevel, text: &str) -> Result<(), Failure> {
-        self.budget.spend(text.len() + 1).map_err(|_| explain::too_much_log(self.limits))?;
+    async fn on_log(&self, level: LogLevel, text: &str) -> Result<(), Failure> {
+        self.budget.spend_bytes(text.len() + 1).map_err(|_| explain::too_much_log(self.limits))?;
         for line in text.lines() {
-            self.tell(HostEvent::Log(level, cut(&printable(line.as_bytes()), MAX_LINE))).await;
+            self.send_event(AttemptEvent::Log(level, truncate_text(&to_printable(line.as_bytes()), MAX_LINE))).await;
         }
         Ok(())
     }
 
-    async fn artifact(&self, state: &mut State, name: String, path: PathBuf, workdir: &Path) -> Result<(), Failure> {
+    async fn on_artifact(&self, state: &mut State, name: String, path: PathBuf, workdir: &Path) -> Result<(), Failure> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(explain::bad_artifact(&name, &format!("a name has 1 to {MAX_NAME} bytes")));
         }
@@ -240,15 +248,15 @@ impl Conversation<'_> {
             return Err(explain::bad_artifact(&name, "it was reported before"));
         }
         let workdir = workdir.to_path_buf();
-        let verified = tokio::task::spawn_blocking(move || crate::artifact::verify(&workdir, &path)).await;
+        let verified = tokio::task::spawn_blocking(move || crate::artifact::verify_path(&workdir, &path)).await;
         let path = verified.unwrap_or_else(|error| Err(error.to_string()));
         let path = path.map_err(|why| explain::bad_artifact(&name, &why))?;
-        self.tell(HostEvent::Artifact { name, path }).await;
+        self.send_event(AttemptEvent::Artifact { name, path }).await;
         Ok(())
     }
 
     /// Passes an event on. A consumer that has gone away is no reason to stop: the outcome still counts.
-    async fn tell(&self, event: HostEvent) {
+    async fn send_event(&self, event: AttemptEvent) {
         let _ = self.events.send(event).await;
     }
 }
@@ -265,12 +273,12 @@ impl State {
     }
 }
 
-fn refuse_frame(error: FrameError) -> Said {
-    Said::Refused(explain::bad_frame(&error))
+fn refuse_frame(error: FrameError) -> ConversationEnd {
+    ConversationEnd::Refused(explain::bad_frame(&error))
 }
 
 /// Whether an executor's own word for the class of a failure is taken.
-pub(crate) fn accept(failure: Failure) -> Failure {
+pub(crate) fn restrict_class(failure: Failure) -> Failure {
     match failure.class {
         FailureClass::Cancelled | FailureClass::Preempted => explain::not_cancelled_by_us(),
         _ => failure,

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::command::ExecutorCommand;
 use crate::limits::Limits;
 use crate::process::Exit;
-use crate::stderr::{LastWords, cut};
+use crate::stderr::{StderrTail, truncate_text};
 
 /// Hint for whoever writes executors.
 const STDOUT_IS_TAKEN: &str = "an executor's standard output belongs to the protocol; let it print to standard error";
@@ -30,16 +30,17 @@ pub(crate) fn bad_workdir(workdir: &std::path::Path, error: &io::Error) -> Failu
     failure(FailureClass::Unavailable, message, "it has to be an existing folder that may be written to")
 }
 
-pub(crate) fn silent(command: &ExecutorCommand, limits: &Limits) -> Failure {
+pub(crate) fn no_greeting(command: &ExecutorCommand, limits: &Limits) -> Failure {
     let message = format!(
         "the executor said nothing for {} after its start, where a greeting was expected",
-        duration(limits.greeting)
+        format_duration(limits.greeting)
     );
-    failure(FailureClass::Protocol, message, &format!("start `{}` by hand to see what it does", line(command)))
+    failure(FailureClass::Protocol, message, &format!("start `{}` by hand to see what it does", command_line(command)))
 }
 
 pub(crate) fn not_begun(limits: &Limits) -> Failure {
-    let message = format!("the executor did not begin the step within {} of being asked to", duration(limits.greeting));
+    let message =
+        format!("the executor did not begin the step within {} of being asked to", format_duration(limits.greeting));
     failure(FailureClass::Protocol, message, "it may be waiting for its device, or not be listening")
 }
 
@@ -56,14 +57,15 @@ pub(crate) fn other_backend(command: &ExecutorCommand, hello: &Hello) -> Failure
         "the executor `{}` was asked for the backend `{}`, but greets as `{}`",
         command.program.display(),
         command.backend,
-        cut(&hello.backend, 80)
+        truncate_text(&hello.backend, 80)
     );
     failure(FailureClass::Protocol, message, "each backend has an executor of its own")
 }
 
 pub(crate) fn unknown_kind(hello: &Hello, kind: &str) -> Failure {
     let known = hello.kinds.iter().map(|kind| format!("`{}`", kind.name)).collect::<Vec<_>>().join(", ");
-    let message = format!("the executor of `{}` knows no step kind `{kind}`, only {}", hello.backend, cut(&known, 400));
+    let message =
+        format!("the executor of `{}` knows no step kind `{kind}`, only {}", hello.backend, truncate_text(&known, 400));
     failure(FailureClass::Unavailable, message, SAME_RELEASE)
 }
 
@@ -90,7 +92,7 @@ pub(crate) fn wrong_epoch(theirs: u32, ours: u32) -> Failure {
 }
 
 pub(crate) fn bad_artifact(name: &str, why: &str) -> Failure {
-    let message = format!("the output `{}` is refused: {why}", cut(name, 80));
+    let message = format!("the output `{}` is refused: {why}", truncate_text(name, 80));
     failure(
         FailureClass::Protocol,
         message,
@@ -104,29 +106,30 @@ pub(crate) fn too_many_points(limit: u64) -> Failure {
 }
 
 pub(crate) fn too_much_log(limits: &Limits) -> Failure {
-    let message = format!("the step wrote more than {} of log", bytes(limits.log_bytes));
+    let message = format!("the step wrote more than {} of log", format_bytes(limits.log_bytes));
     failure(FailureClass::Output, message, "print less, for example one line for every hundred steps")
 }
 
-pub(crate) fn timeout(limits: &Limits) -> Failure {
+pub(crate) fn timed_out(limits: &Limits) -> Failure {
     let message =
-        format!("the step was not finished after {}, its time limit, and was killed", duration(limits.timeout));
+        format!("the step was not finished after {}, its time limit, and was killed", format_duration(limits.timeout));
     failure(FailureClass::Timeout, message, "raise the job's `timeout-minutes`, or give the step less to do")
 }
 
 pub(crate) fn over_memory(used: u64, limits: &Limits) -> Failure {
-    let message = format!("the step used {} of memory, and its limit is {}", bytes(used), bytes(limits.memory));
+    let message =
+        format!("the step used {} of memory, and its limit is {}", format_bytes(used), format_bytes(limits.memory));
     failure(FailureClass::Oom, message, "make the batch or the model smaller, or give the job more memory")
 }
 
 fn killed_by_the_kernel(peak: u64) -> Failure {
     let message =
-        format!("the machine ran out of memory, and the kernel killed the step, which had used {}", bytes(peak));
+        format!("the machine ran out of memory, and the kernel killed the step, which had used {}", format_bytes(peak));
     failure(FailureClass::Oom, message, "make the batch or the model smaller, or run fewer steps at the same time")
 }
 
 fn refused_allocation(size: u64) -> Failure {
-    let message = format!("the step asked for {} of memory at once, and the machine refused", bytes(size));
+    let message = format!("the step asked for {} of memory at once, and the machine refused", format_bytes(size));
     failure(FailureClass::Oom, message, "make the batch or the model smaller")
 }
 
@@ -138,36 +141,38 @@ pub(crate) fn not_cancelled_by_us() -> Failure {
 pub(crate) fn would_not_end(limits: &Limits) -> Failure {
     let message = format!(
         "the executor closed its standard output without a last report, was still there after {}, and was killed",
-        duration(limits.grace)
+        format_duration(limits.grace)
     );
     failure(FailureClass::Protocol, message, "this is a bug in the executor")
 }
 
 /// A process that ended without a last report: what its standard error says of it, and else its exit status.
-pub(crate) fn crashed(exit: Option<&Exit>, last_words: &LastWords) -> Failure {
-    if let Some(size) = last_words.allocation {
+pub(crate) fn process_crash(exit: Option<&Exit>, stderr_tail: &StderrTail) -> Failure {
+    if let Some(size) = stderr_tail.allocation {
         return refused_allocation(size);
     }
     if let Some(exit) = exit.filter(|exit| exit.kernel_killed && signal_of(exit) == Some(Signal::KILL.as_raw())) {
         return killed_by_the_kernel(exit.peak);
     }
-    if let Some((place, message)) = last_words.panic() {
-        let message = format!("the executor panicked at {}: {}", cut(&place, 200), cut(&message, 400));
+    if let Some((place, message)) = stderr_tail.last_panic() {
+        let message =
+            format!("the executor panicked at {}: {}", truncate_text(&place, 200), truncate_text(&message, 400));
         return failure(FailureClass::Crashed, message, "this is a bug; the log has what was printed before it");
     }
     if exit.and_then(|exit| exit.status?.code()) == Some(i32::from(NO_DEVICE)) {
-        return no_device(last_words);
+        return no_device(stderr_tail);
     }
-    let mut message = format!("the executor {} before the step was finished", ending(exit));
-    if let Some(text) = last_words.quote() {
+    let mut message = format!("the executor {} before the step was finished", describe_exit(exit));
+    if let Some(text) = stderr_tail.quote_lines() {
         message.push_str(&format!("; the last it printed: {text}"));
     }
     failure(FailureClass::Crashed, message, &crash_hint(exit))
 }
 
 /// An executor that found its device missing.
-fn no_device(last_words: &LastWords) -> Failure {
-    let said = last_words.quote().unwrap_or_else(|| "the executor has no device here, and does not say why".into());
+fn no_device(stderr_tail: &StderrTail) -> Failure {
+    let said =
+        stderr_tail.quote_lines().unwrap_or_else(|| "the executor has no device here, and does not say why".into());
     let message = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
     failure(FailureClass::Unavailable, message, "`assay backends` lists what this machine can run")
 }
@@ -181,7 +186,10 @@ fn crash_hint(exit: Option<&Exit>) -> String {
     let fault = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABORT, Signal::SYS];
     match (exit.and_then(signal_of), exit) {
         (Some(signal), Some(exit)) if signal == Signal::KILL.as_raw() => {
-            format!("it was killed from outside, by a person or a program (it had used {} of memory)", bytes(exit.peak))
+            format!(
+                "it was killed from outside, by a person or a program (it had used {} of memory)",
+                format_bytes(exit.peak)
+            )
         }
         (Some(signal), _) if fault.iter().any(|fault| fault.as_raw() == signal) => {
             "this is a bug in the executor, in a library that it uses or in a driver".into()
@@ -192,7 +200,7 @@ fn crash_hint(exit: Option<&Exit>) -> String {
 }
 
 /// How a process ended, to be read after "the executor".
-pub(crate) fn ending(exit: Option<&Exit>) -> String {
+pub(crate) fn describe_exit(exit: Option<&Exit>) -> String {
     match exit.and_then(|exit| exit.status) {
         None => "ended, in a way that was not recorded,".into(),
         Some(status) => match (status.code(), status.signal()) {
@@ -229,13 +237,13 @@ fn signal_name(number: i32) -> String {
 }
 
 /// A command as a person would type it.
-fn line(command: &ExecutorCommand) -> String {
+fn command_line(command: &ExecutorCommand) -> String {
     let args = command.args.iter().map(|arg| format!(" {}", arg.to_string_lossy())).collect::<String>();
     format!("{}{args}", command.program.display())
 }
 
 /// A number of bytes, with three digits.
-pub(crate) fn bytes(count: u64) -> String {
+pub(crate) fn format_bytes(count: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} bytes");
@@ -252,7 +260,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A span of time in the largest unit of which it is at least two.
-pub(crate) fn duration(span: Duration) -> String {
+pub(crate) fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     let (value, unit) = match seconds {
         _ if seconds >= 7200.0 => (seconds / 3600.0, "hours"),
@@ -276,10 +284,10 @@ mod tests {
 
     #[test]
     fn numbers_are_read_easily() {
-        let sizes = [0, 1023, 1024, 4 << 20, 1_300_000_000, u64::MAX].map(bytes).join(", ");
+        let sizes = [0, 1023, 1024, 4 << 20, 1_300_000_000, u64::MAX].map(format_bytes).join(", ");
         insta::assert_snapshot!(sizes, @"0 bytes, 1023 bytes, 1 KiB, 4 MiB, 1.21 GiB, 16 EiB");
         let spans = [5, 1000, 1500, 20_000, 119_000, 1_800_000, 7_200_000, 21_600_000]
-            .map(|ms| duration(Duration::from_millis(ms)))
+            .map(|ms| format_duration(Duration::from_millis(ms)))
             .join(", ");
         insta::assert_snapshot!(spans, @"5 ms, 1 s, 1.5 s, 20 s, 119 s, 30 minutes, 2 hours, 6 hours");
     }
@@ -288,25 +296,25 @@ mod tests {
     fn a_kill_for_lack_of_memory_is_told_from_one_by_hand() {
         let status = Some(std::process::ExitStatus::from_raw(9));
         let exit = Exit { status, over_memory: None, peak: 3 << 30, kernel_killed: true };
-        let failure = crashed(Some(&exit), &LastWords::default());
+        let failure = process_crash(Some(&exit), &StderrTail::default());
         assert_eq!(failure.class, FailureClass::Oom);
         insta::assert_snapshot!(failure.message, @"the machine ran out of memory, and the kernel killed the step, which had used 3 GiB");
         let exit = Exit { kernel_killed: false, ..exit };
-        assert_eq!(crashed(Some(&exit), &LastWords::default()).class, FailureClass::Crashed);
+        assert_eq!(process_crash(Some(&exit), &StderrTail::default()).class, FailureClass::Crashed);
         let exit = Exit { status: Some(std::process::ExitStatus::from_raw(11)), kernel_killed: true, ..exit };
-        assert_eq!(crashed(Some(&exit), &LastWords::default()).class, FailureClass::Crashed);
+        assert_eq!(process_crash(Some(&exit), &StderrTail::default()).class, FailureClass::Crashed);
     }
 
     #[test]
     fn a_missing_device_is_told_in_the_executors_own_words() {
         let status = Some(std::process::ExitStatus::from_raw(i32::from(NO_DEVICE) << 8));
         let exit = Exit { status, over_memory: None, peak: 0, kernel_killed: false };
-        let mut words = LastWords::default();
-        words.hear("error: the backend `cuda` cannot be used here: there is no driver");
-        let failure = crashed(Some(&exit), &words);
+        let mut words = StderrTail::default();
+        words.add_line("error: the backend `cuda` cannot be used here: there is no driver");
+        let failure = process_crash(Some(&exit), &words);
         assert_eq!(failure.class, FailureClass::Unavailable);
         assert_eq!(failure.message, "the backend `cuda` cannot be used here: there is no driver");
-        assert!(crashed(Some(&exit), &LastWords::default()).message.contains("does not say why"));
+        assert!(process_crash(Some(&exit), &StderrTail::default()).message.contains("does not say why"));
     }
 
     #[test]

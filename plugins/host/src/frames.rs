@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use assay_protocol::{FrameError, Request, encode_frame, excerpt, frame_length};
+use assay_protocol::{FrameError, Request, encode_frame, frame_length, quote_excerpt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
@@ -32,7 +32,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
         self.input.read_exact(&mut head[first..]).await?;
         let length = match frame_length(head) {
-            Err(FrameError::Text(_)) => return Err(FrameError::Text(self.quote(head).await)),
+            Err(FrameError::Text(_)) => return Err(FrameError::Text(self.quote_text(head).await)),
             length => length?,
         };
         self.body.resize(length, 0);
@@ -41,14 +41,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 
     /// The first line of what stands where a frame should, as far as it comes soon.
-    async fn quote(&mut self, head: [u8; 4]) -> String {
+    async fn quote_text(&mut self, head: [u8; 4]) -> String {
         let mut text = head.to_vec();
         let mut more = [0; 512];
         if let Ok(Ok(count)) = tokio::time::timeout(REST_OF_TEXT, self.input.read(&mut more)).await {
             text.extend_from_slice(more.get(..count).unwrap_or_default());
         }
         let first_line = text.trim_ascii_start().split(|byte| *byte == b'\n').next();
-        excerpt(first_line.unwrap_or_default())
+        quote_excerpt(first_line.unwrap_or_default())
     }
 }
 

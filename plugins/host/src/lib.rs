@@ -1,9 +1,9 @@
 //! Spawns, greets, supervises, times out and kills executors.
 //!
 //! One attempt of one step is one child process, an *executor*, that speaks the frames of `assay-protocol` on its
-//! standard input and output. [`run_attempt`] starts it, hands it the request, passes on what it reports and answers
-//! with an [`Outcome`]; it never answers with an error of its own, because whatever goes wrong is the attempt's
-//! [`Failure`](assay_protocol::Failure), told apart by class and worded for a person.
+//! standard input and output. [`run_attempt`] starts it, hands it the request, passes on what it reports and returns an
+//! [`AttemptOutcome`](assay_protocol::AttemptOutcome). It returns no error of its own: whatever goes wrong is the attempt's
+//! [`Failure`](assay_protocol::Failure), with a class and a message for a person.
 //!
 //! What always holds:
 //!
@@ -21,16 +21,16 @@ mod artifact;
 mod attempt;
 mod command;
 mod conversation;
-mod event;
 mod explain;
 mod frames;
 mod limits;
 mod memory;
 mod process;
 mod stderr;
+mod stop;
 
-pub use attempt::{greet, run_attempt};
+pub use attempt::{greet_executor, run_attempt};
 pub use command::{ExecutorCommand, NotFound};
-pub use event::{HostEvent, Outcome, Stop, StopHandle, StopSignal, stop_channel};
 pub use limits::Limits;
 pub use memory::machine_memory;
+pub use stop::{Stop, StopHandle, StopSignal, stop_channel};

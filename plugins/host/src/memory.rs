@@ -42,27 +42,27 @@ impl Meter {
     }
 
     /// The bytes resident in all processes of the group together. Pages that they share count once for each.
-    pub(crate) fn measure(&mut self) -> u64 {
+    pub(crate) fn measure_group(&mut self) -> u64 {
         if self.until_search == 0 {
-            self.members = members(Path::new("/proc"), self.group);
+            self.members = group_members(Path::new("/proc"), self.group);
             self.until_search = MEASUREMENTS_PER_SEARCH;
         }
         self.until_search -= 1;
-        let now = self.members.iter().map(|&pid| resident(pid)).fold(0_u64, u64::saturating_add);
+        let now = self.members.iter().map(|&pid| resident_bytes(pid)).fold(0_u64, u64::saturating_add);
         self.peak = self.peak.max(now);
         now
     }
 }
 
 /// Bytes resident; 0 for a process that is gone.
-fn resident(pid: u32) -> u64 {
+fn resident_bytes(pid: u32) -> u64 {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else { return 0 };
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
     pages.saturating_mul(rustix::param::page_size() as u64)
 }
 
 /// Every process of a group.
-fn members(proc: &Path, group: u32) -> Vec<u32> {
+fn group_members(proc: &Path, group: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| {
@@ -92,8 +92,8 @@ mod tests {
     fn this_process_is_found_in_its_group_and_uses_memory() {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let group = group_of(&stat).unwrap();
-        assert!(members(Path::new("/proc"), group).contains(&std::process::id()));
-        let used = Meter::new(std::process::id()).measure();
+        assert!(group_members(Path::new("/proc"), group).contains(&std::process::id()));
+        let used = Meter::new(std::process::id()).measure_group();
         assert!(used > 100_000 && used < machine_memory().unwrap(), "{used}");
     }
 
@@ -105,6 +105,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_uses_nothing() {
-        assert_eq!(Meter::new(u32::MAX).measure(), 0);
+        assert_eq!(Meter::new(u32::MAX).measure_group(), 0);
     }
 }

@@ -73,14 +73,14 @@ impl Process {
     }
 
     /// Kills every process of the group, if there is any left.
-    pub(crate) fn kill(&self) {
-        self.group.kill();
+    pub(crate) fn kill_group(&self) {
+        self.group.kill_group();
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        self.kill_group();
     }
 }
 
@@ -112,7 +112,7 @@ struct Group {
 }
 
 impl Group {
-    fn kill(&self) {
+    fn kill_group(&self) {
         let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         if !*reaped {
             // It fails only if the group is gone, which is what is wanted.
@@ -121,8 +121,8 @@ impl Group {
     }
 
     /// Kills what is left of the group of a leader that has exited, then takes the leader's status.
-    fn reap(&self, child: &mut Child) -> Option<ExitStatus> {
-        self.kill();
+    fn reap_leader(&self, child: &mut Child) -> Option<ExitStatus> {
+        self.kill_group();
         let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         let status = child.wait().ok();
         *reaped = true;
@@ -152,16 +152,16 @@ fn watch_over(mut child: Child, memory: u64, started: oneshot::Sender<io::Result
     let mut over_memory = None;
     let waiter = Waiter::new(leader);
     loop {
-        let used = meter.measure();
+        let used = meter.measure_group();
         if used > memory && over_memory.is_none() {
             over_memory = Some(used);
-            group.kill();
+            group.kill_group();
         }
         if waiter.has_exited_within(MEASURE_EVERY) {
             break;
         }
     }
-    let status = group.reap(&mut child);
+    let status = group.reap_leader(&mut child);
     let kernel_killed = kills_before.zip(kernel_kills()).is_some_and(|(before, after)| after > before);
     exited.send_replace(Some(Exit { status, over_memory, peak: meter.peak, kernel_killed }));
 }
@@ -191,14 +191,14 @@ impl Waiter {
     }
 
     fn has_exited_within(&self, time: Duration) -> bool {
-        self.sleep(time);
+        self.sleep_until_exit(time);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         // An error means that there is no such child any more.
         !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
     }
 
     /// Returns after `time`, and on Linux as soon as the child has exited.
-    fn sleep(&self, time: Duration) {
+    fn sleep_until_exit(&self, time: Duration) {
         #[cfg(target_os = "linux")]
         if let Some(handle) = &self.handle {
             let mut handles = [rustix::event::PollFd::new(handle, rustix::event::PollFlags::IN)];

@@ -1,13 +1,11 @@
-//! Standard error: log lines, and the last words of a process that crashed.
+//! Standard error: log lines, and the last lines of a process that crashed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use assay_protocol::LogLevel;
+use assay_protocol::{AttemptEvent, LogLevel};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
-
-use crate::event::HostEvent;
 
 /// The longest line that is kept, in bytes.
 pub(crate) const MAX_LINE: usize = 4096;
@@ -32,7 +30,7 @@ impl Budget {
     ///
     /// # Errors
     /// [`Overspent`] if so many are not left.
-    pub(crate) fn spend(&self, bytes: usize) -> Result<(), Overspent> {
+    pub(crate) fn spend_bytes(&self, bytes: usize) -> Result<(), Overspent> {
         let take = |left: u64| left.checked_sub(bytes as u64);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_or(Err(Overspent), |_| Ok(()))
     }
@@ -44,7 +42,7 @@ pub(crate) struct Overspent;
 
 /// What standard error said last.
 #[derive(Debug, Default)]
-pub(crate) struct LastWords {
+pub(crate) struct StderrTail {
     lines: VecDeque<String>,
     panic: Vec<String>,
     in_panic: bool,
@@ -52,8 +50,8 @@ pub(crate) struct LastWords {
     pub(crate) allocation: Option<u64>,
 }
 
-impl LastWords {
-    pub(crate) fn hear(&mut self, line: &str) {
+impl StderrTail {
+    pub(crate) fn add_line(&mut self, line: &str) {
         if let Some((_, rest)) = line.split_once("memory allocation of ") {
             self.allocation = rest.split(' ').next().and_then(|bytes| bytes.parse().ok()).or(self.allocation);
         }
@@ -75,16 +73,16 @@ impl LastWords {
     }
 
     /// The place and the message of the last panic.
-    pub(crate) fn panic(&self) -> Option<(String, String)> {
+    pub(crate) fn last_panic(&self) -> Option<(String, String)> {
         let (first, message) = self.panic.split_first()?;
         let (_, place) = first.split_once(" panicked at ")?;
         Some((place.trim_end_matches(':').to_owned(), message.join(" ")))
     }
 
     /// The last lines as one, or `None` if nothing was said.
-    pub(crate) fn quote(&self) -> Option<String> {
+    pub(crate) fn quote_lines(&self) -> Option<String> {
         let text = self.lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" / ");
-        (!text.is_empty()).then(|| cut(&text, 400))
+        (!text.is_empty()).then(|| truncate_text(&text, 400))
     }
 }
 
@@ -93,28 +91,28 @@ impl LastWords {
 ///
 /// # Errors
 /// [`Overspent`] if there is more than the budget allows.
-pub(crate) async fn pump(
+pub(crate) async fn forward_lines(
     mut pipe: impl AsyncRead + Unpin,
-    events: &mpsc::Sender<HostEvent>,
+    events: &mpsc::Sender<AttemptEvent>,
     budget: &Budget,
-    last_words: &std::sync::Mutex<LastWords>,
+    stderr_tail: &std::sync::Mutex<StderrTail>,
 ) -> Result<(), Overspent> {
     let mut chunk = vec![0; 8192];
     let mut lines = Lines::default();
     let pass_on = async |line: Vec<u8>| {
-        let text = printable(&line);
-        last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).hear(&text);
+        let text = to_printable(&line);
+        stderr_tail.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add_line(&text);
         // A consumer that has gone away is no reason to stop the attempt: its outcome still counts.
-        let _ = events.send(HostEvent::Log(LogLevel::Stderr, text)).await;
+        let _ = events.send(AttemptEvent::Log(LogLevel::Stderr, text)).await;
     };
     loop {
         let count = pipe.read(&mut chunk).await.unwrap_or(0);
-        budget.spend(count)?;
-        for line in lines.take_in(chunk.get(..count).unwrap_or_default()) {
+        budget.spend_bytes(count)?;
+        for line in lines.split_lines(chunk.get(..count).unwrap_or_default()) {
             pass_on(line).await;
         }
         if count == 0 {
-            if let Some(line) = lines.last() {
+            if let Some(line) = lines.take_rest() {
                 pass_on(line).await;
             }
             return Ok(());
@@ -131,30 +129,30 @@ struct Lines {
 
 impl Lines {
     /// The lines that these bytes complete.
-    fn take_in(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    fn split_lines(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut complete = Vec::new();
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             let (line, rest) = bytes.split_at(end);
-            self.append(line);
-            complete.push(self.finish());
+            self.append_bytes(line);
+            complete.push(self.take_line());
             bytes = rest.get(1..).unwrap_or_default();
         }
-        self.append(bytes);
+        self.append_bytes(bytes);
         complete
     }
 
     /// The line that no line break ended.
-    fn last(&mut self) -> Option<Vec<u8>> {
-        (!self.line.is_empty()).then(|| self.finish())
+    fn take_rest(&mut self) -> Option<Vec<u8>> {
+        (!self.line.is_empty()).then(|| self.take_line())
     }
 
-    fn append(&mut self, bytes: &[u8]) {
+    fn append_bytes(&mut self, bytes: &[u8]) {
         let room = MAX_LINE - self.line.len();
         self.cut |= bytes.len() > room;
         self.line.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
-    fn finish(&mut self) -> Vec<u8> {
+    fn take_line(&mut self) -> Vec<u8> {
         let mut line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.cut) {
             line.extend_from_slice(" … (cut)".as_bytes());
@@ -165,7 +163,7 @@ impl Lines {
 
 /// A line as text: without the line's end, and without the control characters that would move a terminal's cursor.
 /// Where a line was overwritten in place, as progress bars do, what stood last counts.
-pub(crate) fn printable(line: &[u8]) -> String {
+pub(crate) fn to_printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches(['\r', '\n']);
     let shown = text.rsplit('\r').next().unwrap_or_default();
@@ -174,7 +172,7 @@ pub(crate) fn printable(line: &[u8]) -> String {
 }
 
 /// At most `bytes` bytes of a text, and a sign where something is missing.
-pub(crate) fn cut(text: &str, bytes: usize) -> String {
+pub(crate) fn truncate_text(text: &str, bytes: usize) -> String {
     if text.len() <= bytes { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(bytes)]) }
 }
 
@@ -184,18 +182,18 @@ mod tests {
 
     use super::*;
 
-    fn split(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+    fn split_chunks(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
         let mut lines = Lines::default();
-        let mut split: Vec<Vec<u8>> = chunks.iter().flat_map(|chunk| lines.take_in(chunk)).collect();
-        split.extend(lines.last());
+        let mut split: Vec<Vec<u8>> = chunks.iter().flat_map(|chunk| lines.split_lines(chunk)).collect();
+        split.extend(lines.take_rest());
         split
     }
 
     #[test]
     fn a_line_of_the_greatest_length_is_whole() {
         let whole = vec![b'x'; MAX_LINE];
-        assert_eq!(split(&[&whole, b"\n"]).concat(), whole);
-        let cut = &split(&[&whole, b"y\n"])[0];
+        assert_eq!(split_chunks(&[&whole, b"\n"]).concat(), whole);
+        let cut = &split_chunks(&[&whole, b"y\n"])[0];
         assert!(cut.starts_with(&whole) && cut.ends_with("… (cut)".as_bytes()));
     }
 
@@ -207,12 +205,12 @@ mod tests {
         ) {
             let mut expected: Vec<Vec<u8>> = bytes.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
             expected.pop_if(|last| last.is_empty());
-            prop_assert_eq!(split(&bytes.chunks(size).collect::<Vec<_>>()), expected);
+            prop_assert_eq!(split_chunks(&bytes.chunks(size).collect::<Vec<_>>()), expected);
         }
 
         #[test]
         fn cutting_keeps_the_beginning_and_the_bound(text in ".*", bytes in 0_usize..40) {
-            let short = cut(&text, bytes);
+            let short = truncate_text(&text, bytes);
             prop_assert!(short.len() <= bytes + "…".len());
             let kept = if text.len() > bytes { short.trim_end_matches('…') } else { &short };
             prop_assert!(text.starts_with(kept));
@@ -221,30 +219,30 @@ mod tests {
 
     #[test]
     fn a_panic_is_remembered_under_its_backtrace() {
-        let mut words = LastWords::default();
-        words.hear("thread 'main' (17) panicked at src/scan.rs:3:9:");
-        words.hear("index 4 of");
-        words.hear("3 states");
-        words.hear("stack backtrace:");
+        let mut words = StderrTail::default();
+        words.add_line("thread 'main' (17) panicked at src/scan.rs:3:9:");
+        words.add_line("index 4 of");
+        words.add_line("3 states");
+        words.add_line("stack backtrace:");
         for frame in 0..50 {
-            words.hear(&format!("  {frame}: core::panicking"));
+            words.add_line(&format!("  {frame}: core::panicking"));
         }
-        assert_eq!(words.panic(), Some(("src/scan.rs:3:9".into(), "index 4 of 3 states".into())));
-        assert_eq!(words.quote().unwrap(), "47: core::panicking / 48: core::panicking / 49: core::panicking");
+        assert_eq!(words.last_panic(), Some(("src/scan.rs:3:9".into(), "index 4 of 3 states".into())));
+        assert_eq!(words.quote_lines().unwrap(), "47: core::panicking / 48: core::panicking / 49: core::panicking");
     }
 
     #[test]
     fn a_refused_allocation_is_read() {
-        let mut words = LastWords::default();
-        words.hear("memory allocation of 17179869184 bytes failed");
+        let mut words = StderrTail::default();
+        words.add_line("memory allocation of 17179869184 bytes failed");
         assert_eq!(words.allocation, Some(17_179_869_184));
     }
 
     #[test]
     fn a_budget_is_spent_to_the_last_byte() {
         let budget = Budget::new(3);
-        assert_eq!(budget.spend(3), Ok(()));
-        assert_eq!(budget.spend(0), Ok(()));
-        assert_eq!(budget.spend(1), Err(Overspent));
+        assert_eq!(budget.spend_bytes(3), Ok(()));
+        assert_eq!(budget.spend_bytes(0), Ok(()));
+        assert_eq!(budget.spend_bytes(1), Err(Overspent));
     }
 }

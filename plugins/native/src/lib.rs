@@ -1,6 +1,6 @@
 //! The one place that names the concrete backends.
 //!
-//! `assay executor NAME` is [`execute`], and `assay backends` lists [`backends`]. Adding a backend that needs no native
+//! `assay executor NAME` is [`run_executor`], and `assay backends` lists [`backends`]. Adding a backend that needs no native
 //! SDK at build time is a line in [`BACKENDS`]; one that does is a binary of its own, `assay-executor-NAME`, which the
 //! host finds beside `assay` or on `PATH`.
 //!
@@ -12,7 +12,7 @@ mod processor;
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_executor::{Setup, device_asked, die_with_worker, run_alone, serve};
+use assay_executor::{Setup, device_asked, die_with_worker, run_single_step, serve_requests};
 use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_tensor::Device;
 
@@ -37,7 +37,7 @@ static BACKENDS: [Backend; 3] = [
     Backend {
         name: "cpu",
         about: "the processor, with all its vector instructions: the one to use",
-        probe: |_| Ok(processor::info()),
+        probe: |_| Ok(processor::device_info()),
         devices: || None,
         device: |_, threads| assay_cpu::device(threads).map_err(|error| error.to_string()),
         everywhere: true,
@@ -45,15 +45,15 @@ static BACKENDS: [Backend; 3] = [
     Backend {
         name: "cuda",
         about: "an NVIDIA GPU, one for each attempt, of those that CUDA_VISIBLE_DEVICES shows",
-        probe: cuda::probe,
-        devices: cuda::devices,
-        device: |number, _| cuda::device(number),
+        probe: cuda::probe_device,
+        devices: cuda::count_devices,
+        device: |number, _| cuda::open_device(number),
         everywhere: false,
     },
     Backend {
         name: "reference",
         about: "plain loops on one thread: slow, and what every other backend is tested against",
-        probe: |_| Ok(processor::info()),
+        probe: |_| Ok(processor::device_info()),
         devices: || None,
         device: |_, _| Ok(assay_reference::device()),
         everywhere: true,
@@ -68,39 +68,42 @@ pub fn backends() -> &'static [Backend] {
 
 /// The names of the built-in backends, for finding executors.
 #[must_use]
-pub fn names() -> Vec<&'static str> {
+pub fn backend_names() -> Vec<&'static str> {
     BACKENDS.iter().map(|backend| backend.name).collect()
 }
 
 /// The built-in backend of this name.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Backend> {
+pub fn find_backend(name: &str) -> Option<&'static Backend> {
     BACKENDS.iter().find(|backend| backend.name == name)
 }
 
 /// `assay executor NAME`: is the executor of a built-in backend until its attempt is over, or runs the one step of a
 /// file (`--step`). To be called first thing in `main`, and nothing after it.
 #[must_use]
-pub fn execute(name: &str, step: Option<&Path>) -> ExitCode {
+pub fn run_executor(name: &str, step: Option<&Path>) -> ExitCode {
     die_with_worker();
     let refused = |code: u8, error: String| {
         eprintln!("error: {error}");
         ExitCode::from(code)
     };
-    let Some(backend) = find(name) else {
-        return refused(2, format!("there is no built-in backend `{name}`; there is `{}`", names().join("`, `")));
+    let Some(backend) = find_backend(name) else {
+        return refused(
+            2,
+            format!("there is no built-in backend `{name}`; there is `{}`", backend_names().join("`, `")),
+        );
     };
-    let setup = match device_asked().and_then(|number| setup(backend, number)) {
+    let setup = match device_asked().and_then(|number| new_setup(backend, number)) {
         Ok(setup) => setup,
         Err(error) => return refused(NO_DEVICE, error),
     };
     match step {
-        Some(file) => run_alone(setup, file),
-        None => serve(setup),
+        Some(file) => run_single_step(setup, file),
+        None => serve_requests(setup),
     }
 }
 
-fn setup(backend: &Backend, number: usize) -> Result<Setup, String> {
+fn new_setup(backend: &Backend, number: usize) -> Result<Setup, String> {
     let (name, device) = (backend.name, backend.device);
     let device_info =
         (backend.probe)(number).map_err(|why| format!("the backend `{name}` cannot be used here: {why}"))?;
@@ -120,8 +123,8 @@ mod tests {
     #[test]
     fn every_backend_has_a_name_of_its_own_and_can_be_set_up_or_says_why_not() {
         for backend in backends() {
-            assert_eq!(names().iter().filter(|name| **name == backend.name).count(), 1);
-            match setup(backend, 0) {
+            assert_eq!(backend_names().iter().filter(|name| **name == backend.name).count(), 1);
+            match new_setup(backend, 0) {
                 Ok(setup) => {
                     assert_eq!(setup.backend, backend.name);
                     assert!(!setup.steps.is_empty() && !setup.device_info.name.is_empty());
@@ -142,6 +145,6 @@ mod tests {
 
     #[test]
     fn an_unknown_backend_is_none() {
-        assert!(find("abacus").is_none());
+        assert!(find_backend("abacus").is_none());
     }
 }

@@ -3,14 +3,14 @@
 use assay_protocol::DeviceInfo;
 
 /// The processor's model and the instruction sets that kernels make use of.
-pub(crate) fn info() -> DeviceInfo {
+pub(crate) fn device_info() -> DeviceInfo {
     let listing = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = model(&listing).unwrap_or_else(|| format!("a {} processor", std::env::consts::ARCH));
+    let name = model_name(&listing).unwrap_or_else(|| format!("a {} processor", std::env::consts::ARCH));
     DeviceInfo { name, details: instruction_sets().into_iter().map(str::to_owned).collect() }
 }
 
 /// The model in the form of `/proc/cpuinfo`; not every architecture gives one.
-fn model(listing: &str) -> Option<String> {
+fn model_name(listing: &str) -> Option<String> {
     let names = ["model name", "Model", "cpu model"];
     let pairs = || listing.lines().filter_map(|line| line.split_once(':'));
     names.iter().find_map(|name| {
@@ -34,7 +34,7 @@ fn instruction_sets() -> Vec<&'static str> {
         ("avx512vnni", std::is_x86_feature_detected!("avx512vnni")),
         ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
     ];
-    present(&sets)
+    present_sets(&sets)
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -47,7 +47,7 @@ fn instruction_sets() -> Vec<&'static str> {
         ("bf16", std::arch::is_aarch64_feature_detected!("bf16")),
         ("sve", std::arch::is_aarch64_feature_detected!("sve")),
     ];
-    present(&sets)
+    present_sets(&sets)
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -56,7 +56,7 @@ fn instruction_sets() -> Vec<&'static str> {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn present(sets: &[(&'static str, bool)]) -> Vec<&'static str> {
+fn present_sets(sets: &[(&'static str, bool)]) -> Vec<&'static str> {
     sets.iter().filter(|(_, present)| *present).map(|(name, _)| *name).collect()
 }
 
@@ -67,13 +67,13 @@ mod tests {
     #[test]
     fn the_model_is_read_from_any_listing() {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R)  Xeon(R)\n";
-        assert_eq!(model(intel).as_deref(), Some("Intel(R) Xeon(R)"));
-        assert_eq!(model("processor : 0\nModel : Raspberry Pi 5\n").as_deref(), Some("Raspberry Pi 5"));
-        assert_eq!(model("processor : 0\nmodel name :\n"), None);
+        assert_eq!(model_name(intel).as_deref(), Some("Intel(R) Xeon(R)"));
+        assert_eq!(model_name("processor : 0\nModel : Raspberry Pi 5\n").as_deref(), Some("Raspberry Pi 5"));
+        assert_eq!(model_name("processor : 0\nmodel name :\n"), None);
     }
 
     #[test]
     fn a_processor_always_has_a_name() {
-        assert!(!info().name.is_empty());
+        assert!(!device_info().name.is_empty());
     }
 }

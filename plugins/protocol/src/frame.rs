@@ -36,7 +36,7 @@ pub enum FrameError {
 
 /// The beginning of what came instead of a message, quoted and escaped for an error.
 #[must_use]
-pub fn excerpt(bytes: &[u8]) -> String {
+pub fn quote_excerpt(bytes: &[u8]) -> String {
     let head = &bytes[..bytes.len().min(4 * EXCERPT)];
     let text = String::from_utf8_lossy(head);
     let cut: String = text.chars().take(EXCERPT).collect();
@@ -55,7 +55,7 @@ pub fn frame_length(head: [u8; 4]) -> Result<usize, FrameError> {
         return Ok(length as usize);
     }
     let is_text = head.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..=0xf4));
-    Err(if is_text { FrameError::Text(excerpt(&head)) } else { FrameError::TooLong(length) })
+    Err(if is_text { FrameError::Text(quote_excerpt(&head)) } else { FrameError::TooLong(length) })
 }
 
 /// Reads a frame's body.
@@ -63,7 +63,7 @@ pub fn frame_length(head: [u8; 4]) -> Result<usize, FrameError> {
 /// # Errors
 /// [`FrameError::Malformed`].
 pub fn parse_frame<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
-    serde_json::from_slice(body).map_err(|error| FrameError::Malformed { error, text: excerpt(body) })
+    serde_json::from_slice(body).map_err(|error| FrameError::Malformed { error, text: quote_excerpt(body) })
 }
 
 /// One message as the bytes of a frame.
@@ -128,29 +128,29 @@ mod tests {
         assert_eq!(read_frame::<Vec<f64>>(&mut input).unwrap(), None);
     }
 
-    fn error(input: &[u8]) -> String {
+    fn read_error(input: &[u8]) -> String {
         read_frame::<Vec<f64>>(&mut &*input).unwrap_err().to_string()
     }
 
     #[test]
     fn what_is_no_frame_is_quoted() {
-        assert_eq!(error(b"hello, world"), "text stands where a message was expected: \"hell\"");
-        assert_eq!(error("über".as_bytes()), "text stands where a message was expected: \"übe\"");
+        assert_eq!(read_error(b"hello, world"), "text stands where a message was expected: \"hell\"");
+        assert_eq!(read_error("über".as_bytes()), "text stands where a message was expected: \"übe\"");
         assert_eq!(
-            error(&[0, 0, 0, 0xff]),
+            read_error(&[0, 0, 0, 0xff]),
             "a message of 4278190080 bytes was announced, and at most 4194304 are allowed"
         );
         assert_eq!(
-            error(b"\x03\0\0\0[]x"),
+            read_error(b"\x03\0\0\0[]x"),
             "not a message of this protocol (trailing characters at line 1 column 3): \"[]x\""
         );
     }
 
     #[test]
     fn an_excerpt_is_short_whatever_it_is_of() {
-        assert_eq!(excerpt(b"a\nb\0"), r#""a\nb\0""#);
-        assert!(excerpt(&vec![0xff; MAX_FRAME as usize]).chars().count() < 10 * EXCERPT);
-        assert!(excerpt("\u{10ffff}".repeat(4000).as_bytes()).ends_with("\"\u{2026}"));
+        assert_eq!(quote_excerpt(b"a\nb\0"), r#""a\nb\0""#);
+        assert!(quote_excerpt(&vec![0xff; MAX_FRAME as usize]).chars().count() < 10 * EXCERPT);
+        assert!(quote_excerpt("\u{10ffff}".repeat(4000).as_bytes()).ends_with("\"\u{2026}"));
     }
 
     #[test]

@@ -7,10 +7,14 @@
 //!
 //! Every report about an attempt carries that attempt's epoch: what comes from a superseded attempt is refused.
 
+mod attempt;
 mod frame;
 mod message;
 
-pub use frame::{FrameError, MAX_FRAME, encode_frame, excerpt, frame_length, parse_frame, read_frame, write_frame};
+pub use attempt::{AttemptEvent, AttemptOutcome};
+pub use frame::{
+    FrameError, MAX_FRAME, encode_frame, frame_length, parse_frame, quote_excerpt, read_frame, write_frame,
+};
 pub use message::{
     DEVICE, DeviceInfo, FOR_TESTS, Failure, FailureClass, Hello, KERNELS, LogLevel, MetricPoint, NO_DEVICE, PROTOCOL,
     Progress, Report, Request, RunRequest, StepKindInfo, WORKER,

@@ -100,7 +100,7 @@ pub struct RunRequest {
     pub artifacts: BTreeMap<String, PathBuf>,
     /// An empty folder of this attempt's own; outputs are written below it.
     pub workdir: PathBuf,
-    /// Where attempts of this task leave what a later one can go on from. It is shared by all attempts at the same work,
+    /// Where attempts of this task leave what a later one can resume from. It is shared by all attempts at the same work,
     /// outlives them and the run, and goes when one of them completes. It need not exist. `None`: there is no such place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<PathBuf>,
@@ -253,7 +253,7 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
-/// The kinds of failure, told apart because they call for different answers.
+/// The kinds of failure. They are distinguished because they call for different reactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
@@ -269,7 +269,7 @@ pub enum FailureClass {
     Output,
     /// It spoke nonsense: what came is no message of the protocol, or a message out of turn.
     Protocol,
-    /// Its process died: a signal, a panic, an exit without a word.
+    /// Its process died: a signal, a panic, an unexpected exit.
     Crashed,
     /// No executor for the backend could be started on the worker.
     Unavailable,

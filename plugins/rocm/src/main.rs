@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use assay_executor::{Setup, device_asked, run_alone, serve};
+use assay_executor::{Setup, device_asked, run_single_step, serve_requests};
 use assay_protocol::{DeviceInfo, KERNELS, NO_DEVICE};
 
 fn main() -> ExitCode {
@@ -19,9 +19,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match (setup(), step) {
-        (Ok(setup), Some(file)) => run_alone(setup, Path::new(file)),
-        (Ok(setup), None) => serve(setup),
+    match (new_setup(), step) {
+        (Ok(setup), Some(file)) => run_single_step(setup, Path::new(file)),
+        (Ok(setup), None) => serve_requests(setup),
         (Err(why), _) => {
             eprintln!("error: the backend `rocm` cannot be used here: {why}");
             ExitCode::from(NO_DEVICE)
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 /// The device that the worker wants, and every step kind.
-fn setup() -> Result<Setup, String> {
+fn new_setup() -> Result<Setup, String> {
     let number = device_asked()?;
     let (facts, count) = (assay_rocm::probe(number)?, assay_rocm::count()?);
     let gib = facts.memory as f64 / f64::from(1 << 30);

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use assay_executor::{Setup, device_asked, run_alone, serve};
+use assay_executor::{Setup, device_asked, run_single_step, serve_requests};
 use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_torch::{Place, device, places};
 
@@ -27,24 +27,24 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let setup = match place() {
-        Ok(place) => setup(place),
+    let setup = match choose_place() {
+        Ok(place) => new_setup(place),
         Err(why) => {
             eprintln!("error: the backend `torch` cannot be used here: {why}");
             return ExitCode::from(NO_DEVICE);
         }
     };
     match step {
-        Some(file) => run_alone(setup, &file),
-        None => serve(setup),
+        Some(file) => run_single_step(setup, &file),
+        None => serve_requests(setup),
     }
 }
 
 /// Where to compute.
-fn place() -> Result<Place, String> {
+fn choose_place() -> Result<Place, String> {
     match std::env::var(DEVICE) {
         Ok(name) => Place::parse(&name).map_err(|why| format!("{DEVICE}: {why}")),
-        Err(_) if count().is_none() => Ok(Place::Cpu),
+        Err(_) if count_devices().is_none() => Ok(Place::Cpu),
         Err(_) => {
             let number = device_asked()?;
             let found = places().into_iter().find(|place| *place == Place::Cuda(number));
@@ -54,16 +54,16 @@ fn place() -> Result<Place, String> {
 }
 
 /// How many CUDA devices there are to choose from: none, where the environment has chosen already.
-fn count() -> Option<u32> {
+fn count_devices() -> Option<u32> {
     let devices = places().into_iter().filter(|place| *place != Place::Cpu).count() as u32;
     (devices > 0 && std::env::var_os(DEVICE).is_none()).then_some(devices)
 }
 
-fn setup(place: Place) -> Setup {
+fn new_setup(place: Place) -> Setup {
     Setup {
         backend: "torch".into(),
         device_info: DeviceInfo { name: format!("libtorch on {}", place.name()), details: vec![place.name()] },
-        devices: count(),
+        devices: count_devices(),
         device: Box::new(move |threads| device(place, threads).map_err(|error| error.to_string())),
         steps: assay_steps::registry(),
     }

@@ -16,18 +16,18 @@ pub struct Curve {
 /// The first and the last point stay. What lies between is cut into stretches of equal length, of which each keeps its
 /// smallest and its largest value, so that a spike of a single point is still seen; where the curve has NaN, each
 /// stretch also keeps its first NaN. With `max_points` below 4 only ends are left.
-pub fn thin(curve: &mut Curve, max_points: usize) {
+pub fn thin_curve(curve: &mut Curve, max_points: usize) {
     let n = curve.values.len().min(curve.steps.len());
     if n <= max_points {
         return;
     }
-    let keep = kept(&curve.values[..n], max_points);
+    let keep = kept_positions(&curve.values[..n], max_points);
     curve.steps = keep.iter().map(|&i| curve.steps[i]).collect();
     curve.values = keep.iter().map(|&i| curve.values[i]).collect();
 }
 
 /// Which indices stay, in rising order, for `values.len() > max_points`.
-fn kept(values: &[f64], max_points: usize) -> Vec<usize> {
+fn kept_positions(values: &[f64], max_points: usize) -> Vec<usize> {
     let last = values.len() - 1;
     match max_points {
         0 => return Vec::new(),
@@ -69,7 +69,7 @@ mod tests {
 
     fn thinned(values: Vec<f64>, max_points: usize) -> Curve {
         let mut curve = curve(values);
-        thin(&mut curve, max_points);
+        thin_curve(&mut curve, max_points);
         curve
     }
 

@@ -14,6 +14,6 @@ mod curve;
 mod error;
 mod segment;
 
-pub use curve::{Curve, thin};
+pub use curve::{Curve, thin_curve};
 pub use error::MetricsError;
-pub use segment::{Point, Segment, SeriesSummary, read, write};
+pub use segment::{Point, Segment, SeriesSummary, read_segment, write_segment};

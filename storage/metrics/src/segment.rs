@@ -50,7 +50,7 @@ pub struct SeriesSummary {
 ///
 /// # Errors
 /// If a file cannot be written. `path` is then as it was.
-pub fn write(mut points: Vec<Point>, temporary: &Path, path: &Path) -> Result<Segment, MetricsError> {
+pub fn write_segment(mut points: Vec<Point>, temporary: &Path, path: &Path) -> Result<Segment, MetricsError> {
     points.sort_by(|a, b| a.name.cmp(&b.name).then(a.seq.cmp(&b.seq)));
     let mut series = BTreeMap::new();
     for point in &points {
@@ -58,12 +58,12 @@ pub fn write(mut points: Vec<Point>, temporary: &Path, path: &Path) -> Result<Se
         summary.points += 1;
         summary.last = point.value;
     }
-    let content = encode(&points).map_err(MetricsError::parquet("encode", path))?;
-    put(&content, temporary, path).map_err(MetricsError::io("write", path))?;
+    let content = encode_points(&points).map_err(MetricsError::parquet("encode", path))?;
+    replace_file(&content, temporary, path).map_err(MetricsError::io("write", path))?;
     Ok(Segment { hash: blake3::hash(&content).to_hex().to_string(), points: points.len() as u64, series })
 }
 
-fn encode(points: &[Point]) -> PolarsResult<Vec<u8>> {
+fn encode_points(points: &[Point]) -> PolarsResult<Vec<u8>> {
     let mut frame = df!(
         "name" => points.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(),
         "step" => points.iter().map(|p| p.step).collect::<Vec<_>>(),
@@ -80,7 +80,7 @@ fn encode(points: &[Point]) -> PolarsResult<Vec<u8>> {
 }
 
 /// The file first, then its name, then the folder that holds the name: a crash leaves all of it or nothing.
-fn put(content: &[u8], temporary: &Path, path: &Path) -> std::io::Result<()> {
+fn replace_file(content: &[u8], temporary: &Path, path: &Path) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
     let mut file = File::create(temporary)?;
@@ -97,30 +97,30 @@ fn put(content: &[u8], temporary: &Path, path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// If the file is not there, or its content does not have this hash.
-pub fn read(path: &Path, hash: &str, names: &[String]) -> Result<Vec<Curve>, MetricsError> {
+pub fn read_segment(path: &Path, hash: &str, names: &[String]) -> Result<Vec<Curve>, MetricsError> {
     let content = std::fs::read(path).map_err(MetricsError::io("read", path))?;
     let found = blake3::hash(&content).to_hex().to_string();
     if found != hash {
         return Err(MetricsError::Damaged { path: path.to_owned(), expected: hash.to_owned(), found });
     }
-    decode(&content, names).map_err(MetricsError::parquet("decode", path))
+    decode_curves(&content, names).map_err(MetricsError::parquet("decode", path))
 }
 
 /// Rows lie by name and then by `seq`, so a series is one run of rows: the names alone are read to find it, and only the
 /// row groups it touches are decoded.
-fn decode(content: &[u8], names: &[String]) -> PolarsResult<Vec<Curve>> {
+fn decode_curves(content: &[u8], names: &[String]) -> PolarsResult<Vec<Curve>> {
     let mut curves = Vec::new();
-    for (name, rows) in runs(content)? {
+    for (name, rows) in name_runs(content)? {
         if names.is_empty() || names.contains(&name) {
-            curves.push(curve(content, name, rows)?);
+            curves.push(decode_curve(content, name, rows)?);
         }
     }
     Ok(curves)
 }
 
 /// Where each series lies: its rows, in the order of the names.
-fn runs(content: &[u8]) -> PolarsResult<Vec<(String, Range<usize>)>> {
-    let frame = columns(content, &["name"]).finish()?;
+fn name_runs(content: &[u8]) -> PolarsResult<Vec<(String, Range<usize>)>> {
+    let frame = select_columns(content, &["name"]).finish()?;
     let mut runs: Vec<(String, Range<usize>)> = Vec::new();
     for (row, name) in frame.column("name")?.str()?.iter().enumerate() {
         let name = name.ok_or_else(has_null)?;
@@ -132,14 +132,14 @@ fn runs(content: &[u8]) -> PolarsResult<Vec<(String, Range<usize>)>> {
     Ok(runs)
 }
 
-fn curve(content: &[u8], name: String, rows: Range<usize>) -> PolarsResult<Curve> {
-    let frame = columns(content, &["step", "value"]).with_slice(Some((rows.start, rows.len()))).finish()?;
+fn decode_curve(content: &[u8], name: String, rows: Range<usize>) -> PolarsResult<Curve> {
+    let frame = select_columns(content, &["step", "value"]).with_slice(Some((rows.start, rows.len()))).finish()?;
     let steps = frame.column("step")?.u64()?.iter().collect::<Option<_>>().ok_or_else(has_null)?;
     let values = frame.column("value")?.f64()?.iter().collect::<Option<_>>().ok_or_else(has_null)?;
     Ok(Curve { name, steps, values })
 }
 
-fn columns<'a>(content: &'a [u8], names: &[&str]) -> ParquetReader<Cursor<&'a [u8]>> {
+fn select_columns<'a>(content: &'a [u8], names: &[&str]) -> ParquetReader<Cursor<&'a [u8]>> {
     ParquetReader::new(Cursor::new(content)).with_columns(Some(names.iter().map(|name| (*name).to_owned()).collect()))
 }
 
@@ -158,14 +158,14 @@ mod tests {
     }
 
     /// Writes points to a new folder and hands on where they are.
-    fn written(points: Vec<Point>) -> (tempfile::TempDir, std::path::PathBuf, Segment) {
+    fn write_temporary(points: Vec<Point>) -> (tempfile::TempDir, std::path::PathBuf, Segment) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("odd [name] *").join("0-1.parquet");
-        let segment = write(points, &folder.path().join("new"), &path).unwrap();
+        let segment = write_segment(points, &folder.path().join("new"), &path).unwrap();
         (folder, path, segment)
     }
 
-    fn bits(curves: &[Curve]) -> Vec<(String, Vec<u64>, Vec<u64>)> {
+    fn curve_bits(curves: &[Curve]) -> Vec<(String, Vec<u64>, Vec<u64>)> {
         curves
             .iter()
             .map(|c| (c.name.clone(), c.steps.clone(), c.values.iter().map(|v| v.to_bits()).collect()))
@@ -176,10 +176,10 @@ mod tests {
     fn every_bit_comes_back() {
         let odd = [0.1, -0.0, f64::MIN_POSITIVE / 3.0, f64::MAX, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
         let points = odd.iter().enumerate().map(|(i, v)| point(i as u64 + 1, "x", u64::MAX - i as u64, *v)).collect();
-        let (_folder, path, segment) = written(points);
-        let curves = read(&path, &segment.hash, &[]).unwrap();
+        let (_folder, path, segment) = write_temporary(points);
+        let curves = read_segment(&path, &segment.hash, &[]).unwrap();
         let expected = ("x".to_owned(), (0..8).map(|i| u64::MAX - i).collect(), odd.map(f64::to_bits).to_vec());
-        assert_eq!(bits(&curves), [expected]);
+        assert_eq!(curve_bits(&curves), [expected]);
         assert_eq!((segment.points, segment.series["x"].points), (8, 8));
         assert_eq!(segment.series["x"].last, f64::NEG_INFINITY);
     }
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn only_what_is_named_is_read() {
         let points = vec![point(1, "b", 1, 1.0), point(2, "a", 1, 2.0), point(3, "b", 2, 3.0), point(4, "c", 1, 4.0)];
-        let (_folder, path, segment) = written(points);
+        let (_folder, path, segment) = write_temporary(points);
         let names = |asked: &[&str]| {
             let asked: Vec<String> = asked.iter().map(|s| (*s).to_owned()).collect();
-            let curves = read(&path, &segment.hash, &asked).unwrap();
+            let curves = read_segment(&path, &segment.hash, &asked).unwrap();
             curves.into_iter().map(|c| (c.name, c.values)).collect::<Vec<_>>()
         };
         assert_eq!(names(&["c", "b", "nothing"]), [("b".into(), vec![1.0, 3.0]), ("c".into(), vec![4.0])]);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_told_so_and_never_decoded() {
-        let (_folder, path, segment) = written((1..=50).map(|i| point(i, "x", i, 0.5)).collect());
+        let (_folder, path, segment) = write_temporary((1..=50).map(|i| point(i, "x", i, 0.5)).collect());
         let whole = std::fs::read(&path).unwrap();
         for (what, content) in [
             ("shorter", whole[..whole.len() / 2].to_vec()),
@@ -208,27 +208,27 @@ mod tests {
             ("one bit", whole.iter().enumerate().map(|(i, b)| if i == 40 { b ^ 1 } else { *b }).collect()),
         ] {
             std::fs::write(&path, content).unwrap();
-            let message = read(&path, &segment.hash, &[]).unwrap_err().to_string();
+            let message = read_segment(&path, &segment.hash, &[]).unwrap_err().to_string();
             assert!(message.contains("0-1.parquet` is damaged"), "{what}: {message}");
         }
         std::fs::remove_file(&path).unwrap();
-        let message = read(&path, &segment.hash, &[]).unwrap_err().to_string();
+        let message = read_segment(&path, &segment.hash, &[]).unwrap_err().to_string();
         assert!(message.starts_with("cannot read the metric segment"), "{message}");
     }
 
     #[test]
     fn a_write_that_fails_leaves_the_old_segment() {
-        let (folder, path, segment) = written(vec![point(1, "x", 1, 1.0)]);
+        let (folder, path, segment) = write_temporary(vec![point(1, "x", 1, 1.0)]);
         let nowhere = folder.path().join("no such folder").join("new");
-        assert!(write(vec![point(1, "x", 1, 2.0)], &nowhere, &path).is_err());
-        assert_eq!(read(&path, &segment.hash, &[]).unwrap()[0].values, [1.0]);
+        assert!(write_segment(vec![point(1, "x", 1, 2.0)], &nowhere, &path).is_err());
+        assert_eq!(read_segment(&path, &segment.hash, &[]).unwrap()[0].values, [1.0]);
     }
 
     #[test]
     fn one_series_out_of_many_row_groups_is_complete() {
         let points = (0..100_000).map(|i| point(i + 1, ["a", "b", "c"][i as usize % 3], i, i as f64)).collect();
-        let (_folder, path, segment) = written(points);
-        let curves = read(&path, &segment.hash, &["b".to_owned()]).unwrap();
+        let (_folder, path, segment) = write_temporary(points);
+        let curves = read_segment(&path, &segment.hash, &["b".to_owned()]).unwrap();
         assert_eq!(curves.len(), 1);
         assert!(curves[0].steps.iter().copied().eq((1..100_000).step_by(3)));
     }
@@ -240,14 +240,14 @@ mod tests {
         fn what_is_read_is_what_was_written(rows in prop::collection::vec(("[a-c]", any::<u64>(), any::<u64>()), 0..60)) {
             let points: Vec<Point> = rows.iter().enumerate()
                 .map(|(i, (name, step, bits))| point(i as u64, name, *step, f64::from_bits(*bits))).collect();
-            let (_folder, path, segment) = written(points.clone());
+            let (_folder, path, segment) = write_temporary(points.clone());
             let mut expected: BTreeMap<String, (Vec<u64>, Vec<u64>)> = BTreeMap::new();
             for p in points {
                 let (steps, values) = expected.entry(p.name).or_default();
                 steps.push(p.step);
                 values.push(p.value.to_bits());
             }
-            let found = bits(&read(&path, &segment.hash, &[]).unwrap());
+            let found = curve_bits(&read_segment(&path, &segment.hash, &[]).unwrap());
             prop_assert_eq!(found, expected.into_iter().map(|(n, (s, v))| (n, s, v)).collect::<Vec<_>>());
         }
     }

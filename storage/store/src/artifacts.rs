@@ -12,21 +12,23 @@ use sea_orm::sea_query::OnConflict;
 use sea_orm::{EntityTrait, Set};
 
 use crate::failure_point::FailurePoint;
-use crate::rows::{now, stored};
-use crate::store::blocking;
+use crate::folders::pack;
+use crate::rows::{now_millis, to_signed};
+use crate::store::run_blocking;
 use crate::{ArtifactView, OutputView, RunArtifact, Store, StoreError, StoreErrorKind, rows};
 
 impl Store {
-    /// Takes a finished file into the store under its hash. The file stays where it is.
+    /// Takes a finished file into the store under its hash. The file stays where it is. A folder is taken as a tar archive of its
+    /// files (`folders.rs`).
     ///
     /// It is copied even where a rename would do: what is hashed is what is stored, whoever still has the file open. A
     /// content that is there already is replaced by the same content, which repairs it if it was damaged.
     ///
     /// # Errors
     /// If the file cannot be read, or the store not written.
-    pub async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, StoreError> {
+    pub async fn ingest_file(&self, file: &Path, name: &str) -> Result<ArtifactRef, StoreError> {
         let (from, temporary) = (file.to_owned(), self.session()?.temporary());
-        let (hash, bytes) = blocking({
+        let (hash, bytes) = run_blocking({
             let temporary = temporary.clone();
             move || {
                 // What cannot be read to its end leaves nothing behind.
@@ -34,18 +36,18 @@ impl Store {
             }
         })
         .await?;
-        self.trap.pass(FailurePoint::ArtifactCopied)?;
+        self.trap.check_point(FailurePoint::ArtifactCopied)?;
         let path = self.layout.artifact(&hash);
-        blocking(move || place(&temporary, &path)).await?;
-        self.trap.pass(FailurePoint::ArtifactPlaced)?;
+        run_blocking(move || place_file(&temporary, &path)).await?;
+        self.trap.check_point(FailurePoint::ArtifactPlaced)?;
 
         let failed = || StoreError::database("record an artifact");
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let row = artifact::ActiveModel {
             hash: Set(hash.clone()),
             name: Set(name.to_owned()),
-            bytes: Set(stored(bytes)),
-            created_at: Set(stored(now())),
+            bytes: Set(to_signed(bytes)),
+            created_at: Set(to_signed(now_millis())),
         };
         // The first name stays: others may have shown it already.
         let known = OnConflict::column(artifact::Column::Hash).do_nothing().to_owned();
@@ -69,14 +71,14 @@ impl Store {
         let found = artifact::Entity::find_by_id(hash).one(self.database.reader()).await;
         let row = found.map_err(StoreError::database("look up an artifact"))?;
         Ok(row.map(|row| {
-            let (path, bytes) = (self.layout.artifact(&row.hash), rows::count(row.bytes));
+            let (path, bytes) = (self.layout.artifact(&row.hash), rows::to_unsigned(row.bytes));
             ArtifactView {
                 present: is_whole(&path, bytes),
                 path,
                 hash: row.hash,
                 name: row.name,
                 bytes,
-                created_at: rows::count(row.created_at),
+                created_at: rows::to_unsigned(row.created_at),
             }
         }))
     }
@@ -105,7 +107,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Where attempts at the work of a cache key leave what a later one can go on from. It need not exist.
+    /// Where attempts at the work of a cache key leave what a later one can resume from. It need not exist.
     #[must_use]
     pub fn resume_dir(&self, key: &str) -> PathBuf {
         self.layout.resume_of(key)
@@ -115,9 +117,9 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be made.
-    pub async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, StoreError> {
+    pub async fn create_workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, StoreError> {
         let folder = self.session()?.folder().join(format!("{run}-{task}-{epoch}"));
-        blocking(move || {
+        run_blocking(move || {
             if folder.exists() {
                 std::fs::remove_dir_all(&folder).map_err(StoreError::io("empty the folder", &folder))?;
             }
@@ -133,14 +135,18 @@ fn is_whole(path: &Path, bytes: u64) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
 }
 
-/// What a file would be known by in a store, which it does not enter.
+/// What a file or a folder would be known by in a store, which it does not enter.
 ///
 /// # Errors
 /// If the file cannot be read.
 pub async fn content_of(file: &Path) -> Result<ArtifactRef, StoreError> {
     let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let from = file.to_owned();
-    let (hash, bytes) = blocking(move || hash_of(&from, |_| Ok(()))).await?;
+    let (hash, bytes) = run_blocking(move || match from.is_dir() {
+        true => pack(&from, &mut std::io::sink()),
+        false => hash_of(&from, |_| Ok(())),
+    })
+    .await?;
     Ok(ArtifactRef { hash, name, bytes })
 }
 
@@ -164,23 +170,26 @@ pub(crate) fn hash_of(
     Ok((hasher.finalize().to_hex().to_string(), bytes))
 }
 
-/// Copies a file, flushes the copy, and tells its hash and size.
+/// Copies a file, or packs a folder, flushes the copy, and tells its hash and size.
 fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
     // A pipe may never say anything, and a device never end.
     let found = std::fs::metadata(from).map_err(StoreError::io("read", from))?;
-    if !found.is_file() {
+    if !found.is_file() && !found.is_dir() {
         let message = format!("`{}` is no regular file", from.display());
-        return Err(StoreError::new(StoreErrorKind::Io, message, "name a file, not a folder, a pipe or a device"));
+        return Err(StoreError::new(StoreErrorKind::Io, message, "name a file or a folder, not a pipe or a device"));
     }
     let mut target = File::create(to).map_err(StoreError::io("write", to))?;
-    let found = hash_of(from, |piece| target.write_all(piece).map_err(StoreError::io("write", to)))?;
+    let found = match found.is_dir() {
+        true => pack(from, &mut target)?,
+        false => hash_of(from, |piece| target.write_all(piece).map_err(StoreError::io("write", to)))?,
+    };
     target.set_permissions(Permissions::from_mode(0o444)).map_err(StoreError::io("protect", to))?;
     target.sync_all().map_err(StoreError::io("write", to))?;
     Ok(found)
 }
 
 /// Gives a flushed file its final name, and flushes that.
-fn place(temporary: &Path, path: &Path) -> Result<(), StoreError> {
+fn place_file(temporary: &Path, path: &Path) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder).map_err(StoreError::io("make the folder", folder))?;
     std::fs::rename(temporary, path).map_err(StoreError::io("write", path))?;

@@ -10,7 +10,7 @@ use sea_orm::{ConnectionTrait, DbBackend, EntityTrait, QueryOrder, QuerySelect, 
 
 use crate::artifacts::hash_of;
 use crate::query::{Audit, Fault};
-use crate::store::blocking;
+use crate::store::run_blocking;
 use crate::{RunId, Store, StoreError, rows};
 
 impl Store {
@@ -19,7 +19,7 @@ impl Store {
     ///
     /// # Errors
     /// If the database cannot be read. What is wrong with a file is a [`Fault`].
-    pub async fn audit(&self) -> Result<Audit, StoreError> {
+    pub async fn audit_files(&self) -> Result<Audit, StoreError> {
         let mut audit = Audit::default();
         self.audit_artifacts(&mut audit).await?;
         self.audit_segments(&mut audit).await?;
@@ -28,13 +28,13 @@ impl Store {
     }
 
     async fn audit_artifacts(&self, audit: &mut Audit) -> Result<(), StoreError> {
-        let makers = self.makers().await?;
+        let makers = self.artifact_makers().await?;
         let query = artifact::Entity::find().order_by_asc(artifact::Column::Hash);
         let rows = query.all(self.database.reader()).await.map_err(StoreError::database("read the artifacts"))?;
         for row in rows {
             let path = self.layout.artifact(&row.hash);
             audit.artifacts += 1;
-            audit.bytes += rows::count(row.bytes);
+            audit.bytes += rows::to_unsigned(row.bytes);
             if let Content::Lost { why } = self.verify_by_reading(&row.hash, path.clone()).await? {
                 let made_by = makers.get(&row.hash).cloned();
                 audit.faults.push(Fault { what: format!("artifact `{}`", row.name), path, why, made_by });
@@ -49,7 +49,7 @@ impl Store {
         for row in rows {
             let path = self.layout.segment(&row.path);
             audit.segments += 1;
-            let (hash, bytes) = match blocking({
+            let (hash, bytes) = match run_blocking({
                 let path = path.clone();
                 move || hash_of(&path, |_| Ok(()))
             })
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// For each artifact the first task that made it: its run and its address.
-    async fn makers(&self) -> Result<BTreeMap<String, (RunId, String)>, StoreError> {
+    async fn artifact_makers(&self) -> Result<BTreeMap<String, (RunId, String)>, StoreError> {
         let found: Vec<(i64, String, Option<sea_orm::JsonValue>)> = task::Entity::find()
             .select_only()
             .column(task::Column::Run)
@@ -99,7 +99,7 @@ impl Store {
             .map_err(StoreError::database("read the outputs of all tasks"))?;
         let mut makers = BTreeMap::new();
         for (run, address, outputs) in found {
-            for output in rows::outputs(outputs.as_ref())?.into_values() {
+            for output in rows::parse_outputs(outputs.as_ref())?.into_values() {
                 if let Output::Artifact(artifact) = output {
                     makers.insert(artifact.hash, (RunId(run), address.clone()));
                 }

@@ -6,8 +6,8 @@ use assay_server::{NewRun, NewTask, RunStateName, TaskStateName};
 use sea_orm::{ActiveModelTrait, EntityTrait, NotSet, Set};
 
 use crate::failure_point::FailurePoint;
-use crate::marks::sorted;
-use crate::rows::{now, stored, write};
+use crate::marks::sort_tags;
+use crate::rows::{now_millis, to_json, to_signed};
 use crate::{Store, StoreError};
 
 /// Rows in one statement: a row of `tasks` has 22 values, and SQLite takes 32766 in a statement.
@@ -18,10 +18,10 @@ impl Store {
     ///
     /// # Errors
     /// If the database does not take it; there is then no such run.
-    pub async fn begin(&self, new: NewRun) -> Result<RunId, StoreError> {
+    pub async fn begin_run(&self, new: NewRun) -> Result<RunId, StoreError> {
         let failed = || StoreError::database("write a new run");
         let session = self.session()?.name().to_owned();
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let NewRun { name, file, source, params, machine, version, marks, tasks } = new;
         let row = run::ActiveModel {
             id: NotSet,
@@ -33,9 +33,9 @@ impl Store {
             version: Set(version),
             session: Set(session),
             state: Set(RunStateName::Running.name().to_owned()),
-            created_at: Set(stored(now())),
+            created_at: Set(to_signed(now_millis())),
             ended_at: Set(None),
-            tags: Set(write("tags", &sorted(marks.tags))?),
+            tags: Set(to_json("tags", &sort_tags(marks.tags))?),
             note: Set(marks.note),
             git_commit: Set(marks.git.as_ref().map(|git| git.commit.clone())),
             git_dirty: Set(marks.git.map(|git| git.dirty)),
@@ -49,7 +49,7 @@ impl Store {
             let chunk: Vec<_> = rows.drain(..rows.len().min(ROWS)).collect();
             task::Entity::insert_many(chunk).exec_without_returning(&tx).await.map_err(failed())?;
         }
-        self.trap.pass(FailurePoint::BeginNotCommitted)?;
+        self.trap.check_point(FailurePoint::BeginNotCommitted)?;
         tx.commit().await.map_err(failed())?;
         Ok(RunId(id))
     }
@@ -59,13 +59,13 @@ fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, Stor
     let NewTask { address, cell, job, kind, matrix, replicate, needs, each } = new;
     Ok(task::ActiveModel {
         run: Set(run),
-        ix: Set(stored(ix as u64)),
+        ix: Set(to_signed(ix as u64)),
         address: Set(address),
         job: Set(job),
         kind: Set(kind),
-        matrix: Set(write("a matrix", &matrix)?),
+        matrix: Set(to_json("a matrix", &matrix)?),
         replicate: Set(replicate.map(i64::from)),
-        needs: Set(write("needs", &needs.iter().map(|need| need.0).collect::<Vec<_>>())?),
+        needs: Set(to_json("needs", &needs.iter().map(|need| need.0).collect::<Vec<_>>())?),
         each_of: Set(each.map(|each| i64::from(each.0))),
         state: Set(TaskStateName::Waiting.name().to_owned()),
         detail: Set(String::new()),

@@ -13,7 +13,7 @@ impl Store {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn lookup(&self, key: &str) -> Result<Lookup, StoreError> {
+    pub async fn look_up_result(&self, key: &str) -> Result<Lookup, StoreError> {
         let failed = || StoreError::database("look into the cache");
         let reader = self.database.reader();
         let Some(hit) = cache::Entity::find_by_id(key).one(reader).await.map_err(failed())? else {
@@ -21,7 +21,7 @@ impl Store {
         };
         let row = task::Entity::find_by_id((hit.run, hit.ix)).one(reader).await.map_err(failed())?;
         let Some(row) = row else { return Ok(Lookup::Unknown) };
-        let outputs = rows::outputs(row.outputs.as_ref())?;
+        let outputs = rows::parse_outputs(row.outputs.as_ref())?;
         for (name, output) in &outputs {
             let Output::Artifact(artifact) = output else { continue };
             if let Content::Lost { why } = self.verify_artifact(&artifact.hash).await? {
@@ -31,7 +31,7 @@ impl Store {
         Ok(Lookup::Known(CachedResult {
             run: RunId(hit.run),
             task: rows::task_ix(hit.ix)?,
-            epoch: rows::epoch(hit.epoch)?,
+            epoch: rows::to_epoch(hit.epoch)?,
             outputs,
             metrics: rows::floats_of_json(row.metrics.as_ref())?,
         }))

@@ -16,7 +16,7 @@ use crate::{Store, StoreError, rows};
 /// Keys in one statement.
 const ROWS: usize = 1000;
 
-fn failed(error: sea_orm::DbErr) -> StoreError {
+fn query_error(error: sea_orm::DbErr) -> StoreError {
     StoreError::database("claim work")(error)
 }
 
@@ -26,13 +26,14 @@ impl Store {
     ///
     /// # Errors
     /// If the store cannot be written.
-    pub async fn claim(&self, id: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, StoreError> {
-        let tx = self.database.begin().await?;
+    pub async fn claim_work(&self, id: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, StoreError> {
+        let tx = self.database.begin_write().await?;
         let mut holders = Vec::with_capacity(work.len());
         let mut alive = BTreeMap::new();
         for chunk in work.chunks(ROWS) {
             let keys: BTreeSet<&str> = chunk.iter().map(|(_, key)| key.as_str()).collect();
-            let known = claim::Entity::find().filter(claim::Column::Key.is_in(keys)).all(&tx).await.map_err(failed)?;
+            let known =
+                claim::Entity::find().filter(claim::Column::Key.is_in(keys)).all(&tx).await.map_err(query_error)?;
             let mut known: BTreeMap<String, TaskId> = known
                 .into_iter()
                 .map(|row| Ok((row.key, TaskId { run: RunId(row.run), task: rows::task_ix(row.ix)? })))
@@ -58,12 +59,12 @@ impl Store {
                 holders.push(holder);
             }
             let stale = claim::Entity::delete_many().filter(claim::Column::Key.is_in(void));
-            stale.exec(&tx).await.map_err(failed)?;
+            stale.exec(&tx).await.map_err(query_error)?;
             if !fresh.is_empty() {
-                claim::Entity::insert_many(fresh).exec_without_returning(&tx).await.map_err(failed)?;
+                claim::Entity::insert_many(fresh).exec_without_returning(&tx).await.map_err(query_error)?;
             }
         }
-        tx.commit().await.map_err(failed)?;
+        tx.commit().await.map_err(query_error)?;
         Ok(holders)
     }
 
@@ -76,7 +77,7 @@ impl Store {
         if let Some(&known) = known.get(&id) {
             return Ok(known);
         }
-        let row = run::Entity::find_by_id(id.0).one(tx).await.map_err(failed)?;
+        let row = run::Entity::find_by_id(id.0).one(tx).await.map_err(query_error)?;
         let running = row.filter(|row| row.state == RunStateName::Running.name());
         let alive = running.map_or(Ok(false), |row| is_alive(&self.layout, &row.session))?;
         known.insert(id, alive);

@@ -16,7 +16,7 @@ use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter, QuerySelec
 use crate::audit::files_below;
 use crate::query::{Garbage, GarbageFile};
 use crate::session::{Gate, is_alive};
-use crate::store::blocking;
+use crate::store::run_blocking;
 use crate::{Store, StoreError, rows};
 
 /// Hashes in one statement.
@@ -25,7 +25,7 @@ const ROWS: usize = 1000;
 /// Clocks of files and of this program may differ by so much.
 const SLACK: Duration = Duration::from_secs(2);
 
-fn failed(error: sea_orm::DbErr) -> StoreError {
+fn query_error(error: sea_orm::DbErr) -> StoreError {
     StoreError::database("look for what no run refers to")(error)
 }
 
@@ -46,21 +46,21 @@ impl Store {
     pub async fn remove_garbage(&self) -> Result<Garbage, StoreError> {
         let layout = self.layout.clone();
         // Held to the end, so that no other process begins or repairs a run meanwhile.
-        let _gate = blocking(move || Gate::enter(&layout)).await?;
-        let tx = self.database.begin().await?;
+        let _gate = run_blocking(move || Gate::enter_gate(&layout)).await?;
+        let tx = self.database.begin_write().await?;
         let garbage = self.garbage_in(&tx).await?;
         let hashes: Vec<String> = garbage.artifacts.iter().map(|file| file.name.clone()).collect();
         for chunk in hashes.chunks(ROWS) {
             let of = |column: artifact::Column| column.is_in(chunk.to_vec());
-            artifact::Entity::delete_many().filter(of(artifact::Column::Hash)).exec(&tx).await.map_err(failed)?;
+            artifact::Entity::delete_many().filter(of(artifact::Column::Hash)).exec(&tx).await.map_err(query_error)?;
             let verified = verification::Column::Hash.is_in(chunk.to_vec());
-            verification::Entity::delete_many().filter(verified).exec(&tx).await.map_err(failed)?;
+            verification::Entity::delete_many().filter(verified).exec(&tx).await.map_err(query_error)?;
         }
         // The rows first: a file without a row is garbage the next time, and a row without its file would be a fault.
-        tx.commit().await.map_err(failed)?;
+        tx.commit().await.map_err(query_error)?;
         let young = self.oldest_live_run().await?;
         let files: Vec<PathBuf> = garbage.artifacts.iter().chain(&garbage.segments).map(|f| f.path.clone()).collect();
-        blocking(move || remove_files(&files, young)).await?;
+        run_blocking(move || remove_files(&files, young)).await?;
         Ok(garbage)
     }
 
@@ -68,7 +68,7 @@ impl Store {
         let young = self.oldest_live_run().await?;
         let (artifacts, segments) = (reachable_artifacts(db).await?, reachable_segments(db).await?);
         let layout = self.layout.clone();
-        blocking(move || {
+        run_blocking(move || {
             let mut garbage = Garbage::default();
             for path in files_below(&layout.artifacts()) {
                 let name = hash_in(&layout.artifacts(), &path);
@@ -89,9 +89,9 @@ impl Store {
     async fn oldest_live_run(&self) -> Result<Option<SystemTime>, StoreError> {
         let running = run::Entity::find().filter(run::Column::State.eq(RunStateName::Running.name()));
         let mut oldest = None;
-        for row in running.all(self.database.reader()).await.map_err(failed)? {
+        for row in running.all(self.database.reader()).await.map_err(query_error)? {
             if is_alive(&self.layout, &row.session)? {
-                let began = SystemTime::UNIX_EPOCH + Duration::from_millis(rows::count(row.created_at));
+                let began = SystemTime::UNIX_EPOCH + Duration::from_millis(rows::to_unsigned(row.created_at));
                 oldest = Some(oldest.map_or(began, |oldest: SystemTime| oldest.min(began)));
             }
         }
@@ -156,10 +156,10 @@ async fn reachable_artifacts(db: &impl ConnectionTrait) -> Result<BTreeSet<Strin
         .into_tuple()
         .all(db)
         .await
-        .map_err(failed)?;
+        .map_err(query_error)?;
     let mut reachable = BTreeSet::new();
     for (outputs, config) in found {
-        for output in rows::outputs(outputs.as_ref())?.into_values() {
+        for output in rows::parse_outputs(outputs.as_ref())?.into_values() {
             if let Output::Artifact(artifact) = output {
                 reachable.insert(artifact.hash);
             }
@@ -171,5 +171,5 @@ async fn reachable_artifacts(db: &impl ConnectionTrait) -> Result<BTreeSet<Strin
 
 async fn reachable_segments(db: &impl ConnectionTrait) -> Result<BTreeSet<String>, StoreError> {
     let paths = segment::Entity::find().select_only().column(segment::Column::Path).into_tuple();
-    Ok(paths.all(db).await.map_err(failed)?.into_iter().collect())
+    Ok(paths.all(db).await.map_err(query_error)?.into_iter().collect())
 }

@@ -37,38 +37,38 @@ pub(crate) struct Database {
 impl Database {
     /// Opens the database, makes it if it is missing, and brings it to the present schema.
     pub(crate) async fn open(path: &Path, _gate: &Gate) -> Result<Database, StoreError> {
-        let writer = connect(path, 1, |options| {
+        let writer = open_connection(path, 1, |options| {
             let options = options.create_if_missing(true).foreign_keys(true);
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Normal)
         });
         let writer = writer.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))?;
-        check(&writer, path, true).await?;
+        check_schema(&writer, path, true).await?;
         Migrator::up(&writer, None)
             .await
             .map_err(StoreError::database(format!("bring `{}` up to date", path.display())))?;
-        Ok(Database { reader: reader(path).await?, writer: Some(writer), _copy: None })
+        Ok(Database { reader: open_reader(path).await?, writer: Some(writer), _copy: None })
     }
 
     /// Opens a database that must exist, for reading only. It need not be possible to write it: SQLite wants to write
     /// beside a database in WAL mode even to read it, and where it cannot, what is there now is read.
     pub(crate) async fn open_read_only(path: &Path) -> Result<Database, StoreError> {
-        match Database::read(path, reader(path).await).await {
+        match Database::from_reader(path, open_reader(path).await).await {
             Err(error) if error.kind() == StoreErrorKind::Denied => {}
             done => return done,
         }
         if log_size(path) == 0 {
             // All that was written is in the file itself.
-            return Database::read(path, unchanging_reader(path).await).await;
+            return Database::from_reader(path, open_unchanging_reader(path).await).await;
         }
         let copy = copy_of(path)?;
         let inside = copy.path().join(NAME);
-        let database = Database::read(path, reader(&inside).await).await?;
+        let database = Database::from_reader(path, open_reader(&inside).await).await?;
         Ok(Database { _copy: Some(copy), ..database })
     }
 
-    async fn read(path: &Path, reader: Result<DatabaseConnection, StoreError>) -> Result<Database, StoreError> {
+    async fn from_reader(path: &Path, reader: Result<DatabaseConnection, StoreError>) -> Result<Database, StoreError> {
         let reader = reader?;
-        check(&reader, path, false).await?;
+        check_schema(&reader, path, false).await?;
         Ok(Database { reader, writer: None, _copy: None })
     }
 
@@ -84,7 +84,7 @@ impl Database {
 
     /// A transaction that writes. It holds SQLite's write lock from the beginning: one that read first and asked for the
     /// lock later could be refused at any time.
-    pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, StoreError> {
+    pub(crate) async fn begin_write(&self) -> Result<DatabaseTransaction, StoreError> {
         let Some(writer) = &self.writer else {
             return Err(StoreError::new(StoreErrorKind::ReadOnly, "the store is open for reading only", ""));
         };
@@ -95,7 +95,7 @@ impl Database {
         writer.begin_with_options(options).await.map_err(StoreError::database("begin a transaction"))
     }
 
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close_connections(&self) {
         // The writer last: it folds the write-ahead log into the database. Nothing is lost if that fails.
         let _ = self.reader.close_by_ref().await;
         if let Some(writer) = &self.writer {
@@ -104,14 +104,14 @@ impl Database {
     }
 }
 
-async fn reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
-    let reader = connect(path, READERS, |options| options.pragma("query_only", "ON"));
+async fn open_reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
+    let reader = open_connection(path, READERS, |options| options.pragma("query_only", "ON"));
     reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
 }
 
 /// A reader of a database that nobody changes.
-async fn unchanging_reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
-    let reader = connect(path, READERS, |options| options.pragma("query_only", "ON").immutable(true));
+async fn open_unchanging_reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
+    let reader = open_connection(path, READERS, |options| options.pragma("query_only", "ON").immutable(true));
     reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
 }
 
@@ -155,7 +155,7 @@ fn copy_of(path: &Path) -> Result<TempDir, StoreError> {
 }
 
 /// Some connections to a database file, tuned beyond what all of them share.
-pub(crate) async fn connect(
+pub(crate) async fn open_connection(
     path: &Path,
     connections: u32,
     tune: impl Fn(SqliteConnectOptions) -> SqliteConnectOptions + Send + Sync + 'static,
@@ -169,9 +169,9 @@ pub(crate) async fn connect(
 }
 
 /// Refuses what is no store, and stores of other versions. A new, empty database passes if it may be filled.
-async fn check(db: &DatabaseConnection, path: &Path, may_fill: bool) -> Result<(), StoreError> {
+async fn check_schema(db: &DatabaseConnection, path: &Path, may_fill: bool) -> Result<(), StoreError> {
     let looking = || StoreError::database(format!("read the database `{}`", path.display()));
-    let tables = tables(db).await.map_err(looking())?;
+    let tables = table_names(db).await.map_err(looking())?;
     if tables.is_empty() && may_fill {
         return Ok(());
     }
@@ -193,7 +193,7 @@ async fn check(db: &DatabaseConnection, path: &Path, may_fill: bool) -> Result<(
     Ok(())
 }
 
-async fn tables(db: &DatabaseConnection) -> Result<Vec<String>, DbErr> {
+async fn table_names(db: &DatabaseConnection) -> Result<Vec<String>, DbErr> {
     let query = Statement::from_string(DbBackend::Sqlite, "select name from sqlite_master where type = 'table'");
     db.query_all_raw(query).await?.iter().map(|row| row.try_get_by_index(0)).collect()
 }

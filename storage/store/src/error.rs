@@ -86,7 +86,7 @@ impl StoreError {
         let action = action.into();
         move |error| {
             let (kind, hint) = database_kind(&error);
-            StoreError::new(kind, format!("cannot {action}: {}", cause(&error)), hint)
+            StoreError::new(kind, format!("cannot {action}: {}", root_cause(&error)), hint)
         }
     }
 }
@@ -136,7 +136,7 @@ fn sqlite_code(error: &DbErr) -> Option<i32> {
 }
 
 /// The innermost message: the layers above say no more than that there was an error.
-fn cause(error: &DbErr) -> String {
+fn root_cause(error: &DbErr) -> String {
     match sqlx_error(error) {
         Some(sqlx::Error::Database(inner)) => inner.message().to_owned(),
         Some(other) => other.to_string(),

@@ -45,14 +45,14 @@ impl Trap {
     ];
 
     /// From now on, whatever reaches this point fails there, as if the process had died.
-    pub(crate) fn arm(&self, point: FailurePoint) {
+    pub(crate) fn arm_point(&self, point: FailurePoint) {
         *self.armed.lock().unwrap() = Some(point);
     }
 }
 
 impl Trap {
     /// Passes, unless a test has armed this point.
-    pub(crate) fn pass(&self, point: FailurePoint) -> Result<(), StoreError> {
+    pub(crate) fn check_point(&self, point: FailurePoint) -> Result<(), StoreError> {
         #[cfg(test)]
         if *self.armed.lock().unwrap() == Some(point) {
             return Err(StoreError::new(crate::StoreErrorKind::Io, format!("injected crash at {point:?}"), ""));

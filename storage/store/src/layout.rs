@@ -35,7 +35,7 @@ impl Layout {
         self.home.join("work")
     }
 
-    /// Where attempts leave what a later one can go on from, a folder for each cache key.
+    /// Where attempts leave what a later one can resume from, a folder for each cache key.
     pub(crate) fn resume(&self) -> PathBuf {
         self.home.join("resume")
     }
@@ -87,7 +87,7 @@ impl Layout {
     }
 
     /// Makes the folders that are missing.
-    pub(crate) fn create(&self) -> Result<(), StoreError> {
+    pub(crate) fn create_folders(&self) -> Result<(), StoreError> {
         self.check_home()?;
         for folder in [self.home.clone(), self.artifacts(), self.metrics(), self.work()] {
             std::fs::create_dir_all(&folder).map_err(StoreError::io("make the folder", &folder))?;

@@ -10,32 +10,32 @@ use crate::{Store, StoreError, StoreErrorKind};
 
 #[async_trait::async_trait]
 impl Ledger for Store {
-    async fn begin(&self, run: NewRun) -> Result<RunId, LedgerError> {
-        Ok(Store::begin(self, run).await?)
+    async fn begin_run(&self, run: NewRun) -> Result<RunId, LedgerError> {
+        Ok(Store::begin_run(self, run).await?)
     }
 
-    async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError> {
-        Ok(Store::record(self, run, batch).await?)
+    async fn append_records(&self, run: RunId, batch: Vec<Record>) -> Result<(), LedgerError> {
+        Ok(Store::append_records(self, run, batch).await?)
     }
 
-    async fn lookup(&self, key: &str) -> Result<Lookup, LedgerError> {
-        Ok(Store::lookup(self, key).await?)
+    async fn look_up_result(&self, key: &str) -> Result<Lookup, LedgerError> {
+        Ok(Store::look_up_result(self, key).await?)
     }
 
-    async fn claim(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
-        Ok(Store::claim(self, run, work).await?)
+    async fn claim_work(&self, run: RunId, work: &[(TaskIx, String)]) -> Result<Vec<Option<TaskId>>, LedgerError> {
+        Ok(Store::claim_work(self, run, work).await?)
     }
 
-    async fn ingest(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
-        Ok(Store::ingest(self, file, name).await?)
+    async fn ingest_file(&self, file: &Path, name: &str) -> Result<ArtifactRef, LedgerError> {
+        Ok(Store::ingest_file(self, file, name).await?)
     }
 
-    async fn content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
+    async fn locate_content(&self, artifact: &ArtifactRef) -> Result<Content, LedgerError> {
         Ok(self.verify_artifact(&artifact.hash).await?)
     }
 
-    async fn workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError> {
-        Ok(Store::workdir(self, run, task, epoch).await?)
+    async fn create_workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, LedgerError> {
+        Ok(Store::create_workdir(self, run, task, epoch).await?)
     }
 
     fn resume_dir(&self, key: &str) -> PathBuf {

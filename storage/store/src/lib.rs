@@ -31,6 +31,7 @@ mod collect;
 mod database;
 mod error;
 mod failure_point;
+mod folders;
 mod layout;
 mod ledger;
 mod marks;

@@ -24,13 +24,13 @@ impl Store {
             let message = format!("there is no run {id} in the store");
             StoreError::new(StoreErrorKind::Unknown, message, "`assay runs` lists them")
         };
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let row = run::Entity::find_by_id(id.0).one(&tx).await.map_err(failed())?.ok_or_else(unknown)?;
-        let mut tags: Vec<String> = rows::read("tags", &row.tags)?;
+        let mut tags: Vec<String> = rows::from_json("tags", &row.tags)?;
         tags.retain(|tag| !remove.contains(tag));
         tags.extend(add.iter().cloned());
         let row = run::ActiveModel {
-            tags: Set(rows::write("tags", &sorted(tags))?),
+            tags: Set(rows::to_json("tags", &sort_tags(tags))?),
             note: note.map_or(sea_orm::NotSet, Set),
             ..Default::default()
         };
@@ -42,7 +42,7 @@ impl Store {
 }
 
 /// Each once, in the order of the alphabet.
-pub(crate) fn sorted(mut tags: Vec<String>) -> Vec<String> {
+pub(crate) fn sort_tags(mut tags: Vec<String>) -> Vec<String> {
     tags.sort();
     tags.dedup();
     tags

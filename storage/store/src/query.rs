@@ -92,7 +92,7 @@ pub struct TaskView {
     /// The outputs, once it is done.
     pub outputs: BTreeMap<String, OutputView>,
     /// The last value of each metric, once it is done. For a task that is under way, see `Store::last_metrics`.
-    #[serde(serialize_with = "written::floats")]
+    #[serde(serialize_with = "written::serialize_floats")]
     pub metrics: BTreeMap<String, f64>,
     /// For a cached task: where the work was done, with its curves and logs.
     pub source: Option<AttemptRef>,
@@ -117,6 +117,7 @@ impl TaskView {
             each: self.each,
             state: self.state,
             metrics: &self.metrics,
+            seconds: self.started_at.zip(self.ended_at).map(|(start, end)| end.saturating_sub(start) as f64 / 1000.0),
             work: self.cache_key.as_deref(),
         }
     }
@@ -267,7 +268,7 @@ pub struct JournalView {
     pub entry: String,
 }
 
-/// A run that [`crate::Store::recover`] found without its process.
+/// A run that [`crate::Store::recover_runs`] found without its process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovered {
     /// The run.
@@ -278,7 +279,7 @@ pub struct Recovered {
     pub unfinished: u64,
 }
 
-/// What [`crate::Store::audit`] found.
+/// What [`crate::Store::audit_files`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Audit {
     /// How many artifacts were read.

@@ -23,12 +23,12 @@ impl Store {
     pub async fn runs(&self, limit: u64, offset: u64) -> Result<Vec<RunSummary>, StoreError> {
         let tx = self.database.snapshot().await?;
         let page = run::Entity::find().order_by_desc(run::Column::Id).limit(limit).offset(offset);
-        let found = page.all(&tx).await.map_err(failed)?;
+        let found = page.all(&tx).await.map_err(query_error)?;
         let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
         let mut runs = Vec::with_capacity(found.len());
         for run in found {
             let dead = self.is_dead_row(&run).await?;
-            runs.push(summary(&run, counts.remove(&run.id).unwrap_or_default(), dead)?);
+            runs.push(run_summary(&run, counts.remove(&run.id).unwrap_or_default(), dead)?);
         }
         Ok(runs)
     }
@@ -39,13 +39,13 @@ impl Store {
     /// If the store cannot be read.
     pub async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
         let tx = self.database.snapshot().await?;
-        let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(failed)? else { return Ok(None) };
+        let Some(row) = run::Entity::find_by_id(run.0).one(&tx).await.map_err(query_error)? else { return Ok(None) };
         let counts = state_counts(&tx, vec![run.0]).await?.remove(&run.0).unwrap_or_default();
-        let summary = summary(&row, counts, self.is_dead_row(&row).await?)?;
+        let summary = run_summary(&row, counts, self.is_dead_row(&row).await?)?;
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
-    /// The tasks of a run, in the order of their places. Those that a process left unfinished when it went away are
+    /// The tasks of a run, in the order of their places. Those that a process left unfinished when it exited are
     /// cancelled, whether or not the store has been repaired since.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Store {
     pub async fn tasks(&self, run: RunId) -> Result<Vec<TaskView>, StoreError> {
         let tx = self.database.snapshot().await?;
         let query = task::Entity::find().filter(task::Column::Run.eq(run.0)).order_by_asc(task::Column::Ix);
-        let found = query.all(&tx).await.map_err(failed)?;
+        let found = query.all(&tx).await.map_err(query_error)?;
         let dead = self.is_dead(&tx, run).await?;
         found.into_iter().map(|row| Ok(as_it_stands(rows::task_view(row)?, dead))).collect()
     }
@@ -69,14 +69,14 @@ impl Store {
             TaskKey::Address(address) => query.filter(task::Column::Address.eq(address)),
         };
         let tx = self.database.snapshot().await?;
-        let Some(row) = query.one(&tx).await.map_err(failed)? else { return Ok(None) };
+        let Some(row) = query.one(&tx).await.map_err(query_error)? else { return Ok(None) };
         let dead = self.is_dead(&tx, run).await?;
         Ok(Some(as_it_stands(rows::task_view(row)?, dead)))
     }
 
-    /// Whether a run is said to be under way while its process is gone: [`Store::recover`] has yet to close it.
+    /// Whether a run is said to be under way while its process is gone: [`Store::recover_runs`] has yet to close it.
     async fn is_dead(&self, db: &impl ConnectionTrait, run: RunId) -> Result<bool, StoreError> {
-        match run::Entity::find_by_id(run.0).one(db).await.map_err(failed)? {
+        match run::Entity::find_by_id(run.0).one(db).await.map_err(query_error)? {
             Some(row) => self.is_dead_row(&row).await,
             None => Ok(false),
         }
@@ -88,7 +88,7 @@ impl Store {
             return Ok(false);
         }
         // The process may have ended the run and itself since this row was read.
-        let now = run::Entity::find_by_id(row.id).one(self.database.reader()).await.map_err(failed)?;
+        let now = run::Entity::find_by_id(row.id).one(self.database.reader()).await.map_err(query_error)?;
         Ok(now.is_some_and(|now| now.state == running))
     }
 
@@ -101,7 +101,7 @@ impl Store {
             .filter(attempt::Column::Run.eq(run.0))
             .order_by_asc(attempt::Column::Ix)
             .order_by_asc(attempt::Column::Epoch);
-        let found = query.all(self.database.reader()).await.map_err(failed)?;
+        let found = query.all(self.database.reader()).await.map_err(query_error)?;
         let dead = self.is_dead(self.database.reader(), run).await?;
         let mut attempts: BTreeMap<TaskIx, Vec<AttemptView>> = BTreeMap::new();
         for row in found {
@@ -127,7 +127,7 @@ impl Store {
             .into_tuple()
             .all(&tx)
             .await
-            .map_err(failed)?;
+            .map_err(query_error)?;
         let took = Expr::col(task::Column::EndedAt).sub(Expr::col(task::Column::StartedAt));
         let found: Vec<(String, Option<f64>)> = task::Entity::find()
             .select_only()
@@ -139,7 +139,7 @@ impl Store {
             .into_tuple()
             .all(&tx)
             .await
-            .map_err(failed)?;
+            .map_err(query_error)?;
         let seconds = found.into_iter().filter_map(|(job, millis)| Some((job, millis?.max(0.0) / 1000.0)));
         Ok(seconds.collect())
     }
@@ -149,7 +149,7 @@ impl Store {
     /// # Errors
     /// If the store cannot be read.
     pub async fn process_of(&self, run: RunId) -> Result<Option<u32>, StoreError> {
-        let row = run::Entity::find_by_id(run.0).one(self.database.reader()).await.map_err(failed)?;
+        let row = run::Entity::find_by_id(run.0).one(self.database.reader()).await.map_err(query_error)?;
         let Some(row) = row.filter(|row| row.state == RunStateName::Running.name()) else { return Ok(None) };
         match is_alive(&self.layout, &row.session)? {
             true => Ok(process_of(&row.session)),
@@ -166,7 +166,7 @@ impl Store {
             .filter(attempt::Column::Run.eq(run.0))
             .filter(attempt::Column::Ix.eq(i64::from(task.0)))
             .order_by_asc(attempt::Column::Epoch);
-        let found = query.all(self.database.reader()).await.map_err(failed)?;
+        let found = query.all(self.database.reader()).await.map_err(query_error)?;
         let dead = self.is_dead(self.database.reader(), run).await?;
         found.into_iter().map(|row| Ok(attempt_as_it_stands(rows::attempt_view(row)?, dead))).collect()
     }
@@ -178,17 +178,17 @@ impl Store {
     /// If the store cannot be read.
     pub async fn logs(&self, run: RunId, task: TaskIx, after: u64, limit: u64) -> Result<Vec<LogView>, StoreError> {
         let tx = self.database.snapshot().await?;
-        let own = task::Entity::find_by_id((run.0, i64::from(task.0))).one(&tx).await.map_err(failed)?;
-        let source = own.as_ref().map(rows::source).transpose()?.flatten();
+        let own = task::Entity::find_by_id((run.0, i64::from(task.0))).one(&tx).await.map_err(query_error)?;
+        let source = own.as_ref().map(rows::source_attempt).transpose()?.flatten();
         let (run, ix) = source.map_or((run, task), |source| (source.run, source.ix));
         let mut query = log::Entity::find()
             .filter(log::Column::Run.eq(run.0))
             .filter(log::Column::Ix.eq(i64::from(ix.0)))
-            .filter(log::Column::Seq.gt(rows::stored(after)));
+            .filter(log::Column::Seq.gt(rows::to_signed(after)));
         if let Some(source) = source {
             query = query.filter(log::Column::Epoch.eq(i64::from(source.epoch.0)));
         }
-        let found = query.order_by_asc(log::Column::Seq).limit(limit).all(&tx).await.map_err(failed)?;
+        let found = query.order_by_asc(log::Column::Seq).limit(limit).all(&tx).await.map_err(query_error)?;
         found.into_iter().map(rows::log_view).collect()
     }
 
@@ -198,12 +198,12 @@ impl Store {
     /// If the store cannot be read.
     pub async fn journal(&self, run: RunId) -> Result<Vec<JournalView>, StoreError> {
         let query = journal::Entity::find().filter(journal::Column::Run.eq(run.0)).order_by_asc(journal::Column::Seq);
-        let found = query.all(self.database.reader()).await.map_err(failed)?;
-        Ok(found.into_iter().map(|row| JournalView { seq: rows::count(row.seq), entry: row.entry }).collect())
+        let found = query.all(self.database.reader()).await.map_err(query_error)?;
+        Ok(found.into_iter().map(|row| JournalView { seq: rows::to_unsigned(row.seq), entry: row.entry }).collect())
     }
 }
 
-fn failed(error: DbErr) -> StoreError {
+fn query_error(error: DbErr) -> StoreError {
     StoreError::database("read the store")(error)
 }
 
@@ -222,16 +222,16 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
         .into_tuple()
         .all(db)
         .await
-        .map_err(failed)?;
+        .map_err(query_error)?;
     let mut counts: BTreeMap<i64, Counts> = BTreeMap::new();
     for (run, state, tasks) in found {
-        counts.entry(run).or_default().insert(rows::task_state(&state)?, rows::count(tasks));
+        counts.entry(run).or_default().insert(rows::task_state(&state)?, rows::to_unsigned(tasks));
     }
     Ok(counts)
 }
 
 /// A run as it stands: one whose process is gone is not under way, whatever its row says.
-fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
+fn run_summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
     if dead {
         let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();
         if unfinished > 0 {
@@ -244,11 +244,11 @@ fn summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummar
         file: row.file.clone(),
         state: if dead { RunStateName::Interrupted } else { rows::run_state(&row.state)? },
         version: row.version.clone(),
-        tags: rows::read("tags", &row.tags)?,
+        tags: rows::from_json("tags", &row.tags)?,
         note: row.note.clone(),
         git: row.git_commit.clone().map(|commit| GitState { commit, dirty: row.git_dirty.unwrap_or(false) }),
-        created_at: rows::count(row.created_at),
-        ended_at: row.ended_at.map(rows::count),
+        created_at: rows::to_unsigned(row.created_at),
+        ended_at: row.ended_at.map(rows::to_unsigned),
         tasks: states.values().sum(),
         states,
     })

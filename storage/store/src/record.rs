@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::error::StoreErrorKind;
 use crate::failure_point::FailurePoint;
-use crate::rows::{floats_to_json, stored, write};
+use crate::rows::{floats_to_json, to_json, to_signed};
 use crate::{AttemptRef, Store, StoreError};
 
 /// Rows in one statement: none has more than 7 values, and SQLite takes 32766 in a statement.
@@ -27,9 +27,9 @@ impl Store {
     /// # Errors
     /// If the database does not take it, or it speaks of a run, task or attempt that there is not; nothing of the batch
     /// is then applied.
-    pub async fn record(&self, run: RunId, batch: Vec<Record>) -> Result<(), StoreError> {
+    pub async fn append_records(&self, run: RunId, batch: Vec<Record>) -> Result<(), StoreError> {
         let ended: Vec<AttemptRef> = batch.iter().filter_map(|record| ended_in(run, record)).collect();
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         // The journal stands apart from all other rows, so that its entries go in one statement.
         let (mut entries, mut others) = (Vec::new(), Vec::new());
         for record in batch {
@@ -39,7 +39,7 @@ impl Store {
             }
         }
         let batch = Batch { tx: &tx, run: run.0 };
-        batch.journal(entries).await?;
+        batch.insert_journal(entries).await?;
         let mut others = others.into_iter().peekable();
         while let Some(record) = others.next() {
             // Thousands of tasks are cancelled at once: those that come to the same state at the same time share a statement.
@@ -49,12 +49,12 @@ impl Store {
                 while let Some(Record::State { task, .. }) = others.next_if(alike) {
                     tasks.push(task);
                 }
-                batch.state(&tasks, state, detail, at).await?;
+                batch.set_states(&tasks, state, detail, at).await?;
             } else {
-                batch.apply(record).await?;
+                batch.apply_record(record).await?;
             }
         }
-        self.trap.pass(FailurePoint::BatchNotCommitted)?;
+        self.trap.check_point(FailurePoint::BatchNotCommitted)?;
         tx.commit().await.map_err(StoreError::database("write what happened"))?;
         for attempt in ended {
             // The batch is written, so that an error here must not be taken for one of the batch. Points that are not
@@ -65,8 +65,8 @@ impl Store {
     }
 
     async fn seal_after_batch(&self, attempt: AttemptRef) -> Result<(), StoreError> {
-        self.trap.pass(FailurePoint::BatchCommitted)?;
-        self.seal(attempt).await
+        self.trap.check_point(FailurePoint::BatchCommitted)?;
+        self.seal_attempt(attempt).await
     }
 }
 
@@ -77,7 +77,7 @@ fn ended_in(run: RunId, record: &Record) -> Option<AttemptRef> {
     }
 }
 
-fn failed(error: DbErr) -> StoreError {
+fn write_error(error: DbErr) -> StoreError {
     StoreError::database("write what happened")(error)
 }
 
@@ -88,65 +88,72 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    async fn apply(&self, record: Record) -> Result<(), StoreError> {
+    async fn apply_record(&self, record: Record) -> Result<(), StoreError> {
         match record {
-            Record::Journal { seq, entry } => self.journal(vec![(seq, entry)]).await,
-            Record::Resolved { task, config, key } => self.resolved(task, config, key).await,
-            Record::State { task, state, detail, at } => self.state(&[task], state, detail, at).await,
+            Record::Journal { seq, entry } => self.insert_journal(vec![(seq, entry)]).await,
+            Record::Resolved { task, config, key } => self.set_resolution(task, config, key).await,
+            Record::State { task, state, detail, at } => self.set_states(&[task], state, detail, at).await,
             Record::AttemptBegan { task, epoch, worker, backend, at } => {
                 self.attempt_began(task, epoch, worker, backend, at).await
             }
             Record::AttemptAdmitted { task, epoch, at } => self.attempt_admitted(task, epoch, at).await,
-            Record::AttemptGreeted { task, epoch, executor } => self.greeted(task, epoch, executor).await,
+            Record::AttemptGreeted { task, epoch, executor } => self.set_executor(task, epoch, executor).await,
             Record::AttemptEnded { task, epoch, failure, at } => self.attempt_ended(task, epoch, failure, at).await,
-            Record::Metrics { task, epoch, points } => self.metrics(task, epoch, points).await,
-            Record::Logs { task, epoch, lines } => self.logs(task, epoch, lines).await,
+            Record::Metrics { task, epoch, points } => self.insert_points(task, epoch, points).await,
+            Record::Logs { task, epoch, lines } => self.insert_lines(task, epoch, lines).await,
             Record::Succeeded { task, epoch, outputs, metrics, at } => {
-                self.succeeded(task, epoch, &outputs, &metrics, at).await
+                self.set_success(task, epoch, &outputs, &metrics, at).await
             }
-            Record::Cached { task, result, at } => self.cached(task, &result, at).await,
-            Record::Ended { state, at } => self.ended(state, at).await,
+            Record::Cached { task, result, at } => self.set_cached(task, &result, at).await,
+            Record::Ended { state, at } => self.end_run(state, at).await,
         }
     }
 
-    async fn journal(&self, entries: Vec<(u64, String)>) -> Result<(), StoreError> {
-        let row = |(seq, entry)| journal::ActiveModel { run: Set(self.run), seq: Set(stored(seq)), entry: Set(entry) };
+    async fn insert_journal(&self, entries: Vec<(u64, String)>) -> Result<(), StoreError> {
+        let row =
+            |(seq, entry)| journal::ActiveModel { run: Set(self.run), seq: Set(to_signed(seq)), entry: Set(entry) };
         let mut rows = entries.into_iter().map(row).peekable();
         while rows.peek().is_some() {
             let chunk = rows.by_ref().take(ROWS);
-            journal::Entity::insert_many(chunk).exec_without_returning(self.tx).await.map_err(failed)?;
+            journal::Entity::insert_many(chunk).exec_without_returning(self.tx).await.map_err(write_error)?;
         }
         Ok(())
     }
 
-    async fn resolved(&self, ix: TaskIx, config: Value, key: String) -> Result<(), StoreError> {
+    async fn set_resolution(&self, ix: TaskIx, config: Value, key: String) -> Result<(), StoreError> {
         let row = task::ActiveModel { config: Set(Some(config)), cache_key: Set(Some(key)), ..Default::default() };
         self.update_task(ix, task::Entity::update_many().set(row)).await
     }
 
-    async fn state(&self, tasks: &[TaskIx], state: TaskStateName, detail: String, at: u64) -> Result<(), StoreError> {
+    async fn set_states(
+        &self,
+        tasks: &[TaskIx],
+        state: TaskStateName,
+        detail: String,
+        at: u64,
+    ) -> Result<(), StoreError> {
         let row = task::ActiveModel {
             state: Set(state.name().to_owned()),
             detail: Set(detail),
-            ended_at: if state.is_final() { Set(Some(stored(at))) } else { NotSet },
+            ended_at: if state.is_final() { Set(Some(to_signed(at))) } else { NotSet },
             ..Default::default()
         };
         for chunk in tasks.chunks(ROWS) {
             let places = chunk.iter().map(|ix| i64::from(ix.0));
             let update = task::Entity::update_many().set(row.clone()).filter(task::Column::Run.eq(self.run));
-            let changed = update.filter(task::Column::Ix.is_in(places)).exec(self.tx).await.map_err(failed)?;
+            let changed = update.filter(task::Column::Ix.is_in(places)).exec(self.tx).await.map_err(write_error)?;
             let missing = changed.rows_affected < chunk.len() as u64;
-            exists(u64::from(!missing), || format!("task {} of run {}", chunk[0], self.run))?;
+            require_row(u64::from(!missing), || format!("task {} of run {}", chunk[0], self.run))?;
         }
-        if state.is_final() { self.release(tasks).await } else { Ok(()) }
+        if state.is_final() { self.release_claims(tasks).await } else { Ok(()) }
     }
 
     /// The tasks do their work no longer, or have done it.
-    async fn release(&self, tasks: &[TaskIx]) -> Result<(), StoreError> {
+    async fn release_claims(&self, tasks: &[TaskIx]) -> Result<(), StoreError> {
         for chunk in tasks.chunks(ROWS) {
             let own = claim::Entity::delete_many().filter(claim::Column::Run.eq(self.run));
             let places = chunk.iter().map(|ix| i64::from(ix.0));
-            own.filter(claim::Column::Ix.is_in(places)).exec(self.tx).await.map_err(failed)?;
+            own.filter(claim::Column::Ix.is_in(places)).exec(self.tx).await.map_err(write_error)?;
         }
         Ok(())
     }
@@ -169,11 +176,11 @@ impl Batch<'_> {
             failure_class: Set(None),
             failure_message: Set(None),
             failure_hint: Set(None),
-            began_at: Set(stored(at)),
+            began_at: Set(to_signed(at)),
             ended_at: Set(None),
         };
-        attempt::Entity::insert(row).exec_without_returning(self.tx).await.map_err(failed)?;
-        let began: SimpleExpr = Func::coalesce([Expr::col(task::Column::StartedAt), Expr::val(stored(at))]).into();
+        attempt::Entity::insert(row).exec_without_returning(self.tx).await.map_err(write_error)?;
+        let began: SimpleExpr = Func::coalesce([Expr::col(task::Column::StartedAt), Expr::val(to_signed(at))]).into();
         let update = task::Entity::update_many()
             .col_expr(task::Column::StartedAt, began)
             .col_expr(task::Column::Attempts, Expr::col(task::Column::Attempts).add(1));
@@ -181,16 +188,16 @@ impl Batch<'_> {
     }
 
     async fn attempt_admitted(&self, ix: TaskIx, epoch: Epoch, at: u64) -> Result<(), StoreError> {
-        let row = attempt::ActiveModel { began_at: Set(stored(at)), ..Default::default() };
+        let row = attempt::ActiveModel { began_at: Set(to_signed(at)), ..Default::default() };
         self.update_attempt(ix, epoch, row).await?;
         if epoch > Epoch(1) {
             return Ok(());
         }
-        let row = task::ActiveModel { started_at: Set(Some(stored(at))), ..Default::default() };
+        let row = task::ActiveModel { started_at: Set(Some(to_signed(at))), ..Default::default() };
         self.update_task(ix, task::Entity::update_many().set(row)).await
     }
 
-    async fn greeted(&self, ix: TaskIx, epoch: Epoch, executor: Value) -> Result<(), StoreError> {
+    async fn set_executor(&self, ix: TaskIx, epoch: Epoch, executor: Value) -> Result<(), StoreError> {
         self.update_attempt(ix, epoch, attempt::ActiveModel { executor: Set(Some(executor)), ..Default::default() })
             .await
     }
@@ -210,27 +217,27 @@ impl Batch<'_> {
             failure_class: Set(class),
             failure_message: Set(message),
             failure_hint: Set(hint),
-            ended_at: Set(Some(stored(at))),
+            ended_at: Set(Some(to_signed(at))),
             ..Default::default()
         };
         self.update_attempt(ix, epoch, row).await
     }
 
-    async fn metrics(&self, ix: TaskIx, epoch: Epoch, points: Vec<MetricPoint>) -> Result<(), StoreError> {
+    async fn insert_points(&self, ix: TaskIx, epoch: Epoch, points: Vec<MetricPoint>) -> Result<(), StoreError> {
         let (task, epoch) = (i64::from(ix.0), i64::from(epoch.0));
-        let before = self.points_so_far(task, epoch).await.map_err(failed)?;
+        let before = self.points_so_far(task, epoch).await.map_err(write_error)?;
         for (part, chunk) in points.chunks(ROWS).enumerate() {
             let row = |(nth, point): (usize, &MetricPoint)| metric_point::ActiveModel {
                 run: Set(self.run),
                 ix: Set(task),
                 epoch: Set(epoch),
-                seq: Set(before + 1 + stored((part * ROWS + nth) as u64)),
+                seq: Set(before + 1 + to_signed((part * ROWS + nth) as u64)),
                 name: Set(point.name.clone()),
                 step: Set(point.step.cast_signed()),
                 bits: Set(point.value.to_bits().cast_signed()),
             };
             let rows = chunk.iter().enumerate().map(row);
-            metric_point::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(failed)?;
+            metric_point::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(write_error)?;
         }
         Ok(())
     }
@@ -253,7 +260,7 @@ impl Batch<'_> {
         Ok(sealed.map_or(0, |segment| segment.points))
     }
 
-    async fn logs(&self, ix: TaskIx, epoch: Epoch, lines: Vec<LogLine>) -> Result<(), StoreError> {
+    async fn insert_lines(&self, ix: TaskIx, epoch: Epoch, lines: Vec<LogLine>) -> Result<(), StoreError> {
         let task = i64::from(ix.0);
         let last: Option<Option<i64>> = log::Entity::find()
             .select_only()
@@ -263,25 +270,25 @@ impl Batch<'_> {
             .into_tuple()
             .one(self.tx)
             .await
-            .map_err(failed)?;
+            .map_err(write_error)?;
         let before = last.flatten().unwrap_or(0);
         for (part, chunk) in lines.chunks(ROWS).enumerate() {
             let row = |(nth, line): (usize, &LogLine)| log::ActiveModel {
                 run: Set(self.run),
                 ix: Set(task),
-                seq: Set(before + 1 + stored((part * ROWS + nth) as u64)),
+                seq: Set(before + 1 + to_signed((part * ROWS + nth) as u64)),
                 epoch: Set(i64::from(epoch.0)),
-                at: Set(stored(line.at)),
-                level: Set(level(line.level).to_owned()),
+                at: Set(to_signed(line.at)),
+                level: Set(level_name(line.level).to_owned()),
                 text: Set(line.text.clone()),
             };
             let rows = chunk.iter().enumerate().map(row);
-            log::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(failed)?;
+            log::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(write_error)?;
         }
         Ok(())
     }
 
-    async fn succeeded(
+    async fn set_success(
         &self,
         ix: TaskIx,
         epoch: Epoch,
@@ -292,13 +299,13 @@ impl Batch<'_> {
         let row = task::ActiveModel {
             state: Set(TaskStateName::Succeeded.name().to_owned()),
             detail: Set(String::new()),
-            outputs: Set(Some(write("outputs", outputs)?)),
+            outputs: Set(Some(to_json("outputs", outputs)?)),
             metrics: Set(Some(floats_to_json(metrics))),
-            ended_at: Set(Some(stored(at))),
+            ended_at: Set(Some(to_signed(at))),
             ..Default::default()
         };
         self.update_task(ix, task::Entity::update_many().set(row)).await?;
-        self.remember_key(ix, epoch).await.map_err(failed)
+        self.remember_key(ix, epoch).await.map_err(write_error)
     }
 
     /// From now on the cache answers with this attempt.
@@ -314,37 +321,37 @@ impl Batch<'_> {
         Ok(())
     }
 
-    async fn cached(&self, ix: TaskIx, result: &CachedResult, at: u64) -> Result<(), StoreError> {
+    async fn set_cached(&self, ix: TaskIx, result: &CachedResult, at: u64) -> Result<(), StoreError> {
         let CachedResult { run, task, epoch, outputs, metrics } = result;
         let row = task::ActiveModel {
             state: Set(TaskStateName::Cached.name().to_owned()),
             detail: Set(String::new()),
-            outputs: Set(Some(write("outputs", outputs)?)),
+            outputs: Set(Some(to_json("outputs", outputs)?)),
             metrics: Set(Some(floats_to_json(metrics))),
             source_run: Set(Some(run.0)),
             source_ix: Set(Some(i64::from(task.0))),
             source_epoch: Set(Some(i64::from(epoch.0))),
-            ended_at: Set(Some(stored(at))),
+            ended_at: Set(Some(to_signed(at))),
             ..Default::default()
         };
         self.update_task(ix, task::Entity::update_many().set(row)).await
     }
 
-    async fn ended(&self, state: RunStateName, at: u64) -> Result<(), StoreError> {
+    async fn end_run(&self, state: RunStateName, at: u64) -> Result<(), StoreError> {
         let row = run::ActiveModel {
             state: Set(state.name().to_owned()),
-            ended_at: Set(Some(stored(at))),
+            ended_at: Set(Some(to_signed(at))),
             ..Default::default()
         };
         let update = run::Entity::update_many().set(row).filter(run::Column::Id.eq(self.run));
-        let changed = update.exec(self.tx).await.map_err(failed)?;
-        exists(changed.rows_affected, || format!("run {}", self.run))
+        let changed = update.exec(self.tx).await.map_err(write_error)?;
+        require_row(changed.rows_affected, || format!("run {}", self.run))
     }
 
     async fn update_task(&self, ix: TaskIx, update: UpdateMany<task::Entity>) -> Result<(), StoreError> {
         let this = update.filter(task::Column::Run.eq(self.run)).filter(task::Column::Ix.eq(i64::from(ix.0)));
-        let changed = this.exec(self.tx).await.map_err(failed)?;
-        exists(changed.rows_affected, || format!("task {ix} of run {}", self.run))
+        let changed = this.exec(self.tx).await.map_err(write_error)?;
+        require_row(changed.rows_affected, || format!("task {ix} of run {}", self.run))
     }
 
     async fn update_attempt(&self, ix: TaskIx, epoch: Epoch, row: attempt::ActiveModel) -> Result<(), StoreError> {
@@ -353,19 +360,19 @@ impl Batch<'_> {
             .filter(attempt::Column::Run.eq(self.run))
             .filter(attempt::Column::Ix.eq(i64::from(ix.0)))
             .filter(attempt::Column::Epoch.eq(i64::from(epoch.0)));
-        let changed = this.exec(self.tx).await.map_err(failed)?;
-        exists(changed.rows_affected, || format!("attempt {epoch} of task {ix} of run {}", self.run))
+        let changed = this.exec(self.tx).await.map_err(write_error)?;
+        require_row(changed.rows_affected, || format!("attempt {epoch} of task {ix} of run {}", self.run))
     }
 }
 
-fn exists(rows: u64, what: impl Fn() -> String) -> Result<(), StoreError> {
+fn require_row(rows: u64, what: impl Fn() -> String) -> Result<(), StoreError> {
     if rows > 0 {
         return Ok(());
     }
     Err(StoreError::new(StoreErrorKind::Unknown, format!("there is no {} in the store", what()), ""))
 }
 
-fn level(level: assay_protocol::LogLevel) -> &'static str {
+fn level_name(level: assay_protocol::LogLevel) -> &'static str {
     use assay_protocol::LogLevel as L;
     match level {
         L::Info => "info",

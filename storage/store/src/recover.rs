@@ -1,4 +1,4 @@
-//! Runs whose process went away without a word are closed, and what they left is put in order.
+//! Runs whose process exited unexpectedly are closed, and what they left is put in order.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -10,8 +10,8 @@ use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QuerySelect, Set};
 
 use crate::failure_point::FailurePoint;
-use crate::session::{Gate, forget_old_resumes, is_alive, sweep};
-use crate::store::blocking;
+use crate::session::{Gate, forget_old_resumes, is_alive, remove_leftovers};
+use crate::store::run_blocking;
 use crate::{Recovered, Store, StoreError, rows};
 
 /// The states in which something may still happen to a task.
@@ -28,29 +28,29 @@ impl Store {
     ///
     /// # Errors
     /// If the store cannot be read or written.
-    pub async fn recover(&self) -> Result<Vec<Recovered>, StoreError> {
+    pub async fn recover_runs(&self) -> Result<Vec<Recovered>, StoreError> {
         let layout = self.layout.clone();
         // Held to the end, so that no other process repairs at the same time.
-        let _gate = blocking(move || {
-            let gate = Gate::enter(&layout)?;
-            sweep(&layout, &gate)?;
+        let _gate = run_blocking(move || {
+            let gate = Gate::enter_gate(&layout)?;
+            remove_leftovers(&layout, &gate)?;
             forget_old_resumes(&layout, SystemTime::now());
             Ok(gate)
         })
         .await?;
         let failed = || StoreError::database("close interrupted runs");
         let running = run::Entity::find().filter(run::Column::State.eq(RunStateName::Running.name()));
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let mut recovered = Vec::new();
         for row in running.all(&tx).await.map_err(failed())? {
             if !is_alive(&self.layout, &row.session)? {
-                let unfinished = interrupt(&tx, &row).await.map_err(failed())?;
+                let unfinished = interrupt_run(&tx, &row).await.map_err(failed())?;
                 recovered.push(Recovered { run: RunId(row.id), name: row.name, unfinished });
             }
         }
-        self.trap.pass(FailurePoint::RecoveryNotCommitted)?;
+        self.trap.check_point(FailurePoint::RecoveryNotCommitted)?;
         tx.commit().await.map_err(failed())?;
-        self.trap.pass(FailurePoint::RecoveryCommitted)?;
+        self.trap.check_point(FailurePoint::RecoveryCommitted)?;
         self.seal_left_over().await?;
         Ok(recovered)
     }
@@ -78,7 +78,7 @@ impl Store {
         }
         for (run, ix, epoch) in tails {
             if dead.contains(&run) {
-                self.seal(rows::attempt_ref(run, ix, epoch)?).await?;
+                self.seal_attempt(rows::attempt_ref(run, ix, epoch)?).await?;
             }
         }
         Ok(())
@@ -86,18 +86,18 @@ impl Store {
 }
 
 /// What is said of an attempt whose process is gone.
-pub(crate) const GONE: &str = "the process that ran it went away";
+pub(crate) const GONE: &str = "the process that ran it exited unexpectedly";
 
-/// What is said of a task that was in this state when its run's process went away.
+/// The detail of a task that was in this state when its run's process exited.
 pub(crate) fn unfinished_detail(state: TaskStateName) -> &'static str {
     match state {
-        TaskStateName::Running => "interrupted: the process that ran it went away",
+        TaskStateName::Running => "interrupted: the process that ran it exited unexpectedly",
         _ => "not run: its run was interrupted",
     }
 }
 
 /// Closes one run; tells how many of its tasks were unfinished.
-async fn interrupt(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, DbErr> {
+async fn interrupt_run(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, DbErr> {
     let end = Some(last_sign_of_life(tx, run).await?);
     let row = run::ActiveModel {
         state: Set(RunStateName::Interrupted.name().to_owned()),

@@ -11,7 +11,7 @@ use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter,
 use crate::error::StoreErrorKind;
 use crate::query::Removed;
 use crate::session::is_alive;
-use crate::store::blocking;
+use crate::store::run_blocking;
 use crate::{AttemptRef, Store, StoreError, rows};
 
 impl Store {
@@ -22,7 +22,7 @@ impl Store {
     /// If there is no such run, it is under way, or the store cannot be written.
     pub async fn remove_run(&self, id: RunId) -> Result<Removed, StoreError> {
         let failed = || StoreError::database(format!("remove run {id}"));
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let found = run::Entity::find_by_id(id.0).one(&tx).await.map_err(failed())?;
         let Some(row) = found else {
             let message = format!("there is no run {id} in the store");
@@ -34,10 +34,10 @@ impl Store {
         }
         let passed_on = pass_on(&tx, id.0).await?;
         let segments = segment::Entity::find().filter(segment::Column::Run.eq(id.0)).all(&tx).await.map_err(failed())?;
-        delete(&tx, id.0).await.map_err(failed())?;
+        delete_rows(&tx, id.0).await.map_err(failed())?;
         tx.commit().await.map_err(failed())?;
         let files: Vec<_> = segments.iter().map(|segment| self.layout.segment(&segment.path)).collect();
-        blocking(move || {
+        run_blocking(move || {
             for path in files {
                 // A file that stays is garbage that no row names; `gc` finds it.
                 let _ = std::fs::remove_file(&path);
@@ -60,7 +60,7 @@ async fn pass_on(tx: &DatabaseTransaction, id: i64) -> Result<Vec<AttemptRef>, S
         .order_by_asc(task::Column::Ix);
     let mut passed_on: Vec<(AttemptRef, AttemptRef)> = Vec::new();
     for heir in citing.all(tx).await.map_err(failed())? {
-        let Some(source) = rows::source(&heir)? else { continue };
+        let Some(source) = rows::source_attempt(&heir)? else { continue };
         if passed_on.iter().any(|(from, _)| *from == source) {
             continue;
         }
@@ -92,7 +92,7 @@ async fn pass_attempt(tx: &DatabaseTransaction, from: AttemptRef, to: (RunId, Ta
 }
 
 /// Deletes every row of a run, children before the run itself.
-async fn delete(tx: &DatabaseTransaction, id: i64) -> Result<(), DbErr> {
+async fn delete_rows(tx: &DatabaseTransaction, id: i64) -> Result<(), DbErr> {
     macro_rules! delete_rows {
         ($($table:ident),+) => {$(
             $table::Entity::delete_many().filter($table::Column::Run.eq(id)).exec(tx).await?;

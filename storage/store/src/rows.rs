@@ -12,17 +12,17 @@ use serde_json::Value;
 use crate::{AttemptRef, AttemptView, FailureView, LogView, OutputView, StoreError, TaskView};
 
 /// Milliseconds since 1970.
-pub(crate) fn now() -> u64 {
+pub(crate) fn now_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A time or a count as SQLite holds it.
-pub(crate) fn stored(number: u64) -> i64 {
+pub(crate) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// And back.
-pub(crate) fn count(number: i64) -> u64 {
+pub(crate) fn to_unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
@@ -32,22 +32,24 @@ pub(crate) fn task_ix(number: i64) -> Result<TaskIx, StoreError> {
     Ok(TaskIx(small))
 }
 
-pub(crate) fn epoch(number: i64) -> Result<Epoch, StoreError> {
+pub(crate) fn to_epoch(number: i64) -> Result<Epoch, StoreError> {
     let small =
         u32::try_from(number).map_err(|_| StoreError::damaged(format!("the store has an attempt number {number}")))?;
     Ok(Epoch(small))
 }
 
 pub(crate) fn attempt_ref(run: i64, ix: i64, number: i64) -> Result<AttemptRef, StoreError> {
-    Ok(AttemptRef { run: RunId(run), ix: task_ix(ix)?, epoch: epoch(number)? })
+    Ok(AttemptRef { run: RunId(run), ix: task_ix(ix)?, epoch: to_epoch(number)? })
 }
 
 pub(crate) fn run_state(name: &str) -> Result<RunStateName, StoreError> {
-    RunStateName::of(name).ok_or_else(|| StoreError::damaged(format!("the store has a run in the state `{name}`")))
+    RunStateName::from_name(name)
+        .ok_or_else(|| StoreError::damaged(format!("the store has a run in the state `{name}`")))
 }
 
 pub(crate) fn task_state(name: &str) -> Result<TaskStateName, StoreError> {
-    TaskStateName::of(name).ok_or_else(|| StoreError::damaged(format!("the store has a task in the state `{name}`")))
+    TaskStateName::from_name(name)
+        .ok_or_else(|| StoreError::damaged(format!("the store has a task in the state `{name}`")))
 }
 
 /// Floats as JSON; those that it cannot hold are strings.
@@ -80,17 +82,17 @@ pub(crate) fn floats_of_json(value: Option<&Value>) -> Result<BTreeMap<String, f
 }
 
 /// JSON that this program wrote, as the type that it wrote.
-pub(crate) fn read<T: serde::de::DeserializeOwned>(what: &str, value: &Value) -> Result<T, StoreError> {
+pub(crate) fn from_json<T: serde::de::DeserializeOwned>(what: &str, value: &Value) -> Result<T, StoreError> {
     T::deserialize(value)
         .map_err(|error| StoreError::damaged(format!("the store has {what} that cannot be read: {error}")))
 }
 
-pub(crate) fn write<T: serde::Serialize>(what: &str, value: &T) -> Result<Value, StoreError> {
+pub(crate) fn to_json<T: serde::Serialize>(what: &str, value: &T) -> Result<Value, StoreError> {
     serde_json::to_value(value).map_err(|error| StoreError::damaged(format!("cannot write {what} as JSON: {error}")))
 }
 
-pub(crate) fn outputs(value: Option<&Value>) -> Result<Outputs, StoreError> {
-    value.map_or_else(|| Ok(Outputs::new()), |value| read("outputs", value))
+pub(crate) fn parse_outputs(value: Option<&Value>) -> Result<Outputs, StoreError> {
+    value.map_or_else(|| Ok(Outputs::new()), |value| from_json("outputs", value))
 }
 
 fn output_view(output: Output) -> OutputView {
@@ -102,7 +104,7 @@ fn output_view(output: Output) -> OutputView {
     }
 }
 
-pub(crate) fn source(row: &task::Model) -> Result<Option<AttemptRef>, StoreError> {
+pub(crate) fn source_attempt(row: &task::Model) -> Result<Option<AttemptRef>, StoreError> {
     match (row.source_run, row.source_ix, row.source_epoch) {
         (Some(run), Some(ix), Some(epoch)) => attempt_ref(run, ix, epoch).map(Some),
         _ => Ok(None),
@@ -110,8 +112,8 @@ pub(crate) fn source(row: &task::Model) -> Result<Option<AttemptRef>, StoreError
 }
 
 pub(crate) fn task_view(row: task::Model) -> Result<TaskView, StoreError> {
-    let source = source(&row)?;
-    let needs: Vec<u32> = read("needs", &row.needs)?;
+    let source = source_attempt(&row)?;
+    let needs: Vec<u32> = from_json("needs", &row.needs)?;
     Ok(TaskView {
         run: RunId(row.run),
         ix: task_ix(row.ix)?,
@@ -119,7 +121,7 @@ pub(crate) fn task_view(row: task::Model) -> Result<TaskView, StoreError> {
         cell: row.cell,
         job: row.job,
         kind: row.kind,
-        matrix: read("a matrix", &row.matrix)?,
+        matrix: from_json("a matrix", &row.matrix)?,
         replicate: row.replicate.and_then(|n| u32::try_from(n).ok()),
         needs: needs.into_iter().map(TaskIx).collect(),
         each: row.each_of.map(task_ix).transpose()?,
@@ -127,12 +129,15 @@ pub(crate) fn task_view(row: task::Model) -> Result<TaskView, StoreError> {
         detail: row.detail,
         config: row.config,
         cache_key: row.cache_key,
-        outputs: outputs(row.outputs.as_ref())?.into_iter().map(|(name, output)| (name, output_view(output))).collect(),
+        outputs: parse_outputs(row.outputs.as_ref())?
+            .into_iter()
+            .map(|(name, output)| (name, output_view(output)))
+            .collect(),
         metrics: floats_of_json(row.metrics.as_ref())?,
         source,
         attempts: u32::try_from(row.attempts).unwrap_or(0),
-        started_at: row.started_at.map(count),
-        ended_at: row.ended_at.map(count),
+        started_at: row.started_at.map(to_unsigned),
+        ended_at: row.ended_at.map(to_unsigned),
     })
 }
 
@@ -143,18 +148,24 @@ pub(crate) fn attempt_view(row: attempt::Model) -> Result<AttemptView, StoreErro
         hint: row.failure_hint,
     });
     Ok(AttemptView {
-        epoch: epoch(row.epoch)?,
+        epoch: to_epoch(row.epoch)?,
         worker: row.worker,
         backend: row.backend,
         executor: row.executor,
         failure,
-        began_at: count(row.began_at),
-        ended_at: row.ended_at.map(count),
+        began_at: to_unsigned(row.began_at),
+        ended_at: row.ended_at.map(to_unsigned),
     })
 }
 
 pub(crate) fn log_view(row: log::Model) -> Result<LogView, StoreError> {
-    Ok(LogView { seq: count(row.seq), epoch: epoch(row.epoch)?, at: count(row.at), level: row.level, text: row.text })
+    Ok(LogView {
+        seq: to_unsigned(row.seq),
+        epoch: to_epoch(row.epoch)?,
+        at: to_unsigned(row.at),
+        level: row.level,
+        text: row.text,
+    })
 }
 
 #[cfg(test)]

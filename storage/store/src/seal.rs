@@ -12,49 +12,51 @@ use serde_json::{Value, json};
 
 use crate::failure_point::FailurePoint;
 use crate::layout::Layout;
-use crate::rows::{float_of_json, float_to_json, stored};
-use crate::store::blocking;
+use crate::rows::{float_of_json, float_to_json, to_signed};
+use crate::store::run_blocking;
 use crate::{AttemptRef, Store, StoreError};
 
 impl Store {
     /// Seals an attempt's points, unless it has none, or was sealed already.
-    pub(crate) async fn seal(&self, attempt: AttemptRef) -> Result<(), StoreError> {
+    pub(crate) async fn seal_attempt(&self, attempt: AttemptRef) -> Result<(), StoreError> {
         let failed = || StoreError::database("seal the metrics of an attempt");
         let key = (attempt.run.0, i64::from(attempt.ix.0), i64::from(attempt.epoch.0));
         let reader = self.database.reader();
         if segment::Entity::find_by_id(key).one(reader).await.map_err(failed())?.is_some() {
             return Ok(());
         }
-        let tail = metric_point::Entity::find().filter(of(attempt)).order_by_asc(metric_point::Column::Seq);
+        let tail = metric_point::Entity::find().filter(points_of(attempt)).order_by_asc(metric_point::Column::Seq);
         let rows = tail.all(reader).await.map_err(failed())?;
         let Some(last) = rows.last().map(|row| row.seq) else { return Ok(()) };
 
         let name = Layout::segment_name(attempt.run, attempt.ix, attempt.epoch);
         let (temporary, path) = (self.session()?.temporary(), self.layout.segment(&name));
-        let points = rows.into_iter().map(point).collect();
-        let sealed = blocking(move || assay_metrics::write(points, &temporary, &path).map_err(metrics_error)).await?;
-        self.trap.pass(FailurePoint::SegmentWritten)?;
+        let points = rows.into_iter().map(to_point).collect();
+        let sealed =
+            run_blocking(move || assay_metrics::write_segment(points, &temporary, &path).map_err(metrics_error))
+                .await?;
+        self.trap.check_point(FailurePoint::SegmentWritten)?;
 
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let row = segment::ActiveModel {
             run: Set(key.0),
             ix: Set(key.1),
             epoch: Set(key.2),
             path: Set(name),
             hash: Set(sealed.hash.clone()),
-            points: Set(stored(sealed.points)),
+            points: Set(to_signed(sealed.points)),
             series: Set(series_to_json(&sealed)),
         };
         segment::Entity::insert(row).exec_without_returning(&tx).await.map_err(failed())?;
         let written =
-            metric_point::Entity::delete_many().filter(of(attempt)).filter(metric_point::Column::Seq.lte(last));
+            metric_point::Entity::delete_many().filter(points_of(attempt)).filter(metric_point::Column::Seq.lte(last));
         written.exec(&tx).await.map_err(failed())?;
         tx.commit().await.map_err(failed())
     }
 }
 
 /// The rows of `metric_points` that belong to an attempt.
-pub(crate) fn of(attempt: AttemptRef) -> Condition {
+pub(crate) fn points_of(attempt: AttemptRef) -> Condition {
     Condition::all()
         .add(metric_point::Column::Run.eq(attempt.run.0))
         .add(metric_point::Column::Ix.eq(i64::from(attempt.ix.0)))
@@ -62,7 +64,7 @@ pub(crate) fn of(attempt: AttemptRef) -> Condition {
 }
 
 /// A point as it was.
-pub(crate) fn point(row: metric_point::Model) -> Point {
+pub(crate) fn to_point(row: metric_point::Model) -> Point {
     Point {
         seq: row.seq.cast_unsigned(),
         name: row.name,

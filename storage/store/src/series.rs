@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_metrics::{Curve, Point, thin};
+use assay_metrics::{Curve, Point, thin_curve};
 use assay_schema::{attempt, metric_point, segment, task};
 use sea_orm::{
     ColumnTrait, DatabaseTransaction, DbBackend, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder,
     QuerySelect, Statement,
 };
 
-use crate::seal::{last_values, metrics_error, of, point};
-use crate::store::blocking;
+use crate::seal::{last_values, metrics_error, points_of, to_point};
+use crate::store::run_blocking;
 use crate::{AttemptRef, Series, SeriesView, Store, StoreError, rows};
 
 /// The last point of each series of each attempt of a run that is in the database.
@@ -46,26 +46,26 @@ impl Store {
         max_points: Option<usize>,
     ) -> Result<SeriesView, StoreError> {
         let tx = self.database.snapshot().await?;
-        let Some(attempt) = whose(&tx, run, task, epoch).await? else {
+        let Some(attempt) = find_attempt(&tx, run, task, epoch).await? else {
             return Ok(SeriesView { attempt: None, series: Vec::new() });
         };
         let key = (attempt.run.0, i64::from(attempt.ix.0), i64::from(attempt.epoch.0));
-        let sealed = segment::Entity::find_by_id(key).one(&tx).await.map_err(failed)?;
-        let mut tail = metric_point::Entity::find().filter(of(attempt)).order_by_asc(metric_point::Column::Seq);
+        let sealed = segment::Entity::find_by_id(key).one(&tx).await.map_err(query_error)?;
+        let mut tail = metric_point::Entity::find().filter(points_of(attempt)).order_by_asc(metric_point::Column::Seq);
         if !names.is_empty() {
             tail = tail.filter(metric_point::Column::Name.is_in(names.iter().map(String::as_str)));
         }
-        let tail: Vec<Point> = tail.all(&tx).await.map_err(failed)?.into_iter().map(point).collect();
+        let tail: Vec<Point> = tail.all(&tx).await.map_err(query_error)?.into_iter().map(to_point).collect();
         drop(tx);
 
         let file = sealed.map(|row| (self.layout.segment(&row.path), row.hash));
         let names = names.to_vec();
-        let series = blocking(move || {
+        let series = run_blocking(move || {
             let sealed = match file {
-                Some((path, hash)) => assay_metrics::read(&path, &hash, &names).map_err(metrics_error)?,
+                Some((path, hash)) => assay_metrics::read_segment(&path, &hash, &names).map_err(metrics_error)?,
                 None => Vec::new(),
             };
-            Ok(join(sealed, tail).into_values().map(|curve| series_of(curve, max_points)).collect())
+            Ok(merge_curves(sealed, tail).into_values().map(|curve| series_of(curve, max_points)).collect())
         })
         .await?;
         Ok(SeriesView { attempt: Some(attempt), series })
@@ -88,20 +88,21 @@ impl Store {
     /// If the store cannot be read.
     pub async fn last_metrics(&self, run: RunId) -> Result<BTreeMap<TaskIx, BTreeMap<String, f64>>, StoreError> {
         let tx = self.database.snapshot().await?;
-        let latest = latest_attempts(&tx, run).await.map_err(failed)?;
+        let latest = latest_attempts(&tx, run).await.map_err(query_error)?;
         let mut last: BTreeMap<TaskIx, BTreeMap<String, f64>> = BTreeMap::new();
-        let segments = segment::Entity::find().filter(segment::Column::Run.eq(run.0)).all(&tx).await.map_err(failed)?;
+        let segments =
+            segment::Entity::find().filter(segment::Column::Run.eq(run.0)).all(&tx).await.map_err(query_error)?;
         for row in segments.into_iter().filter(|row| latest.get(&row.ix) == Some(&row.epoch)) {
             last.insert(rows::task_ix(row.ix)?, last_values(&row.series)?);
         }
-        for row in last_points(&tx, run).await.map_err(failed)? {
+        for row in last_points(&tx, run).await.map_err(query_error)? {
             if latest.get(&row.ix) == Some(&row.epoch) {
                 let value = f64::from_bits(row.bits.cast_unsigned());
                 last.entry(rows::task_ix(row.ix)?).or_default().insert(row.name, value);
             }
         }
         let done = task::Entity::find().filter(task::Column::Run.eq(run.0)).filter(task::Column::Metrics.is_not_null());
-        for row in done.all(&tx).await.map_err(failed)? {
+        for row in done.all(&tx).await.map_err(query_error)? {
             last.insert(rows::task_ix(row.ix)?, rows::floats_of_json(row.metrics.as_ref())?);
         }
         last.retain(|_, metrics| !metrics.is_empty());
@@ -109,12 +110,12 @@ impl Store {
     }
 }
 
-fn failed(error: DbErr) -> StoreError {
+fn query_error(error: DbErr) -> StoreError {
     StoreError::database("read the metrics")(error)
 }
 
 /// Which attempt's curves are meant.
-async fn whose(
+async fn find_attempt(
     tx: &DatabaseTransaction,
     run: RunId,
     task: TaskIx,
@@ -124,8 +125,8 @@ async fn whose(
         return Ok(Some(AttemptRef { run, ix: task, epoch }));
     }
     let ix = i64::from(task.0);
-    let row = task::Entity::find_by_id((run.0, ix)).one(tx).await.map_err(failed)?;
-    if let Some(source) = row.as_ref().map(rows::source).transpose()?.flatten() {
+    let row = task::Entity::find_by_id((run.0, ix)).one(tx).await.map_err(query_error)?;
+    if let Some(source) = row.as_ref().map(rows::source_attempt).transpose()?.flatten() {
         return Ok(Some(source));
     }
     let latest = attempt::Entity::find()
@@ -134,7 +135,7 @@ async fn whose(
         .order_by_desc(attempt::Column::Epoch)
         .one(tx)
         .await
-        .map_err(failed)?;
+        .map_err(query_error)?;
     latest.map(|row| rows::attempt_ref(row.run, row.ix, row.epoch)).transpose()
 }
 
@@ -158,7 +159,7 @@ async fn last_points(tx: &DatabaseTransaction, run: RunId) -> Result<Vec<LastPoi
 }
 
 /// The sealed curves, each continued by what the database still holds. A point is never in both.
-fn join(sealed: Vec<Curve>, tail: Vec<Point>) -> BTreeMap<String, Curve> {
+fn merge_curves(sealed: Vec<Curve>, tail: Vec<Point>) -> BTreeMap<String, Curve> {
     let mut curves: BTreeMap<String, Curve> = sealed.into_iter().map(|curve| (curve.name.clone(), curve)).collect();
     for point in tail {
         let curve =
@@ -172,7 +173,7 @@ fn join(sealed: Vec<Curve>, tail: Vec<Point>) -> BTreeMap<String, Curve> {
 fn series_of(mut curve: Curve, max_points: Option<usize>) -> Series {
     let total = curve.values.len() as u64;
     if let Some(max_points) = max_points {
-        thin(&mut curve, max_points);
+        thin_curve(&mut curve, max_points);
     }
     Series { name: curve.name, steps: curve.steps, values: curve.values, total }
 }

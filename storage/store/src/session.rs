@@ -17,7 +17,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Waits until it is free; blocks the thread. Whoever holds it is done in moments.
-    pub(crate) fn enter(layout: &Layout) -> Result<Gate, StoreError> {
+    pub(crate) fn enter_gate(layout: &Layout) -> Result<Gate, StoreError> {
         let path = layout.gate();
         let file = lock_file(&path)?;
         file.lock().map_err(StoreError::io("lock", &path))?;
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Removes what the session left. What cannot be removed now is removed when the store is opened next.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn remove_folder(&self) {
         let _ = std::fs::remove_dir_all(&self.folder);
         let _ = std::fs::remove_file(&self.lock);
     }
@@ -119,7 +119,7 @@ fn is_held(file: &File, path: &Path) -> Result<bool, StoreError> {
 }
 
 /// Removes what dead sessions left.
-pub(crate) fn sweep(layout: &Layout, _gate: &Gate) -> Result<(), StoreError> {
+pub(crate) fn remove_leftovers(layout: &Layout, _gate: &Gate) -> Result<(), StoreError> {
     let work = layout.work();
     let entries = std::fs::read_dir(&work).map_err(StoreError::io("list", &work))?;
     for entry in entries {

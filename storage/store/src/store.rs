@@ -6,7 +6,7 @@ use crate::database::Database;
 use crate::error::StoreErrorKind;
 use crate::failure_point::Trap;
 use crate::layout::Layout;
-use crate::session::{Gate, Session, sweep};
+use crate::session::{Gate, Session, remove_leftovers};
 use crate::verify::Verified;
 use crate::{StoreError, rows};
 
@@ -30,12 +30,12 @@ impl Store {
     pub async fn open(home: &Path) -> Result<Store, StoreError> {
         let layout = Layout::new(home);
         let made = !layout.work().exists();
-        let gate = blocking({
+        let gate = run_blocking({
             let layout = layout.clone();
             move || {
-                layout.create()?;
-                let gate = Gate::enter(&layout)?;
-                sweep(&layout, &gate)?;
+                layout.create_folders()?;
+                let gate = Gate::enter_gate(&layout)?;
+                remove_leftovers(&layout, &gate)?;
                 Ok(gate)
             }
         })
@@ -49,7 +49,7 @@ impl Store {
                 return Err(error);
             }
         };
-        let session = Session::begin(&layout, &gate, rows::now())?;
+        let session = Session::begin(&layout, &gate, rows::now_millis())?;
         Ok(Store { layout, database, session: Some(session), trap: Trap::default(), verified: Verified::default() })
     }
 
@@ -78,9 +78,9 @@ impl Store {
     /// Closes the connections and removes this process's work folder. A store that is merely dropped loses nothing: the
     /// next one that is opened clears up behind it. Runs that are still under way count as interrupted from now on.
     pub async fn close(&self) {
-        self.database.close().await;
+        self.database.close_connections().await;
         if let Some(session) = &self.session {
-            session.clear();
+            session.remove_folder();
         }
     }
 
@@ -96,7 +96,7 @@ impl Store {
 }
 
 /// Runs what blocks on files or locks where it holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     match tokio::task::spawn_blocking(work).await {

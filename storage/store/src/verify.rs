@@ -14,8 +14,8 @@ use sea_orm::sea_query::OnConflict;
 use sea_orm::{EntityTrait, Set};
 
 use crate::artifacts::hash_of;
-use crate::rows::{count, now, stored};
-use crate::store::blocking;
+use crate::rows::{now_millis, to_signed, to_unsigned};
+use crate::store::run_blocking;
 use crate::{Store, StoreError};
 
 /// A file that was changed this recently, in nanoseconds, may be changed again without its times telling: how finely they
@@ -47,7 +47,7 @@ impl Verified {
 }
 
 impl Stamp {
-    fn of(file: &std::fs::Metadata) -> Stamp {
+    fn from_metadata(file: &std::fs::Metadata) -> Stamp {
         let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
         Stamp {
             bytes: file.len(),
@@ -59,7 +59,7 @@ impl Stamp {
 
     /// Whether a later change of the file cannot bear the same times.
     fn is_settled(&self) -> bool {
-        let now = i64::try_from(now()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        let now = i64::try_from(now_millis()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
         now.saturating_sub(self.changed_at.max(self.modified_at)) > SETTLED
     }
 }
@@ -79,12 +79,12 @@ impl Store {
     /// If the database cannot be read.
     pub async fn verify_artifact(&self, hash: &str) -> Result<Content, StoreError> {
         let path = self.layout.artifact(hash);
-        let Ok(found) = std::fs::metadata(&path) else { return Ok(missing()) };
-        let stamp = Stamp::of(&found);
+        let Ok(found) = std::fs::metadata(&path) else { return Ok(missing_content()) };
+        let stamp = Stamp::from_metadata(&found);
         if self.verified.get(hash) == Some(stamp) {
             return Ok(Content::Whole(path));
         }
-        if self.remembered(hash).await? == Some(stamp) {
+        if self.load_stamp(hash).await? == Some(stamp) {
             self.verified.set(hash, stamp);
             return Ok(Content::Whole(path));
         }
@@ -98,9 +98,9 @@ impl Store {
     pub async fn verify_by_reading(&self, hash: &str, path: PathBuf) -> Result<Content, StoreError> {
         let from = path.clone();
         // A file that cannot be read is of no more use than one that reads wrongly.
-        let reading = match blocking(move || read(&from)).await {
+        let reading = match run_blocking(move || read_and_hash(&from)).await {
             Ok(reading) => reading,
-            Err(_) if !path.exists() => return Ok(missing()),
+            Err(_) if !path.exists() => return Ok(missing_content()),
             Err(error) => return Ok(Content::Lost { why: error.message().to_owned() }),
         };
         if reading.hash != hash {
@@ -110,29 +110,29 @@ impl Store {
         if let Some(stamp) = reading.stamp.filter(Stamp::is_settled) {
             self.verified.set(hash, stamp);
             if self.is_writable() {
-                self.remember(hash, stamp).await?;
+                self.save_stamp(hash, stamp).await?;
             }
         }
         Ok(Content::Whole(path))
     }
 
-    async fn remembered(&self, hash: &str) -> Result<Option<Stamp>, StoreError> {
+    async fn load_stamp(&self, hash: &str) -> Result<Option<Stamp>, StoreError> {
         let found = verification::Entity::find_by_id(hash).one(self.database.reader()).await;
         let row = found.map_err(StoreError::database("look up a verification"))?;
         Ok(row.map(|row| Stamp {
-            bytes: count(row.bytes),
+            bytes: to_unsigned(row.bytes),
             inode: row.inode.cast_unsigned(),
             modified_at: row.modified_at,
             changed_at: row.changed_at,
         }))
     }
 
-    async fn remember(&self, hash: &str, stamp: Stamp) -> Result<(), StoreError> {
+    async fn save_stamp(&self, hash: &str, stamp: Stamp) -> Result<(), StoreError> {
         use verification::Column;
         let failed = || StoreError::database("remember a verification");
         let row = verification::ActiveModel {
             hash: Set(hash.to_owned()),
-            bytes: Set(stored(stamp.bytes)),
+            bytes: Set(to_signed(stamp.bytes)),
             inode: Set(stamp.inode.cast_signed()),
             modified_at: Set(stamp.modified_at),
             changed_at: Set(stamp.changed_at),
@@ -140,19 +140,20 @@ impl Store {
         let newest = OnConflict::column(Column::Hash)
             .update_columns([Column::Bytes, Column::Inode, Column::ModifiedAt, Column::ChangedAt])
             .to_owned();
-        let tx = self.database.begin().await?;
+        let tx = self.database.begin_write().await?;
         let insert = verification::Entity::insert(row).on_conflict(newest);
         insert.exec_without_returning(&tx).await.map_err(failed())?;
         tx.commit().await.map_err(failed())
     }
 }
 
-fn missing() -> Content {
+fn missing_content() -> Content {
     Content::Lost { why: "its file is missing".into() }
 }
 
-fn read(path: &Path) -> Result<Reading, StoreError> {
-    let stamp = || std::fs::metadata(path).map(|file| Stamp::of(&file)).map_err(StoreError::io("read", path));
+fn read_and_hash(path: &Path) -> Result<Reading, StoreError> {
+    let stamp =
+        || std::fs::metadata(path).map(|file| Stamp::from_metadata(&file)).map_err(StoreError::io("read", path));
     let before = stamp()?;
     let (hash, _) = hash_of(path, |_| Ok(()))?;
     Ok(Reading { hash, stamp: (stamp()? == before).then_some(before) })

@@ -15,7 +15,10 @@ impl Serialize for Float {
     }
 }
 
-pub(crate) fn floats<S: Serializer>(values: &BTreeMap<String, f64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize_floats<S: Serializer>(
+    values: &BTreeMap<String, f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(values.len()))?;
     for (name, value) in values {
         map.serialize_entry(name, &Float(*value))?;

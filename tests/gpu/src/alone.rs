@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use assay_gpu::{Address, Argument, Driver, DriverError, Epilogue, Facts, Function, Graph, Launch, Operand, Product};
+use assay_gpu::{
+    Address, Argument, DeviceProperties, Driver, DriverError, Epilogue, Function, Graph, Launch, Operand, Product,
+};
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
@@ -49,7 +51,7 @@ impl Alone {
     /// # Errors
     /// If the device fails.
     pub fn new(inner: Arc<dyn Driver>) -> Result<Alone> {
-        let mut empty = (0..21).map(|_| inner.time(&mut || Ok(()))).collect::<Result<Vec<f64>>>()?;
+        let mut empty = (0..21).map(|_| inner.measure_time(&mut || Ok(()))).collect::<Result<Vec<f64>>>()?;
         empty.sort_by(f64::total_cmp);
         Ok(Alone { inner, profile: Mutex::default(), names: Mutex::default(), overhead: empty[10] })
     }
@@ -78,7 +80,7 @@ impl Alone {
         if self.profile().is_none() {
             return work();
         }
-        let milliseconds = (self.inner.time(&mut work)? - self.overhead).max(0.0);
+        let milliseconds = (self.inner.measure_time(&mut work)? - self.overhead).max(0.0);
         if let Some(profile) = self.profile().as_mut() {
             let cost = profile.0.entry(name()).or_default();
             cost.launches += 1;
@@ -103,11 +105,11 @@ fn product_name(product: &Product) -> String {
 }
 
 impl Driver for Alone {
-    fn facts(&self) -> &Facts {
-        self.inner.facts()
+    fn properties(&self) -> &DeviceProperties {
+        self.inner.properties()
     }
-    fn memory(&self) -> Result<(usize, usize)> {
-        self.inner.memory()
+    fn memory_info(&self) -> Result<(usize, usize)> {
+        self.inner.memory_info()
     }
     fn allocate(&self, bytes: usize) -> Result<Address> {
         self.inner.allocate(bytes)
@@ -115,38 +117,38 @@ impl Driver for Alone {
     fn free(&self, address: Address) -> Result {
         self.inner.free(address)
     }
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
-        self.inner.copy_in(to, bytes)
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
+        self.inner.copy_to_device(to, bytes)
     }
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
-        self.inner.copy_out(from, bytes)
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
+        self.inner.copy_to_host(from, bytes)
     }
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
-        self.measure(|| "copy".to_owned(), || self.inner.copy(to, from, bytes))
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.measure(|| "copy".to_owned(), || self.inner.copy_on_device(to, from, bytes))
     }
-    fn clear(&self, address: Address, bytes: usize) -> Result {
-        self.measure(|| "clear".to_owned(), || self.inner.clear(address, bytes))
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
+        self.measure(|| "clear".to_owned(), || self.inner.zero_memory(address, bytes))
     }
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        let functions = self.inner.compile(source, headers, options, names)?;
+        let functions = self.inner.compile_kernels(source, headers, options, names)?;
         self.names().extend(functions.iter().map(|function| function.0).zip(names.iter().map(|&name| name.to_owned())));
         Ok(functions)
     }
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         let name = || self.names().get(&function.0).cloned().unwrap_or_default();
-        self.measure(name, || self.inner.launch(function, launch, arguments))
+        self.measure(name, || self.inner.launch_kernel(function, launch, arguments))
     }
-    fn offers(&self, product: &Product) -> Result<bool> {
-        self.inner.offers(product)
+    fn supports_product(&self, product: &Product) -> Result<bool> {
+        self.inner.supports_product(product)
     }
-    fn product(&self, product: &Product) -> Result {
-        self.measure(|| product_name(product), || self.inner.product(product))
+    fn launch_product(&self, product: &Product) -> Result {
+        self.measure(|| product_name(product), || self.inner.launch_product(product))
     }
     fn synchronize(&self) -> Result {
         self.inner.synchronize()
@@ -157,13 +159,13 @@ impl Driver for Alone {
     fn end_capture(&self) -> Result<Graph> {
         self.inner.end_capture()
     }
-    fn replay(&self, graph: Graph) -> Result {
-        self.measure(|| "graph".to_owned(), || self.inner.replay(graph))
+    fn launch_graph(&self, graph: Graph) -> Result {
+        self.measure(|| "graph".to_owned(), || self.inner.launch_graph(graph))
     }
-    fn forget(&self, graph: Graph) -> Result {
-        self.inner.forget(graph)
+    fn destroy_graph(&self, graph: Graph) -> Result {
+        self.inner.destroy_graph(graph)
     }
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
-        self.inner.time(work)
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.inner.measure_time(work)
     }
 }

@@ -27,7 +27,7 @@ use assay_cuda::Cuda;
 use assay_gpu::Driver;
 
 use crate::measure::Sizes;
-use crate::report::Report;
+use crate::report::GpuReport;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -85,14 +85,14 @@ fn run() -> Result<bool, Failure> {
     if arguments.profile {
         return training::print_profile(driver, &sizes).map(|()| true);
     }
-    eprintln!("{}: conformance", driver.facts().name);
+    eprintln!("{}: conformance", driver.properties().name);
     let wrong = conformance::check(&device);
     if !wrong.is_empty() {
         wrong.iter().for_each(|problem| println!("{problem}"));
         println!("{} of the suite's parts fail: nothing is measured", wrong.len());
         return Ok(false);
     }
-    let mut report = Report::new(driver.facts(), arguments.commit);
+    let mut report = GpuReport::new(driver.properties(), arguments.commit);
     measure::all(&*driver, &device, &sizes, &mut report)?;
     published::all(&*driver, &device, &sizes, &mut report)?;
     training::all(&*driver, &device, &sizes, &mut report)?;

@@ -4,7 +4,7 @@ use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Produc
 use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary, bf16};
 
 use crate::Failure;
-use crate::report::Report;
+use crate::report::GpuReport;
 
 /// How large everything is.
 pub struct Sizes {
@@ -58,7 +58,7 @@ pub fn in_turns(
 ) -> Result<(Vec<f64>, Vec<f64>), Failure> {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for pair in 0..=pairs {
-        let milliseconds = [driver.time(&mut first.1)?, driver.time(&mut second.1)?];
+        let milliseconds = [driver.measure_time(&mut first.1)?, driver.measure_time(&mut second.1)?];
         // An emulated device may be done in no time at all.
         let rates = [first.0, second.0].map(|units| units * 1e3);
         if pair > 0 {
@@ -97,7 +97,7 @@ impl<'a> Multiply<'a> {
         let places = [driver.allocate(bytes)?, driver.allocate(bytes)?, driver.allocate(bytes)?];
         let content = random_bytes(side * side, element);
         for place in &places[..2] {
-            driver.copy_in(*place, &content)?;
+            driver.copy_to_device(*place, &content)?;
         }
         let operand = |address, element| Operand { address, element, stride: side, batch_stride: 0, transposed: false };
         let product = Product {
@@ -121,7 +121,7 @@ impl<'a> Multiply<'a> {
 
     /// Starts it.
     pub fn run(&self) -> Result<(), DriverError> {
-        self.driver.product(&self.product)
+        self.driver.launch_product(&self.product)
     }
 }
 
@@ -144,7 +144,7 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(driver: &'a dyn Driver, bytes: usize) -> Result<Self, DriverError> {
         let places = [driver.allocate(bytes)?, driver.allocate(bytes)?];
-        driver.clear(places[1], bytes)?;
+        driver.zero_memory(places[1], bytes)?;
         Ok(Copy { driver, bytes, places })
     }
 
@@ -154,7 +154,7 @@ impl<'a> Copy<'a> {
     }
 
     fn run(&self) -> Result<(), DriverError> {
-        self.driver.copy(self.places[0], self.places[1], self.bytes)
+        self.driver.copy_on_device(self.places[0], self.places[1], self.bytes)
     }
 }
 
@@ -170,7 +170,7 @@ impl Drop for Copy<'_> {
 ///
 /// # Errors
 /// If the device fails.
-pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     eprintln!("kernels");
     products(driver, sizes, report)?;
     gelu(driver, device, sizes, report)?;
@@ -178,7 +178,7 @@ pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Rep
     attention(driver, device, sizes, report)
 }
 
-fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let wide = Multiply::new(driver, sizes.side, Element::F32)?;
     let narrow = Multiply::new(driver, sizes.side, Element::Bf16)?;
     let tera = wide.operations() * 1e-12;
@@ -189,7 +189,7 @@ fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut Report) -> Result<(
 
 /// A layer with GELU after it as one operation, beside the same as operations by themselves: what the library's epilogue is
 /// worth, if it has one.
-fn gelu(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+fn gelu(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let ([b, t, d, _], kernels) = (sizes.layer, device.kernels());
     let (rows, wide) = (b * t, 4 * d);
     let (x, up) = (numbers(device, &[rows, d], 1.0)?, numbers(device, &[wide, d], 0.1)?);
@@ -234,7 +234,7 @@ pub fn work<T>(failed: &mut Option<String>, operation: assay_tensor::Result<T>) 
     Ok(())
 }
 
-fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let ([b, t, k], kernels) = (sizes.scan, device.kernels());
     let (decay_re, decay_im) = (numbers(device, &[k], 0.7)?, numbers(device, &[k], 0.7)?);
     let (input_re, carry) = (numbers(device, &[b, t, k], 1.0)?, numbers(device, &[b, k], 1.0)?);
@@ -266,7 +266,7 @@ fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let ([b, h, t, d], kernels) = (sizes.attention, device.kernels());
     let [q, k, v] = [0.5, 0.6, 0.7].map(|scale| numbers(device, &[b, h, t, d], scale));
     let (q, k, v) = (q?, k?, v?);

@@ -6,7 +6,7 @@ use assay_tensor::{Device, Scan, Tensor, diagonal_scan};
 
 use crate::Failure;
 use crate::measure::{Sizes, in_turns, tensor, work};
-use crate::report::Report;
+use crate::report::GpuReport;
 
 /// Both forms must agree to this, relative to the loss: the sums of f32 differ in their order.
 const AGREE: f64 = 1e-3;
@@ -95,7 +95,7 @@ impl Layer {
 ///
 /// # Errors
 /// If the device fails, or the forms do not compute the same.
-pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let [b, t, d, k] = sizes.layer;
     eprintln!("the published form");
     let layer = Layer::new(device, sizes.layer, sizes.chunk)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use assay_gpu::{Architecture, Facts};
+use assay_gpu::{Architecture, DeviceProperties};
 use assay_statistics::{Bootstrap, Estimate, format};
 use serde_json::{Value, json};
 
@@ -20,27 +20,29 @@ struct Row {
 }
 
 /// All of a run.
-pub struct Report {
+pub struct GpuReport {
     device: Value,
     title: String,
     rows: Vec<Row>,
 }
 
-impl Report {
+impl GpuReport {
     /// Of this device, and of the program built from this commit.
-    pub fn new(facts: &Facts, commit: Option<String>) -> Report {
-        let architecture = match &facts.architecture {
+    pub fn new(properties: &DeviceProperties, commit: Option<String>) -> GpuReport {
+        let architecture = match &properties.architecture {
             Architecture::Cuda(major, minor) => format!("sm_{major}{minor}"),
             Architecture::Hip(target) => target.clone(),
         };
         let commit = commit.unwrap_or_else(|| "unknown".to_owned());
-        let title =
-            format!("{} ({architecture}), driver {}, {}, commit {commit}", facts.name, facts.driver, facts.compiler);
+        let title = format!(
+            "{} ({architecture}), driver {}, {}, commit {commit}",
+            properties.name, properties.driver, properties.compiler
+        );
         let device = json!({
-            "name": facts.name, "architecture": architecture, "driver": facts.driver, "compiler": facts.compiler,
-            "memory": facts.memory, "multiprocessors": facts.multiprocessors, "commit": commit,
+            "name": properties.name, "architecture": architecture, "driver": properties.driver, "compiler": properties.compiler,
+            "memory": properties.memory, "multiprocessors": properties.multiprocessors, "commit": commit,
         });
-        Report { device, title, rows: Vec::new() }
+        GpuReport { device, title, rows: Vec::new() }
     }
 
     /// Adds a rate that was sampled alone.
@@ -81,7 +83,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for GpuReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
         let widest = self.rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);

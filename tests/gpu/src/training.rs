@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::alone::Alone;
 use crate::measure::{Multiply, Sizes, in_turns};
-use crate::report::Report;
+use crate::report::GpuReport;
 
 /// Name, D, K, layers, cells, vocabulary, batch, length: the sizes of the CPU's table, and the one that the GPU's targets speak
 /// of.
@@ -27,7 +27,7 @@ const TINY: [usize; 7] = [8, 4, 1, 1, 8, 2, 8];
 ///
 /// # Errors
 /// If the device fails.
-pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     for (name, size) in if sizes.real { SIZES.as_slice() } else { &[("tiny", TINY)] } {
         for (precision, element) in [("f32", Element::F32), ("bf16", Element::Bf16)] {
             eprintln!("training {name}, {precision}");
@@ -56,7 +56,7 @@ fn one(
     device: &Device,
     sizes: &Sizes,
     (name, setup, element): (&str, Setup, Element),
-    report: &mut Report,
+    report: &mut GpuReport,
 ) -> Result<(), Failure> {
     let mut training = Training::new(device, &setup)?;
     let tokens = training.tokens() as f64;
@@ -89,7 +89,7 @@ fn one(
 ///
 /// # Errors
 /// If the device fails.
-pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut Report) -> Result<(), Failure> {
+pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let (name, size) = if sizes.real { ("XS", SIZES[0].1) } else { ("tiny", TINY) };
     eprintln!("training {name}, its kernels alone");
     let alone = Arc::new(Alone::new(driver)?);
@@ -99,7 +99,7 @@ pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut R
     let (mut whole, mut sums) = (Vec::new(), Vec::new());
     for pair in 0..=sizes.pairs {
         let mut failed = None;
-        let milliseconds = alone.time(&mut || {
+        let milliseconds = alone.measure_time(&mut || {
             failed = training.step().err();
             Ok(())
         })?;

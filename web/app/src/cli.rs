@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use assay_server::RunStateName;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
 
@@ -21,6 +21,7 @@ pub type CommandError = Box<dyn Error + Send + Sync>;
     name = "assay",
     version,
     max_term_width = 100,
+    disable_help_subcommand = true,
     after_help = "\
 Examples:
   assay run workflows/catalog/quickstart.yaml     run a workflow here
@@ -87,7 +88,7 @@ Examples:
     /// Print the results of a run: one row a cell
     ///
     /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON form
-    /// names, for each metric, the best cell and those that cannot be told apart from it.
+    /// names, for each metric, the best cell and those that cannot be distinguished from it.
     #[command(after_help = "\
 Examples:
   assay results latest
@@ -97,7 +98,7 @@ Examples:
     /// Compare two runs, or two cells
     ///
     /// First what differs in their configs, then the metrics: B less A with its 95 % interval, and whether the data can
-    /// tell them apart (Welch's test, corrected by Holm's method for all that is compared).
+    /// distinguish them (Welch's test, corrected by Holm's method for all that is compared).
     #[command(after_help = "\
 Examples:
   assay compare 3 4                                            every cell that both runs have
@@ -166,8 +167,17 @@ Examples:
     #[command(after_help = "\
 Example:
   assay schema > assay.schema.json
-  then begin a workflow file with: # yaml-language-server: $schema=assay.schema.json")]
-    Schema,
+  then begin a workflow file with: # yaml-language-server: $schema=assay.schema.json
+  assay schema --pages docs/src/reference     the reference pages of the book")]
+    Schema(SchemaArgs),
+    /// Show the help of a subcommand, or describe a step kind
+    ///
+    /// Of a step kind: what it does, its options with types, ranges and defaults, its inputs, outputs and metrics, and an example.
+    #[command(after_help = "\
+Examples:
+  assay help run          the options of `assay run`
+  assay help train        the step kind `train`")]
+    Help(HelpArgs),
     /// Be an executor: run one step for a worker (internal)
     ///
     /// Speaks the executor protocol on standard input and output. With --step it runs one step alone instead, for
@@ -201,7 +211,7 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub verbose: bool,
     /// A word to find the run by; may be given several times
-    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
     /// A remark on the run
     #[arg(long, value_name = "TEXT")]
@@ -215,7 +225,7 @@ pub struct RunArgs {
 #[derive(Args)]
 pub struct Overrides {
     /// Override a parameter of the file, or a part of one: -P model.dim=32
-    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parameter)]
+    #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parse_parameter)]
     pub params: Vec<(String, String)>,
     /// Override parameters by those of a JSON or YAML file; -P comes after it
     #[arg(long = "params", value_name = "FILE")]
@@ -249,10 +259,10 @@ pub struct RunsArgs {
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
     /// Only runs with this tag; may be given several times
-    #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
     /// Only runs in this state
-    #[arg(long, value_name = "STATE", value_parser = state)]
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
     pub state: Option<RunStateName>,
     /// Only runs whose workflow's name contains this
     #[arg(long, value_name = "TEXT")]
@@ -291,10 +301,10 @@ pub struct TagArgs {
     /// The run's number, or `latest`
     pub run: String,
     /// Tags to add
-    #[arg(value_name = "TAG", value_parser = tag)]
+    #[arg(value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
     /// A tag to take away; may be given several times
-    #[arg(long, value_name = "TAG", value_parser = tag)]
+    #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     pub remove: Vec<String>,
     /// A remark that replaces the one there is
     #[arg(long, value_name = "TEXT")]
@@ -439,6 +449,22 @@ pub struct JsonArg {
     pub json: bool,
 }
 
+/// `assay schema`
+#[derive(Args)]
+pub struct SchemaArgs {
+    /// Write the reference pages of the book into this folder instead
+    #[arg(long, value_name = "DIR")]
+    pub pages: Option<PathBuf>,
+}
+
+/// `assay help`
+#[derive(Args)]
+pub struct HelpArgs {
+    /// A subcommand, or a step kind as in `uses:`
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
 /// `assay executor`
 #[derive(Args)]
 pub struct ExecutorArgs {
@@ -449,7 +475,7 @@ pub struct ExecutorArgs {
     pub step: Option<PathBuf>,
 }
 
-fn tag(text: &str) -> Result<String, String> {
+fn parse_tag(text: &str) -> Result<String, String> {
     let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
     match !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good) {
         true => Ok(text.to_owned()),
@@ -457,12 +483,12 @@ fn tag(text: &str) -> Result<String, String> {
     }
 }
 
-fn state(text: &str) -> Result<RunStateName, String> {
+fn parse_state(text: &str) -> Result<RunStateName, String> {
     let known = || RunStateName::ALL.iter().map(|state| state.name()).collect::<Vec<_>>().join(", ");
-    RunStateName::of(text).ok_or_else(|| format!("give one of {}", known()))
+    RunStateName::from_name(text).ok_or_else(|| format!("give one of {}", known()))
 }
 
-fn parameter(text: &str) -> Result<(String, String), String> {
+fn parse_parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not of the form KEY=VALUE, as in -P seed=18")),
@@ -479,7 +505,8 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
     match cli.command {
         // An executor has no store and no runtime of its own: it is a plain process.
         Command::Executor(args) => return commands::executor::run(&args),
-        Command::Schema => return commands::schema::run(),
+        Command::Schema(args) => return commands::schema::run(&args),
+        Command::Help(args) => return commands::help::run(Cli::command(), args.name.as_deref()),
         Command::Backends(args) => return commands::backends::run(args.json),
         _ => {}
     }
@@ -500,15 +527,15 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Tag(args) => commands::tag::run(home, args).await,
             Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Cancel(args) => commands::cancel::run(home, &args).await,
-            Command::Executor(_) | Command::Schema | Command::Backends(_) => unreachable!("handled above"),
+            Command::Executor(_) | Command::Schema(_) | Command::Backends(_) | Command::Help(_) => {
+                unreachable!("handled above")
+            }
         }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -517,8 +544,16 @@ mod tests {
     }
 
     #[test]
+    fn no_step_kind_is_hidden_from_help_by_a_subcommand() {
+        let line = Cli::command();
+        for kind in commands::step_kinds() {
+            assert!(line.find_subcommand(kind.name).is_none(), "`assay help {}` shows the subcommand", kind.name);
+        }
+    }
+
+    #[test]
     fn every_subcommand_has_examples() {
-        for command in Cli::command().get_subcommands().filter(|command| command.get_name() != "help") {
+        for command in Cli::command().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "`assay {}` has no example in its help", command.get_name());
         }
@@ -526,8 +561,8 @@ mod tests {
 
     #[test]
     fn a_parameter_may_contain_further_equals_signs() {
-        assert_eq!(parameter("a=b=c").unwrap(), ("a".into(), "b=c".into()));
-        assert!(parameter("=b").is_err());
-        assert!(parameter("seed").unwrap_err().contains("KEY=VALUE"));
+        assert_eq!(parse_parameter("a=b=c").unwrap(), ("a".into(), "b=c".into()));
+        assert!(parse_parameter("=b").is_err());
+        assert!(parse_parameter("seed").unwrap_err().contains("KEY=VALUE"));
     }
 }

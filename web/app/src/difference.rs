@@ -33,8 +33,8 @@ impl Difference {
 /// The leaves that differ, in the order of their paths. Artifacts count by their content alone.
 pub fn differences(base: &Value, candidate: &Value) -> Vec<Difference> {
     let (mut left, mut right) = (BTreeMap::new(), BTreeMap::new());
-    leaves(base, String::new(), &mut left);
-    leaves(candidate, String::new(), &mut right);
+    collect_leaves(base, String::new(), &mut left);
+    collect_leaves(candidate, String::new(), &mut right);
     let paths: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     let differs = paths.into_iter().filter(|path| left.get(*path) != right.get(*path));
     differs
@@ -46,15 +46,17 @@ pub fn differences(base: &Value, candidate: &Value) -> Vec<Difference> {
         .collect()
 }
 
-fn leaves(value: &Value, path: String, out: &mut BTreeMap<String, String>) {
+fn collect_leaves(value: &Value, path: String, out: &mut BTreeMap<String, String>) {
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
         Value::Object(map) if map.contains_key("$artifact") => {
             out.insert(path, format!("{ARTIFACT}{}", map["$artifact"].as_str().unwrap_or_default()));
         }
-        Value::Object(map) if !map.is_empty() => map.iter().for_each(|(key, value)| leaves(value, below(key), out)),
+        Value::Object(map) if !map.is_empty() => {
+            map.iter().for_each(|(key, value)| collect_leaves(value, below(key), out))
+        }
         Value::Array(items) if !items.is_empty() => {
-            items.iter().enumerate().for_each(|(at, item)| leaves(item, below(&at.to_string()), out));
+            items.iter().enumerate().for_each(|(at, item)| collect_leaves(item, below(&at.to_string()), out));
         }
         leaf => {
             out.insert(path, leaf.to_string());

@@ -1,4 +1,4 @@
-//! How the program ends: an exit code for each kind of end that a script may want to tell apart.
+//! How the program ends: an exit code for each kind of end that a script may want to distinguish.
 
 use assay_server::{LedgerError, RunReport, RunStateName};
 use assay_store::{StoreError, StoreErrorKind};

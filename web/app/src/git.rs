@@ -10,15 +10,15 @@ use assay_server::GitState;
 pub fn state_of(file: &Path) -> Option<GitState> {
     let file = std::path::absolute(file).ok()?;
     let folder = file.parent()?;
-    let commit = git(folder, &["rev-parse", "HEAD"])?;
-    let changed = git(folder, &["status", "--porcelain", "--untracked-files=no"])?;
+    let commit = run_git(folder, &["rev-parse", "HEAD"])?;
+    let changed = run_git(folder, &["status", "--porcelain", "--untracked-files=no"])?;
     // What is not tracked differs from every commit.
-    let tracked = git(folder, &["ls-files", "--error-unmatch", "--", file.to_str()?]).is_some();
+    let tracked = run_git(folder, &["ls-files", "--error-unmatch", "--", file.to_str()?]).is_some();
     Some(GitState { commit, dirty: !changed.is_empty() || !tracked })
 }
 
 /// What git answers; `None` if it does not succeed.
-fn git(folder: &Path, args: &[&str]) -> Option<String> {
+fn run_git(folder: &Path, args: &[&str]) -> Option<String> {
     // Only asked: no lock is taken, and no program that the repository names is started.
     let mut command = Command::new("git");
     command.arg("-C").arg(folder).args(["-c", "core.fsmonitor=false"]).args(args).env("GIT_OPTIONAL_LOCKS", "0");

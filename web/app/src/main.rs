@@ -1,5 +1,6 @@
 //! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
-//! a run goes on in `progress`, a run as the store has it in `record`, and what is said of it in `report` and `tables`.
+//! a run goes on in `progress`, a run as the store has it in `record`, what is said of it in `report` and `tables`, and the step kinds as a
+//! person reads them in `reference`.
 //!
 //! Results, and whatever else a command was asked for, go to standard output; how it gets on, and errors, to standard error.
 
@@ -8,9 +9,10 @@ mod commands;
 mod difference;
 mod exit;
 mod git;
-mod machine;
+mod local_node;
 mod progress;
 mod record;
+mod reference;
 mod report;
 mod signals;
 mod tables;
@@ -22,7 +24,7 @@ fn main() -> ExitCode {
     match cli::parse_and_run() {
         Ok(code) => code,
         Err(error) => {
-            terminal::say(format_args!("{}: {error}", console::style("error").for_stderr().red().bold()));
+            terminal::print_line(format_args!("{}: {error}", console::style("error").for_stderr().red().bold()));
             ExitCode::from(exit::code_of_error(&error))
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use assay_core::{RunId, TaskIx};
 use assay_protocol::FailureClass;
-use assay_server::{Results, RunStateName, Selection, TaskResult, TaskStateName, results};
+use assay_server::{Results, RunStateName, Selection, TaskResult, TaskStateName, tabulate_results};
 use assay_spec::StepKind;
 use assay_store::{AttemptView, FailureView, RunView, Store, TaskView};
 
@@ -62,7 +62,7 @@ impl RunRecord {
     /// The table of results.
     pub fn results(&self, kinds: &[StepKind], selection: &Selection) -> Results {
         let tasks: Vec<TaskResult<'_>> = self.tasks.iter().map(TaskView::result).collect();
-        results(&tasks, kinds, selection)
+        tabulate_results(&tasks, kinds, selection)
     }
 
     /// The attempts of a task in this run.

@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use assay_server::{RunStateName, Selection, TaskStateName, number};
+use assay_server::{RunStateName, Selection, TaskStateName, number_to_json};
 use assay_spec::{StepKind, printable, printable_lines};
 use assay_store::{AttemptView, OutputView, TaskView};
 use serde_json::{Map, Value, json};
 
 use crate::record::{RunRecord, attempt_seconds, device_of};
 use crate::tables::results_text;
-use crate::terminal::command;
+use crate::terminal::command_line;
 
 /// The results of a run, for a person: the tables of cells, or nothing where there are none. A table that is wider than `width`
 /// is cut.
-pub fn results(record: &RunRecord, kinds: &[StepKind], width: usize) -> String {
+pub fn results_table(record: &RunRecord, kinds: &[StepKind], width: usize) -> String {
     results_text(&record.results(kinds, &Selection::Headlines), width)
 }
 
 /// How a run ended, for a person: what failed and why, and where to look further.
-pub fn outcome(record: &RunRecord, home: &Path) -> String {
+pub fn outcome_text(record: &RunRecord, home: &Path) -> String {
     let mut text = String::new();
     let run = record.id().to_string();
     for task in &record.tasks {
@@ -28,11 +28,11 @@ pub fn outcome(record: &RunRecord, home: &Path) -> String {
             if let Some(hint) = &failure.hint {
                 text += &format!("  help: {}\n", printable_lines(hint));
             }
-            text += &format!("  its log: {}\n\n", command(home, &["logs", &run, &task.address]));
+            text += &format!("  its log: {}\n\n", command_line(home, &["logs", &run, &task.address]));
         }
     }
     text += &format!("{}\n", summary(record));
-    let server = command(home, &["server"]);
+    let server = command_line(home, &["server"]);
     text += &format!("look at it:  {server}   then http://127.0.0.1:7177/runs/{run}\n");
     text
 }
@@ -50,16 +50,16 @@ fn summary(record: &RunRecord) -> String {
         RunStateName::Running => "is running",
         RunStateName::Succeeded => "succeeded",
         RunStateName::Failed => "failed",
-        RunStateName::Cancelled => "was stopped; finished tasks are kept, and the next `assay run` reuses them",
+        RunStateName::Cancelled => "was stopped; completed tasks were kept, and the next `assay run` reuses them",
         RunStateName::Interrupted => {
-            "was interrupted: its process went away; finished tasks are kept, and the next `assay run` reuses them"
+            "was interrupted: its process exited unexpectedly; completed tasks were kept, and the next `assay run` reuses them"
         }
     };
     format!("run {} {state}  ({})", record.id(), parts.join(", "))
 }
 
 /// A run, for a program.
-pub fn json(record: &RunRecord, kinds: &[StepKind]) -> Value {
+pub fn run_json(record: &RunRecord, kinds: &[StepKind]) -> Value {
     let summary = &record.run.summary;
     json!({
         "run": summary.id.0,
@@ -103,7 +103,7 @@ fn task_json(record: &RunRecord, task: &TaskView) -> Value {
         "config": task.config,
         "seed": task.config.as_ref().and_then(|config| config.get("seed")),
         "cache_key": task.cache_key,
-        "metrics": task.metrics.iter().map(|(name, value)| (name.clone(), number(*value))).collect::<Map<_, _>>(),
+        "metrics": task.metrics.iter().map(|(name, value)| (name.clone(), number_to_json(*value))).collect::<Map<_, _>>(),
         "outputs": task.outputs.iter().map(|(name, o)| (name.clone(), output_json(o))).collect::<Map<_, _>>(),
         "error": record.failure(task),
         "history": record.attempts_of(task).iter().map(attempt_json).collect::<Vec<_>>(),

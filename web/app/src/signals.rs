@@ -12,7 +12,7 @@ pub struct StopSignals {
 impl StopSignals {
     /// From here on the signals end nothing by themselves. SIGHUP stays ignored if it was from the beginning, as `nohup` has it.
     /// SIGINT does not: shells ignore it for what scripts start in the background, which `assay cancel` must still reach.
-    pub fn listen() -> StopSignals {
+    pub fn listen_for_stop() -> StopSignals {
         let hangup = SignalKind::hangup();
         StopSignals {
             interrupt: signal(SignalKind::interrupt()).ok(),
@@ -24,14 +24,14 @@ impl StopSignals {
     /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
-            () = receive(&mut self.interrupt) => {}
-            () = receive(&mut self.terminate) => {}
-            () = receive(&mut self.hangup) => {}
+            () = receive_signal(&mut self.interrupt) => {}
+            () = receive_signal(&mut self.terminate) => {}
+            () = receive_signal(&mut self.hangup) => {}
         }
     }
 }
 
-async fn receive(signal: &mut Option<Signal>) {
+async fn receive_signal(signal: &mut Option<Signal>) {
     if let Some(signal) = signal
         && signal.recv().await.is_some()
     {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// A table with a head, its columns aligned: the first to the left, the others to the right where they hold numbers. What a
 /// terminal would not show as it is becomes an escape.
-pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
+pub fn format_table(head: &[String], rows: &[Vec<String>]) -> String {
     let shown = |cells: &[String]| cells.iter().map(|cell| printable(cell).into_owned()).collect::<Vec<_>>();
     let (head, rows) = (&shown(head)[..], &rows.iter().map(|row| shown(row)).collect::<Vec<_>>()[..]);
     let width = |column: usize| {
@@ -42,8 +42,8 @@ pub fn results_text(results: &Results, width: usize) -> String {
     if results.rows.is_empty() {
         return String::new();
     }
-    let tables = sections(results).into_iter().map(|section| {
-        let label = |row: &usize| labelled(results, &results.rows[*row]);
+    let tables = split_sections(results).into_iter().map(|section| {
+        let label = |row: &usize| row_label(results, &results.rows[*row]);
         let cells = ("cell".to_owned(), section.rows.iter().map(label).collect());
         let mut columns: Vec<NamedColumn> = Vec::new();
         for &at in &section.columns {
@@ -52,16 +52,16 @@ pub fn results_text(results: &Results, width: usize) -> String {
         }
         let count = |row: &usize| observations(&results.rows[*row]);
         columns.push(("n".to_owned(), section.rows.iter().map(count).collect()));
-        cut(&[cells], &columns, width)
+        drop_columns(&[cells], &columns, width)
     });
     with_remarks(results, tables.collect())
 }
 
 /// The same with a column for each axis, and with each value's own number of observations.
 pub fn results_table(results: &Results, width: usize) -> String {
-    let tables = sections(results).into_iter().map(|section| {
-        let (leading, columns) = (axes(results, &section), counted(results, &section));
-        cut(&leading, &columns, width)
+    let tables = split_sections(results).into_iter().map(|section| {
+        let (leading, columns) = (axis_columns(results, &section), metric_columns(results, &section));
+        drop_columns(&leading, &columns, width)
     });
     with_remarks(results, tables.collect())
 }
@@ -73,8 +73,9 @@ pub fn results_markdown(results: &Results) -> String {
         format!("| {} |", cells.join(" | "))
     };
     let mut parts: Vec<String> = Vec::new();
-    for section in sections(results) {
-        let columns: Vec<NamedColumn> = axes(results, &section).into_iter().chain(counted(results, &section)).collect();
+    for section in split_sections(results) {
+        let columns: Vec<NamedColumn> =
+            axis_columns(results, &section).into_iter().chain(metric_columns(results, &section)).collect();
         let mut lines = vec![line(columns.iter().map(|(title, _)| title.as_str()).collect())];
         lines.push(line(columns.iter().map(|_| "---").collect()));
         for row in 0..section.rows.len() {
@@ -83,7 +84,7 @@ pub fn results_markdown(results: &Results) -> String {
         parts.push(lines.join("\n"));
     }
     let list = |text: &str| text.lines().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n");
-    parts.extend([list(&verdicts(results)), list(&results.notes.join("\n"))]);
+    parts.extend([list(&list_verdicts(results)), list(&results.notes.join("\n"))]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
@@ -98,7 +99,7 @@ struct Section {
 }
 
 /// One table for all jobs that have values in the same columns, in the order of their first rows.
-fn sections(results: &Results) -> Vec<Section> {
+fn split_sections(results: &Results) -> Vec<Section> {
     let mut of_job: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for row in &results.rows {
         let says = |at: &usize| row.values[*at].is_some() || row.failures[*at] > 0;
@@ -127,17 +128,16 @@ pub fn results_csv(results: &Results) -> String {
     let mut lines = vec![csv_line(&head)];
     for row in &results.rows {
         let mut cells = vec![row.cell.clone(), row.job.clone()];
-        cells.extend(results.axes.iter().map(|axis| row.matrix.get(axis).map_or_else(String::new, plain)));
+        cells.extend(results.axes.iter().map(|axis| row.matrix.get(axis).map_or_else(String::new, plain_text)));
         cells.push(row.state.map_or_else(|| "finished".to_owned(), |state| state.name().to_owned()));
         cells.push(row.same_as.map_or_else(String::new, |place| results.rows[place].cell.clone()));
         for (at, column) in results.columns.iter().enumerate() {
             let value = row.values[at].as_ref().map(|value| &value.measured);
             let optional = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
             cells.push(value.map_or(0, |value| value.n).to_string());
-            cells
-                .push(value.map_or_else(String::new, |value| {
-                    value.mean.unwrap_or_else(|| spoiled(&value.values)).to_string()
-                }));
+            cells.push(value.map_or_else(String::new, |value| {
+                value.mean.unwrap_or_else(|| mean_of_non_finite(&value.values)).to_string()
+            }));
             cells.push(optional(value.and_then(|value| value.low)));
             cells.push(optional(value.and_then(|value| value.high)));
             cells.push(column.unit.to_owned());
@@ -149,7 +149,7 @@ pub fn results_csv(results: &Results) -> String {
 }
 
 /// What stands for the mean of values that have none: the value itself if they are all the same, NaN else.
-fn spoiled(values: &[f64]) -> f64 {
+fn mean_of_non_finite(values: &[f64]) -> f64 {
     let first = values.first().copied().unwrap_or(f64::NAN);
     if values.iter().all(|value| *value == first) { first } else { f64::NAN }
 }
@@ -173,7 +173,7 @@ fn column_names(results: &Results) -> Vec<String> {
 }
 
 /// A matrix value for a column of its own.
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -181,7 +181,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// The job and the axes that some row has, as columns.
-fn axes(results: &Results, section: &Section) -> Vec<NamedColumn> {
+fn axis_columns(results: &Results, section: &Section) -> Vec<NamedColumn> {
     let rows = || section.rows.iter().map(|&row| &results.rows[row]);
     let job = |row: &Row| match row.same_as.and_then(|place| results.rows.get(place)) {
         Some(source) => format!("{}  = {}", row.job, source.cell),
@@ -201,7 +201,7 @@ fn axis_title(axis: &str) -> String {
 }
 
 /// The metrics as columns, each value with its number of observations.
-fn counted(results: &Results, section: &Section) -> Vec<NamedColumn> {
+fn metric_columns(results: &Results, section: &Section) -> Vec<NamedColumn> {
     let text = |row: &Row, at: usize| match &row.values[at] {
         Some(value) => format!("{}  n={}", value_text(results, row, at), value.measured.n),
         None => value_text(results, row, at),
@@ -215,13 +215,13 @@ fn counted(results: &Results, section: &Section) -> Vec<NamedColumn> {
 
 /// Tables with what may be said of their columns and what the intervals cover.
 fn with_remarks(results: &Results, mut parts: Vec<String>) -> String {
-    parts.extend([verdicts(results), results.notes.join("\n")]);
+    parts.extend([list_verdicts(results), results.notes.join("\n")]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
 /// Columns as one table, or as several below one another, each with the leading columns, where one would be too wide.
-fn cut(leading: &[NamedColumn], columns: &[NamedColumn], width: usize) -> String {
+fn drop_columns(leading: &[NamedColumn], columns: &[NamedColumn], width: usize) -> String {
     let taken: usize = leading.iter().map(column_width).sum();
     let count = leading.first().map_or(0, |(_, cells)| cells.len());
     let mut parts: Vec<String> = Vec::new();
@@ -229,13 +229,13 @@ fn cut(leading: &[NamedColumn], columns: &[NamedColumn], width: usize) -> String
     while parts.is_empty() || !rest.is_empty() {
         // Nothing is to stand behind the last column, so that its two spaces do not count.
         let room = width.saturating_add(2).saturating_sub(taken);
-        let (now, later) = rest.split_at(fitting(rest, room).min(rest.len()));
+        let (now, later) = rest.split_at(count_fitting(rest, room).min(rest.len()));
         rest = later;
         let shown = || leading.iter().chain(now);
         let head: Vec<String> = shown().map(|(title, _)| title.clone()).collect();
         let rows: Vec<Vec<String>> =
             (0..count).map(|row| shown().map(|(_, cells)| cells[row].clone()).collect()).collect();
-        parts.push(table(&head, &rows));
+        parts.push(format_table(&head, &rows));
     }
     parts.join("\n\n")
 }
@@ -246,7 +246,7 @@ fn column_width((title, cells): &NamedColumn) -> usize {
 }
 
 /// How many columns fit into the room beside the leading ones, at least one.
-fn fitting(columns: &[NamedColumn], room: usize) -> usize {
+fn count_fitting(columns: &[NamedColumn], room: usize) -> usize {
     let mut taken = 0;
     let fit = columns.iter().map(column_width).take_while(|width| {
         taken += width;
@@ -256,7 +256,7 @@ fn fitting(columns: &[NamedColumn], room: usize) -> usize {
 }
 
 /// A row's cell, with the row whose work it is.
-fn labelled(results: &Results, row: &Row) -> String {
+fn row_label(results: &Results, row: &Row) -> String {
     match row.same_as.and_then(|place| results.rows.get(place)) {
         Some(source) => format!("{}  = {}", row.cell, source.cell),
         None => row.cell.clone(),
@@ -271,9 +271,12 @@ fn value_text(results: &Results, row: &Row, column: usize) -> String {
     let value = row.values[column].as_ref().map(|value| format!("{}{}", mark(value), value.measured.text));
     match (value, row.failures[column]) {
         (Some(text), 0) => text,
-        (Some(text), failed) => format!("{text} ({failed} failed)"),
+        (Some(text), failed) => {
+            let finished = row.values[column].as_ref().map_or(0, |value| value.measured.n);
+            format!("{text} ({failed} of {} failed)", finished + failed)
+        }
         (None, 0) => "-".to_owned(),
-        (None, failed) => format!("- ({failed} failed)"),
+        (None, failed) => format!("- ({failed} of {failed} failed)"),
     }
 }
 
@@ -287,10 +290,10 @@ fn observations(row: &Row) -> String {
 }
 
 /// What may be said of the columns, those of which the same is said together.
-fn verdicts(results: &Results) -> String {
+fn list_verdicts(results: &Results) -> String {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for column in results.columns.iter().filter(|column| !column.verdict.is_empty()) {
-        let best = column.best.as_ref().filter(|best| best.told_apart);
+        let best = column.best.as_ref().filter(|best| best.distinguishable);
         let words = match best {
             Some(best) => format!("{} is {}", best.cell, column.verdict),
             None => column.verdict.clone(),
@@ -313,13 +316,13 @@ mod tests {
     #[test]
     fn numbers_stand_to_the_right_and_words_to_the_left() {
         let rows = [["a", "10 ms", "x"], ["bcd", "9 ms", "-"]].map(|row| row.map(str::to_owned).to_vec());
-        let table = table(&["cell", "latency", "note"].map(str::to_owned), &rows);
+        let table = format_table(&["cell", "latency", "note"].map(str::to_owned), &rows);
         let expected = "cell  latency  note\n────  ───────  ────\na       10 ms  x\nbcd      9 ms  -";
         assert_eq!(table, expected);
     }
 
     /// A run of two cells, one of which diverged, under a tag that every form has to write with care.
-    fn results() -> Results {
+    fn sample_results() -> Results {
         let rows = [("a,\"b|c", f64::NAN), ("plain", 0.5)].map(|(tag, loss)| {
             let matrix = BTreeMap::from([("tag".to_owned(), Value::from(tag))]);
             (format!("train[tag={tag}]"), matrix, BTreeMap::from([("loss".to_owned(), loss)]))
@@ -335,15 +338,16 @@ mod tests {
                 each: None,
                 state: TaskStateName::Succeeded,
                 metrics,
+                seconds: None,
                 work: None,
             })
             .collect();
-        assay_server::results(&tasks, &[], &Selection::Named(vec!["loss".to_owned()]))
+        assay_server::tabulate_results(&tasks, &[], &Selection::Named(vec!["loss".to_owned()]))
     }
 
     #[test]
     fn every_form_says_the_same_of_a_value_that_is_not_finite() {
-        let results = results();
+        let results = sample_results();
         let csv = results_csv(&results);
         let lines: Vec<&str> = csv.split("\r\n").collect();
         assert_eq!(lines[1], "\"train[tag=a,\"\"b|c]\",train,\"a,\"\"b|c\",finished,,1,NaN,,,,0");
@@ -368,11 +372,13 @@ mod tests {
             each: None,
             state: TaskStateName::Succeeded,
             metrics,
+            seconds: None,
             work: None,
         };
         let tasks = [task("a", &one), task("b", &other), task("c", &one)];
-        let results = assay_server::results(&tasks, &[], &Selection::Named(vec!["*".to_owned()]));
-        let found: Vec<_> = sections(&results).into_iter().map(|section| (section.rows, section.columns)).collect();
+        let results = assay_server::tabulate_results(&tasks, &[], &Selection::Named(vec!["*".to_owned()]));
+        let found: Vec<_> =
+            split_sections(&results).into_iter().map(|section| (section.rows, section.columns)).collect();
         assert_eq!(found, [(vec![0], vec![0]), (vec![1], vec![1]), (vec![2], vec![2])], "a column belongs to a kind");
         let text = results_text(&results, usize::MAX);
         assert!(!text.contains(" - "), "{text}");
@@ -394,6 +400,6 @@ mod tests {
     fn a_wide_table_is_cut_between_columns() {
         let column = |title: &str, cell: &str| (title.to_owned(), vec![cell.to_owned()]);
         let columns = [column("one", "12345678"), column("two", "1"), column("three", "1")];
-        assert_eq!([200, 15, 14, 0].map(|room| fitting(&columns, room)), [3, 2, 1, 1]);
+        assert_eq!([200, 15, 14, 0].map(|room| count_fitting(&columns, room)), [3, 2, 1, 1]);
     }
 }

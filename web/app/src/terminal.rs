@@ -5,8 +5,10 @@ use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 
+use jiff::Timestamp;
+
 /// Writes a line on standard error. `eprintln!` would panic where nobody reads it any more.
-pub fn say(line: impl Display) {
+pub fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -29,7 +31,7 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
 }
 
 /// An `assay` command on the store of this command, to be copied into a shell.
-pub fn command(home: &Path, words: &[&str]) -> String {
+pub fn command_line(home: &Path, words: &[&str]) -> String {
     let mut command = "assay".to_owned();
     for word in words {
         command.push(' ');
@@ -42,22 +44,11 @@ pub fn command(home: &Path, words: &[&str]) -> String {
     command
 }
 
-/// A moment in milliseconds since 1970, as RFC 3339 has it, in UTC: `2026-03-01 12:34:56.789Z`. The civil date is computed as in
-/// Howard Hinnant's `chrono-Compatible Low-Level Date Algorithms`.
-pub fn moment(millis: u64) -> String {
-    let (days, rest) = (millis / 86_400_000, millis % 86_400_000);
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Counted from March, so that the leap day is the last of a year.
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year_of_era + 400 * era + next;
-    let (hours, minutes) = (rest / 3_600_000, rest / 60_000 % 60);
-    let (seconds, millis) = (rest / 1000 % 60, rest % 1000);
-    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z")
+/// A time in milliseconds since 1970, as RFC 3339 has it, in UTC: `2026-03-01 12:34:56.789Z`. Later than the year 9999, it is the last
+/// time of that year.
+pub fn format_time(millis: u64) -> String {
+    let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    time.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%S%.3fZ").to_string()
 }
 
 #[cfg(test)]
@@ -72,18 +63,19 @@ mod tests {
             (951_868_800_000, "2000-03-01 00:00:00.000Z"),
             (1_709_210_096_789, "2024-02-29 12:34:56.789Z"),
             (4_107_542_399_000, "2100-02-28 23:59:59.000Z"),
+            (u64::MAX, "9999-12-30 22:00:00.999Z"),
         ] {
-            assert_eq!(moment(millis), expected);
+            assert_eq!(format_time(millis), expected);
         }
     }
 
     #[test]
     fn suggested_commands_are_what_a_shell_reads_back() {
         let here = Path::new(".assay");
-        assert_eq!(command(here, &["logs", "3", "train"]), "assay logs 3 train");
+        assert_eq!(command_line(here, &["logs", "3", "train"]), "assay logs 3 train");
         let address = "train[tag=it's \"$x\"]#2";
         for home in [".assay", "results/a b", "/tmp/it's", "a\nb\tc"] {
-            let line = command(Path::new(home), &["logs", "3", address]).replacen("assay", "printf '%s\\0'", 1);
+            let line = command_line(Path::new(home), &["logs", "3", address]).replacen("assay", "printf '%s\\0'", 1);
             let output = std::process::Command::new("bash").args(["-c", &line]).output().expect("bash runs");
             let words: Vec<String> = String::from_utf8_lossy(&output.stdout).split('\0').map(str::to_owned).collect();
             let expected = match home {

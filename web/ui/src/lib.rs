@@ -12,7 +12,7 @@
 //! - Text from workflow files, logs and errors is escaped wherever it is shown, in HTML, in SVG and in charts.
 //! - No request makes it panic, and a wrong one is answered with what is wrong and what to do.
 //! - An uncertainty is shown wherever there are replicates, and none where there is one observation. Cells that the
-//!   data cannot tell apart are not ranked.
+//!   data cannot distinguish are not ranked.
 //! - What a chart shows can also be had as a table or as JSON, and no state is told by colour alone.
 //!
 //! Reading order: `server` for the routes, `pages` (a folder each), `api`; what they share is in `load` (the questions to

@@ -6,9 +6,9 @@ use crate::carry::{Carry, State};
 use crate::config::{AttentionKind, SparsityConfig};
 use crate::error::ModelError;
 use crate::heads::together;
+use crate::kv_cache::{KvCache, Names};
 use crate::layers::{LayerNorm, Linear};
 use crate::parameters::Scope;
-use crate::past::{Names, Past};
 use crate::positions::Rotations;
 use crate::sparse::Sparse;
 
@@ -59,7 +59,8 @@ pub enum Lookup {
 }
 
 impl Attention {
-    /// `base`, if there is one, plus the attention's result, `[B, T, D]` to the same shape; the keys and values of all that was read go into `after`.
+    /// `base`, if there is one, plus the attention's result, `[B, T, D]` to the same shape; the keys and values of all that was
+    /// read go into `next_state`.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
@@ -68,9 +69,9 @@ impl Attention {
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
-        let mixed = self.mixed(x, &self.qkv.forward(x)?, carry, after)?;
+        let mixed = self.attend_projected(x, &self.qkv.forward(x)?, carry, next_state)?;
         self.out.onto(base, &mixed)
     }
 
@@ -78,25 +79,31 @@ impl Attention {
     ///
     /// # Errors
     /// As [`Attention::forward`].
-    pub(crate) fn after(
+    pub(crate) fn forward_normed(
         &self,
         norm: &LayerNorm,
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
         match (&self.lookup, self.qkv.int8()) {
             (Lookup::Dense(_), Some(_)) => {
-                let mixed = self.mixed(x, &norm.then(&self.qkv, x)?, carry, after)?;
+                let mixed = self.attend_projected(x, &norm.then(&self.qkv, x)?, carry, next_state)?;
                 self.out.onto(base, &mixed)
             }
-            _ => self.forward(base, &norm.forward(x)?, carry, after),
+            _ => self.forward(base, &norm.forward(x)?, carry, next_state),
         }
     }
 
     /// What queries, keys and values `[B, T, 3D]` give before `out`; sparse attention chooses by `x`, of which they are.
-    fn mixed(&self, x: &Tensor, qkv: &Tensor, carry: &Carry, after: &mut State) -> Result<Tensor, ModelError> {
+    fn attend_projected(
+        &self,
+        x: &Tensor,
+        qkv: &Tensor,
+        carry: &Carry,
+        next_state: &mut State,
+    ) -> Result<Tensor, ModelError> {
         let (length, dim) = (x.dims()[1], x.dims()[2]);
         let width = dim / self.heads;
         let tables = self.rotations.as_ref().map(|r| r.tables(qkv, carry.position, length)).transpose()?;
@@ -105,15 +112,15 @@ impl Attention {
             (&self.lookup, self.qkv.precision.rounded(), length, qkv.is_tracked())
         {
             let shape = [qkv.dims()[0], self.heads, width];
-            if let Some(past) = Past::new(carry, &self.names, carry.position, shape) {
-                return past.attend(qkv, self.heads, rotary, Some(after));
+            if let Some(cache) = KvCache::new(carry, &self.names, carry.position, shape) {
+                return cache.attend(qkv, self.heads, rotary, Some(next_state));
             }
         }
         let [q, k, v] = qkv.heads(self.heads, rotary)?;
-        let k = carry.extend(&self.names.keys, k, after)?;
-        let v = carry.extend(&self.names.values, v, after)?;
+        let k = carry.extend(&self.names.keys, k, next_state)?;
+        let v = carry.extend(&self.names.values, v, next_state)?;
         let mixed = match &self.lookup {
-            Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), self.qkv.precision, carry, after)?,
+            Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), self.qkv.precision, carry, next_state)?,
             Lookup::Dense(kind) => {
                 // Causal from the end: the queries are the last T of all the tokens that have keys.
                 let scale = 1.0 / (width as f64).sqrt();

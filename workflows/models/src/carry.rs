@@ -6,8 +6,8 @@ use assay_tensor::{DType, Device, Tensor};
 
 use crate::error::ModelError;
 use crate::file::{Array, ArrayFile, FileError};
+use crate::kv_cache::later_blocks;
 use crate::mode::Mode;
-use crate::past::later;
 pub use crate::state::State;
 
 /// A causal model over sequences of tokens.
@@ -97,11 +97,11 @@ impl Carry {
     }
 
     /// All of what grows with the sequence, such as keys `[B, H, T, P]`: what `name` holds of the tokens read so far, and
-    /// `new` behind it. It goes into `after`; of what is held in pieces, only the new one.
+    /// `new` behind it. It goes into `next_state`; of what is held in pieces, only the new one.
     ///
     /// # Errors
     /// As [`Carry::get`].
-    pub(crate) fn extend(&self, name: &Arc<str>, new: Tensor, after: &mut State) -> Result<Tensor, ModelError> {
+    pub(crate) fn extend(&self, name: &Arc<str>, new: Tensor, next_state: &mut State) -> Result<Tensor, ModelError> {
         let (first, last) = (piece(name, 0), piece(name, usize::MAX));
         let pieces = || self.state.between(&first, &last);
         if pieces().next().is_some() {
@@ -110,14 +110,14 @@ impl Carry {
             if length(&all) != length(&new).map(|more| self.position + more) {
                 return Err(ModelError::Input(format!("the pieces of `{name}` in the carry have another length")));
             }
-            after.insert(piece(name, self.position), new);
+            next_state.insert(piece(name, self.position), new);
             return Ok(all);
         }
         if self.position == 0 && self.state.get(name).is_some() {
             return Err(ModelError::Input(format!("`{name}` in the carry has tokens, where none were read")));
         }
         let all = self.behind(name, new, self.position)?;
-        after.insert(name.clone(), all.clone());
+        next_state.insert(name.clone(), all.clone());
         Ok(all)
     }
 
@@ -133,7 +133,8 @@ impl Carry {
             return Ok(new);
         }
         let Some(first) = self.get(name, &[Some(batch), Some(heads), None, Some(width)])? else { return Ok(new) };
-        let parts: Vec<&Tensor> = [first].into_iter().chain(later(&self.state, name).map(|(_, part)| part)).collect();
+        let parts: Vec<&Tensor> =
+            [first].into_iter().chain(later_blocks(&self.state, name).map(|(_, part)| part)).collect();
         let length: usize = parts.iter().map(|part| part.dims().get(GROWING).copied().unwrap_or(0)).sum();
         if length != before {
             return Err(ModelError::Input(format!(

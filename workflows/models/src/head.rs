@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::config::{Objective, Pool, Task};
 use crate::error::ModelError;
 use crate::layers::{Embedding, Linear};
-use crate::loss::Marks;
+use crate::loss::LossTargets;
 use crate::parameters::{Scope, Weight};
 
 /// The last layer. Parameters `head.weight` and `head.bias`; a tied language model has none.
@@ -63,17 +63,17 @@ impl Head {
     }
 
     /// The loss of vectors `[.., D]`, a classifier's pooled already, and how many of the predictions are right: two scalars, see
-    /// [`Marks`].
+    /// [`LossTargets`].
     pub(crate) fn measure(
         &self,
         vectors: &Tensor,
-        marks: &Marks<Tensor>,
+        loss_targets: &LossTargets<Tensor>,
         smoothing: f64,
     ) -> Result<(Tensor, Tensor), ModelError> {
         match self {
             Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => {
-                let (losses, hits) = linear.cross_entropy(vectors, &marks.ids, smoothing)?;
-                Ok((marks.mean(&losses)?, marks.count(&hits)?))
+                let (losses, hits) = linear.cross_entropy(vectors, &loss_targets.ids, smoothing)?;
+                Ok((loss_targets.mean(&losses)?, loss_targets.count(&hits)?))
             }
         }
     }

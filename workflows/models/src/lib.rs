@@ -4,7 +4,8 @@
 //! from the data) and [`Parameters`] (values, by name). [`Model`] holds them with the network that they describe;
 //! [`checkpoint`] stores them in one safetensors file. To change a model (quantization) is to make other parameters and to
 //! build again, which costs a few pointer copies. Training changes the parameters of a [`Blueprint`], from which each pass
-//! builds its network: a [`Student`] goes through [`Lesson`]s, which hold all that differs between batches of one shape.
+//! builds its network: a [`GradientAccumulator`] adds up the gradients of [`MicroBatch`]es, which hold all that differs between
+//! batches of one shape.
 //!
 //! | family | what carries the past | grows with the sequence |
 //! |---|---|---|
@@ -36,16 +37,16 @@ pub mod checkpoint;
 mod config;
 mod error;
 mod file;
+mod gradient_pass;
 mod head;
 mod heads;
+mod kv_cache;
 pub mod layers;
-mod learn;
-mod lesson;
 mod loss;
+mod micro_batch;
 mod mode;
 mod model;
 mod parameters;
-mod past;
 mod pieces;
 mod positions;
 mod precision;
@@ -65,16 +66,16 @@ pub use batch::Batch;
 pub use blueprint::Blueprint;
 pub use carry::{Carry, SequenceModel, State};
 pub use config::{
-    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelConfig,
-    NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SparsityConfig, SparsityKind, Task,
-    TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
+    AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelChoice,
+    ModelConfig, NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SizedModel,
+    SparsityConfig, SparsityKind, Task, TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
 };
 pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};
+pub use gradient_pass::{GradientAccumulator, Learned, Pass, Timing, Training};
 pub use head::Head;
-pub use learn::{Learned, Pass, Student, Timing, Training};
-pub use lesson::Lesson;
 pub use loss::Score;
+pub use micro_batch::MicroBatch;
 pub use mode::{Dropout, Mode};
 pub use model::{Model, Network};
 pub use parameters::{Builder, Init, Parameter, Parameters, Role, Scope, Weight};

@@ -29,9 +29,13 @@ impl Model {
         let logits = self.outputs(batch)?;
         let tokens = batch.tokens().to_u32_vec()?;
         let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
-        let marks = targets.marks(logits.dims().last().copied().unwrap_or(1), logits.dtype());
-        let marks = marks.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
-        Ok(Score { loss: marks.loss(&logits, 0.0)?, correct: correct(&logits, &targets.ids)?, count: targets.count })
+        let loss_targets = targets.loss_targets(logits.dims().last().copied().unwrap_or(1), logits.dtype());
+        let loss_targets = loss_targets.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
+        Ok(Score {
+            loss: loss_targets.loss(&logits, 0.0)?,
+            correct: count_correct(&logits, &targets.ids)?,
+            count: targets.count,
+        })
     }
 }
 
@@ -44,9 +48,9 @@ pub(crate) struct Targets {
     width: usize,
 }
 
-/// What a pass compares N rows of logits with. `T` as in [`crate::Lesson`].
+/// What a pass compares N rows of logits with. `T` as in [`crate::MicroBatch`].
 #[derive(Debug, Clone)]
-pub(crate) struct Marks<T> {
+pub(crate) struct LossTargets<T> {
     /// The class of each row, 0 where it does not matter: U32, `[N]`.
     pub ids: T,
     /// 1 / count where a row matters, 0 elsewhere: `[N]`.
@@ -92,27 +96,31 @@ impl Targets {
         self.ids.iter().any(Option::is_some)
     }
 
-    /// For rows of logits of so many classes, computed in `dtype`.
-    pub fn marks(&self, classes: usize, dtype: DType) -> Marks<Feed> {
+    /// For the loss of rows of logits of so many classes, computed in `dtype`.
+    pub fn loss_targets(&self, classes: usize, dtype: DType) -> LossTargets<Feed> {
         let count = self.ids.len();
         let ids: Vec<u32> = self.ids.iter().map(|target| target.unwrap_or(0)).collect();
         let weights = |share: f64| -> Feed {
             let weight = |target: &Option<u32>| if target.is_some() { share } else { 0.0 };
             Feed::numbers(&self.ids.iter().map(weight).collect::<Vec<_>>(), dtype, count)
         };
-        Marks { ids: Feed::ids(ids, count, classes), shares: weights(1.0 / self.count as f64), ones: weights(1.0) }
+        LossTargets {
+            ids: Feed::ids(ids, count, classes),
+            shares: weights(1.0 / self.count as f64),
+            ones: weights(1.0),
+        }
     }
 }
 
-impl<T> Marks<T> {
+impl<T> LossTargets<T> {
     /// The same with each part changed, in order.
-    pub fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<Marks<U>, ModelError> {
-        let Marks { ids, shares, ones } = self;
-        Ok(Marks { ids: change(ids)?, shares: change(shares)?, ones: change(ones)? })
+    pub fn map<U>(self, change: &mut dyn FnMut(T) -> Result<U, ModelError>) -> Result<LossTargets<U>, ModelError> {
+        let LossTargets { ids, shares, ones } = self;
+        Ok(LossTargets { ids: change(ids)?, shares: change(shares)?, ones: change(ones)? })
     }
 }
 
-impl Marks<Tensor> {
+impl LossTargets<Tensor> {
     /// The cross entropies of `logits` (whose last axis is that of classes), added up and divided by the count: a scalar.
     ///
     /// # Errors
@@ -164,15 +172,15 @@ fn next_tokens(tokens: &[u32], padded: usize, lengths: &[usize]) -> Vec<Option<u
 }
 
 /// How many rows of logits are largest at their target; a tie goes to the lower index.
-fn correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
+fn count_correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
     let width = *rows.dims().last().unwrap_or(&1);
     Ok(match rows.to_host()? {
-        HostData::F32(values) => right(&values, width, targets),
-        other => right(&other.to_f64(), width, targets),
+        HostData::F32(values) => count_largest(&values, width, targets),
+        other => count_largest(&other.to_f64(), width, targets),
     })
 }
 
-fn right<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> usize {
+fn count_largest<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> usize {
     let right = |(row, target): (&[T], &Option<u32>)| {
         let mut best = 0;
         for (index, value) in row.iter().enumerate() {

@@ -224,7 +224,7 @@ impl<'a> Builder<'a> {
             Source::Fresh { seed, dtype } => Weight::Dense(draw(self.device, *seed, *dtype, &name, shape, init)?),
             Source::Stored(stored) => {
                 let stored = stored.get(&name).ok_or_else(|| ModelError::parameter(&name, "is missing"))?;
-                fits(&name, &stored.value, shape, role)?;
+                check_shape(&name, &stored.value, shape, role)?;
                 stored.value.clone()
             }
         };
@@ -297,7 +297,7 @@ impl<'a> Scope<'_, 'a> {
     }
 }
 
-fn fits(name: &str, value: &Weight, shape: &[usize], role: Role) -> Result<(), ModelError> {
+fn check_shape(name: &str, value: &Weight, shape: &[usize], role: Role) -> Result<(), ModelError> {
     let found = match value {
         Weight::Dense(tensor) => tensor.dims(),
         Weight::Int8 { q, scale } => {

@@ -46,7 +46,12 @@ impl FeedForward {
     ///
     /// # Errors
     /// If the shapes do not fit.
-    pub(crate) fn after(&self, norm: &LayerNorm, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward_normed(
+        &self,
+        norm: &LayerNorm,
+        base: Option<&Tensor>,
+        x: &Tensor,
+    ) -> Result<Tensor, ModelError> {
         match (self.up.int8(), &self.gate, self.down.int8(), norm.int8()) {
             (Some(up), None, Some(down), Some(norm)) => {
                 let up = Int8Linear { norm: Some(norm), gelu: true, ..up };

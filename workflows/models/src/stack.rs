@@ -16,9 +16,9 @@ pub(crate) trait Layer: Clone + Send + Sync + 'static {
     /// The beginning of the names of everything that it puts into the carry, such as `blocks.0.`.
     fn prefix(&self) -> &str;
 
-    /// `x` `[B, T, D]` to the same shape; puts what it remembers into `after`. It depends on nothing but its arguments
+    /// `x` `[B, T, D]` to the same shape; puts what it remembers into `next_state`. It depends on nothing but its arguments
     /// and its parameters.
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError>;
+    fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError>;
 }
 
 /// Runs `x` through the layers, each of them in a checkpoint if the config says so and gradients are wanted. What a layer
@@ -27,7 +27,7 @@ pub(crate) fn stack<L: Layer>(
     layers: &[L],
     mut x: Tensor,
     carry: &Carry,
-    after: &mut State,
+    next_state: &mut State,
     mode: &Mode,
     (checkpoint, precision): (Checkpoint, Precision),
 ) -> Result<Tensor, ModelError> {
@@ -37,15 +37,15 @@ pub(crate) fn stack<L: Layer>(
             (Checkpoint::Block, Mode::Learn { .. }) => {
                 let (carry, owned, mode) = (carry.below(layer.prefix()), layer.clone(), mode.clone());
                 let run = move |inputs: &[Tensor], carry: &Carry| {
-                    let mut after = State::with_room_of(&carry.state);
-                    let y = owned.forward(&inputs[0], carry, &mut after, &mode)?;
-                    Ok((vec![y], after))
+                    let mut next_state = State::with_room_of(&carry.state);
+                    let y = owned.forward(&inputs[0], carry, &mut next_state, &mode)?;
+                    Ok((vec![y], next_state))
                 };
                 let (mut outputs, state) = recompute(&[&x], &carry, run)?;
-                after.extend(state);
+                next_state.extend(state);
                 outputs.swap_remove(0)
             }
-            _ => layer.forward(&x, carry, after, mode)?,
+            _ => layer.forward(&x, carry, next_state, mode)?,
         };
     }
     Ok(x)
@@ -66,9 +66,9 @@ pub(crate) fn recompute(
     let found = Arc::clone(&made);
     let outputs = assay_tensor::checkpoint(&all, move |tensors: &[Tensor]| {
         let state = names.iter().cloned().zip(tensors[count..].iter().cloned()).collect();
-        let (mut outputs, after) = run(&tensors[..count], &Carry { position, state }).map_err(as_tensor_error)?;
-        found.get_or_init(|| after.names().cloned().collect());
-        outputs.extend(after.into_iter().map(|(_, part)| part));
+        let (mut outputs, next_state) = run(&tensors[..count], &Carry { position, state }).map_err(as_tensor_error)?;
+        found.get_or_init(|| next_state.names().cloned().collect());
+        outputs.extend(next_state.into_iter().map(|(_, part)| part));
         Ok(outputs)
     })?;
     let names = made.get().cloned().unwrap_or_default();

@@ -12,6 +12,7 @@ impl Model {
     /// |---|---|---|
     /// | `ten` | `ten/magnitude/{min, p25, p50, p75, max}` | the distribution of \|a\| over all eigenstates |
     /// | `ten` | `ten/half_life/{min, p25, p50, p75, max}` | that of ln(1/2) / ln \|a\|, in tokens |
+    /// | `ten` | `ten/spectral_radius` | with `resonance: recurrent`: the largest one of R diag(a); states grow if above 1 |
     /// | `pulse` | `pulse/slot_utilisation/{min, p25, p50, p75, max, std}` | that of a slot's mean routing mass |
     /// | `pulse` | `pulse/slot_utilisation/evenness` | the entropy of a block's shares over its largest value, 0 to 1 |
     /// | `pulse` | `pulse/routing_entropy` | the mean entropy of a token's routing weights, in nats |
@@ -26,6 +27,20 @@ impl Model {
             Network::Ten(network) => network.telemetry(),
             Network::Pulse(network) => network.telemetry(batch),
             Network::Transformer(_) => Ok(density(self.config(), batch)),
+        }
+    }
+}
+
+impl Model {
+    /// The largest spectral radius of the recurrences, where eigenstates act on one another at every step
+    /// (`resonance: recurrent` of `ten`): states grow with every step if it is above 1. NaN if a parameter is not finite.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn recurrent_radius(&self) -> Result<Option<f64>, ModelError> {
+        match self.network() {
+            Network::Ten(network) => network.recurrent_radius(),
+            Network::Pulse(_) | Network::Transformer(_) => Ok(None),
         }
     }
 }

@@ -60,9 +60,9 @@ impl SequenceModel for Transformer {
             x = x.add(&learned(table, carry.position, length)?)?;
         }
         x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::with_room_of(&carry.state);
-        x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
-        Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
+        let mut next_state = State::with_room_of(&carry.state);
+        x = stack(&self.blocks, x, carry, &mut next_state, mode, (self.checkpoint, self.precision))?;
+        Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: next_state }))
     }
 }
 
@@ -87,11 +87,11 @@ impl Layer for Block {
         &self.prefix
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         let [attention, ffn] = &self.dropout;
-        let attend = |base: Option<&Tensor>| self.attention.after(&self.norm1, base, x, carry, after);
+        let attend = |base: Option<&Tensor>| self.attention.forward_normed(&self.norm1, base, x, carry, next_state);
         let x = attention.onto(x, carry.position, mode, attend)?;
-        ffn.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
+        ffn.onto(&x, carry.position, mode, |base| self.ffn.forward_normed(&self.norm2, base, &x))
     }
 }
 

@@ -34,7 +34,7 @@ impl Model {
             let tokens = rows.iter().flat_map(|row| &ids[row * padded..][..*length]).copied().collect();
             let tokens = Tensor::from_u32(self.device(), tokens, [rows.len(), *length])?;
             let hidden = read(&tokens, &mode.of_part(group))?;
-            groups.push(lengthened(hidden, padded)?);
+            groups.push(pad_to_length(hidden, padded)?);
         }
         // Where each row of the batch now stands among the groups.
         let mut place = vec![0; batch.lengths().len()];
@@ -49,7 +49,7 @@ impl Model {
 }
 
 /// `[B, T, D]` with zeros behind, `[B, length, D]`.
-fn lengthened(hidden: Tensor, length: usize) -> Result<Tensor, ModelError> {
+fn pad_to_length(hidden: Tensor, length: usize) -> Result<Tensor, ModelError> {
     let (rows, known, dim) = (hidden.dims()[0], hidden.dims()[1], hidden.dims()[2]);
     if known == length {
         return Ok(hidden);

@@ -6,45 +6,21 @@
 //!
 //! It prints its first seed before it begins. A failure prints the seed of its file, and `fuzz_workflows 0 SEED` checks that one alone.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use assay_spec::check;
+use memory::measure_peak;
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
+#[path = "../tests/memory/mod.rs"]
+mod memory;
 
 /// What a file may take: the largest is a few KiB. Time is far beyond what any takes, so that a busy machine is no failure.
 const MOST_BYTES: usize = 256 << 20;
 const MOST_TIME: Duration = Duration::from_secs(20);
-
-/// Counts the bytes that are taken, and the most at any time.
-struct Counting;
-
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let taken = TAKEN.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(taken, Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// What is damaged.
 const FILES: &[&str] = &[
@@ -101,16 +77,15 @@ fn damaged(seed: u64) -> String {
 
 /// Checks a file and resolves what needs no outputs. Says what is wrong with that.
 fn examine(text: &str, kinds: &[assay_spec::StepKind]) -> Result<(), String> {
-    let (begun, before) = (Instant::now(), TAKEN.load(Ordering::Relaxed));
-    MOST.store(before, Ordering::Relaxed);
-    let checked = catch_unwind(AssertUnwindSafe(|| match check("fuzz.yaml", text, kinds, &[]) {
+    let begun = Instant::now();
+    let check_all = || match check("fuzz.yaml", text, kinds, &[]) {
         Ok(workflow) => (0..workflow.tasks.len()).for_each(|task| drop(workflow.resolve(task, &|_| None))),
         Err(problems) => drop(problems.to_string()),
-    }));
-    let most = MOST.load(Ordering::Relaxed).saturating_sub(before);
+    };
+    let (checked, peak) = measure_peak(|| catch_unwind(AssertUnwindSafe(check_all)));
     match checked {
         Err(_) => Err("the check panicked".to_owned()),
-        Ok(()) if most > MOST_BYTES => Err(format!("the check took {most} bytes")),
+        Ok(()) if peak > MOST_BYTES => Err(format!("the check allocated {peak} bytes")),
         Ok(()) if begun.elapsed() > MOST_TIME => Err(format!("the check took {:?}", begun.elapsed())),
         Ok(()) => Ok(()),
     }

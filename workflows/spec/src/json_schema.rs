@@ -126,11 +126,13 @@ fn resource() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "backend": computable(json!({"type": "string", "default": "cpu"})),
-            "cpus": computable(json!({"type": "integer", "minimum": 1, "default": 1, "description": "Threads."})),
-            "memory": {"type": ["string", "integer"], "description": "Such as `2GiB`.", "examples": ["512MiB", "2GiB"]},
+            "backend": computable(json!({
+                "type": "string", "default": "cpu", "description": "What computes; `assay backends` lists those of this machine.",
+            })),
+            "cpus": computable(json!({"type": "integer", "minimum": 1, "default": 1, "description": "Processors, and threads of the step."})),
+            "memory": {"type": ["string", "integer"], "description": "The most memory that the step may use, such as `2GiB`.", "examples": ["512MiB", "2GiB"]},
             "exclusive": computable(json!({
-                "type": "boolean", "default": false, "description": "Whether nothing else runs on the node meanwhile.",
+                "type": "boolean", "default": false, "description": "Whether nothing else runs on the machine meanwhile.",
             })),
         },
         "additionalProperties": false,
@@ -148,9 +150,12 @@ fn retry() -> Value {
             "when": computable(json!({"type": "array", "items": {"oneOf": classes}, "description": "The failures worth one."})),
             "backoff": {
                 "type": "object",
+                "description": "How long to wait before a further attempt.",
                 "properties": {
                     "duration": computable(json!({"type": "string", "description": "The first wait, such as `5s`."})),
-                    "factor": computable(json!({"type": "number", "minimum": 1, "default": 2})),
+                    "factor": computable(json!({
+                        "type": "number", "minimum": 1, "default": 2, "description": "How many times longer each further wait is.",
+                    })),
                 },
                 "additionalProperties": false,
             },

@@ -10,7 +10,7 @@ use crate::workflow::Resource;
 /// BLAKE3 of the canonical JSON of `{config, kind, on, replicate, version}`, in lower-case hexadecimal.
 ///
 /// `config` counts artifacts by their hash alone: a file's name is for people. `on` is what counts of what the task runs on,
-/// see [`counted`], and is left out where nothing does. The replicate counts as 1 where there is none, so that giving a job a
+/// see [`key_resources`], and is left out where nothing does. The replicate counts as 1 where there is none, so that giving a job a
 /// second replicate does not run the first one again.
 pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, replicate: Option<u32>) -> String {
     let mut text = String::from("{\"config\":");
@@ -25,10 +25,10 @@ pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, re
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-/// What of a task's resources counts for its results. A measurement is one of its backend, its threads, of having them
-/// alone, and of the devices that `machine` says are behind the backend; other results have other bits on another backend, and the same with any number of threads. Of the backend `cpu`
-/// alone, which is what a task gets that asks for nothing, nothing is said.
-pub(crate) fn counted(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
+/// The part of a task's resources that its cache key contains. For a measurement these are the backend, the threads, `exclusive` and
+/// the devices that `machine` lists for the backend. For any other result it is the backend alone: its bits do not depend on the
+/// number of threads. The default, the backend `cpu` alone, is left out.
+pub(crate) fn key_resources(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
     if kind.measures {
         let one = |r: &Resource| {
             let devices = machine.get(&r.backend);
@@ -102,7 +102,7 @@ mod tests {
             };
             let resources: Vec<Resource> = resources.iter().map(on).collect();
             let machine = BTreeMap::from([("cpu".to_owned(), machine)]);
-            cache_key("work", 1, &json!({}), &counted(&kind, &resources, &machine), None)
+            cache_key("work", 1, &json!({}), &key_resources(&kind, &resources, &machine), None)
         };
         let key = |measures, resources: &[(&str, u32)]| key_on(measures, resources, json!({"name": "Imagined 9000"}));
         let plain = [("cpu", 1)];

@@ -64,6 +64,7 @@ pub use printable::{printable, printable_lines};
 pub use problem::{Problem, Problems};
 pub use resolve::{ResolveError, ResolvedStep};
 pub use scalar::in_address as value_name;
+pub use suggest::nearest as nearest_name;
 pub use workflow::{
     Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, Workflow,
 };

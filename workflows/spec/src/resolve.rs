@@ -10,7 +10,7 @@ use crate::artifact::{ArtifactRef, Outputs, artifacts_in};
 use crate::draft::Reader;
 use crate::expand::{lineage, view};
 use crate::files::{LocalFile, local_files};
-use crate::key::{cache_key, counted};
+use crate::key::{cache_key, key_resources};
 use crate::kind::StepKind;
 use crate::node::Node;
 use crate::problem::{Log, Problems};
@@ -149,7 +149,7 @@ impl Workflow {
             return Err(ResolveError::Invalid { task: task.address.clone(), problems });
         }
         let kind = &template.kind;
-        let on = counted(kind, &task.resources, &self.machine);
+        let on = key_resources(kind, &task.resources, &self.machine);
         Ok(ResolvedStep {
             kind: kind.name.to_owned(),
             version: kind.version,

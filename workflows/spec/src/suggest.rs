@@ -27,7 +27,8 @@ fn charge(written: usize, name: usize) -> bool {
 }
 
 /// The known name that is nearest to what was written, if it is near enough to be what was meant.
-pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
     let (wanted, length) = (plain(written), written.chars().count());
     // Long texts are no misspelt names, and comparing them costs the product of the lengths.

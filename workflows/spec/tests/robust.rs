@@ -1,40 +1,11 @@
 //! No text makes the checker panic, and none makes it take more than bounded memory.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use assay_spec::{Problems, Workflow, check};
+use memory::measure_peak;
 use proptest::prelude::*;
 
 mod fake;
-
-/// Counts the bytes that are taken, and the most at any time.
-struct Counting;
-
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-/// The counters are the process's, so that one test at a time may look at them.
-static ALONE: Mutex<()> = Mutex::new(());
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let taken = TAKEN.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(taken, Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+mod memory;
 
 fn read(text: &str) -> Result<Workflow, Problems> {
     check("f.yaml", text, &fake::kinds(), &[])
@@ -62,14 +33,17 @@ fn examine(text: &str) -> String {
     }
 }
 
-/// Examines a text with at most so many bytes of memory.
+/// The messages of the tasks that cannot be resolved while no task has outputs.
+fn resolve_all(text: &str) -> Vec<String> {
+    let Ok(workflow) = read(text) else { return Vec::new() };
+    let resolve = |task| workflow.resolve(task, &|_| None).err().map(|error| error.to_string());
+    (0..workflow.tasks.len()).filter_map(resolve).collect()
+}
+
+/// Examines a text. Fails if that allocates more than `bytes`.
 fn examine_within(bytes: usize, text: &str) -> String {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let before = TAKEN.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    let first = examine(text);
-    let most = MOST.load(Ordering::Relaxed) - before;
-    assert!(most <= bytes, "{most} bytes were taken, at most {bytes} are allowed");
+    let (first, peak) = measure_peak(|| examine(text));
+    assert!(peak <= bytes, "{peak} bytes were allocated, at most {bytes} are allowed");
     first
 }
 
@@ -356,14 +330,8 @@ proptest! {
              with: {{values: {{x: {quote}${{{{ {expression} }}}}{quote}}}}}\n"
         );
         examine_within(64 * MIB, &text);
-        let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Ok(workflow) = read(&text) {
-            // What needs no outputs can be resolved, or says why not.
-            for task in 0..workflow.tasks.len() {
-                if let Err(error) = workflow.resolve(task, &|_| None) {
-                    prop_assert!(!error.to_string().is_empty());
-                }
-            }
-        }
+        // Under the lock of measurements, so that this does not count in those of other tests.
+        let (resolved, _) = measure_peak(|| resolve_all(&text));
+        prop_assert!(resolved.iter().all(|error| !error.is_empty()));
     }
 }

@@ -44,6 +44,14 @@ pub enum Method {
     Wilson,
     /// Student's t of the slope of a straight line, by the scatter around it.
     LeastSquares,
+    /// Hsu's comparison with the best.
+    WithBest,
+    /// Student's t of a contrast of cells.
+    Contrast,
+    /// Dunnett's simultaneous intervals against one cell.
+    Dunnett,
+    /// Games and Howell's simultaneous intervals of all pairs.
+    GamesHowell,
 }
 
 impl Estimate {
@@ -86,7 +94,7 @@ impl Interval {
         (self.high - self.low) / 2.0
     }
 
-    /// Whether two intervals share a point. Overlap does not mean that two values are equal; use a [`crate::compare`].
+    /// Whether two intervals share a point. Overlap does not mean that two values are equal; use a [`crate::comparisons::compare`].
     #[must_use]
     pub fn overlaps(&self, other: &Interval) -> bool {
         self.low <= other.high && other.low <= self.high

@@ -5,7 +5,7 @@
 //! Uncertainties after `±` are given to one digit, or to two where the first is a 1; intervals to the first digit of their
 //! half width; the value to the same place: `1.93 ± 0.04`, `3.2 ms [3.1, 3.4]`.
 
-use crate::compare::{Comparison, Verdict};
+use crate::comparisons::compare::{Comparison, Verdict};
 use crate::estimate::{Estimate, Interval};
 
 /// How many digits a number without a known uncertainty is given.
@@ -125,7 +125,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Improvement => "better",
         Verdict::Regression => "worse",
         Verdict::Small => "different, but by little",
-        Verdict::CannotTell => "cannot be told apart",
+        Verdict::CannotTell => "cannot be distinguished",
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::compare::{Direction, Rule, compare_replicates};
+    use crate::comparisons::compare::{Direction, Rule, compare_replicates};
     use crate::estimate::Method;
 
     fn estimate(value: f64, low: f64, high: f64) -> Estimate {
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_comparison_without_evidence_names_no_winner() {
         let found = compare_replicates(&[2.0], &[1.0], Direction::LowerIsBetter, &Rule::default()).unwrap();
-        assert_eq!(comparison(&found), "2×: cannot be told apart");
+        assert_eq!(comparison(&found), "2×: cannot be distinguished");
     }
 
     proptest! {

@@ -11,34 +11,35 @@
 //! - Quantiles are of Hyndman and Fan's type 7 (R's and NumPy's default) everywhere.
 //! - A comparison that the data cannot settle is [`Verdict::CannotTell`]; no winner is drawn.
 //!
-//! Reading order: [`describe`] for the plain figures, [`outliers`], then the intervals in [`student`], [`bootstrap`]
-//! and [`proportion`], which all give an [`Estimate`]; [`rank`] and [`correction`] for tests; [`compare`] puts them
-//! together; [`mod@format`] prints the results for people.
+//! Reading order: [`describe`] for the plain figures, [`outliers`], then [`intervals`], which all give an [`Estimate`];
+//! [`comparisons`] for tests, the set of best cells and the power of an experiment; [`factorial`] for sweeps;
+//! [`distributions`] for what they rest on; [`mod@format`] prints the results for people.
 
-pub mod bootstrap;
-pub mod compare;
-pub mod correction;
+pub mod comparisons;
 pub mod describe;
+pub mod distributions;
 mod error;
 mod estimate;
+pub mod factorial;
 pub mod format;
+pub mod intervals;
 pub mod outliers;
-pub mod power;
-pub mod proportion;
 pub mod random;
-pub mod rank;
-pub mod special;
-pub mod student;
+pub mod rliable;
 mod summary;
+pub mod trends;
 
-pub use bootstrap::Bootstrap;
-pub use compare::{Comparison, Direction, Rule, Test, Verdict};
-pub use correction::holm;
+pub use comparisons::best::{BestComparison, BestRule, compare_with_best};
+pub use comparisons::cells::{ErrorTerm, Observation};
+pub use comparisons::compare::{self, Comparison, Direction, Rule, Test, Verdict};
+pub use comparisons::correction::holm;
+pub use comparisons::scale::Scale;
 pub use describe::{mean, median, quantile, standard_deviation, variance};
 pub use error::StatisticsError;
 pub use estimate::{Estimate, Interval, Method};
+pub use intervals::bootstrap::Bootstrap;
+pub use intervals::proportion::wilson;
 pub use outliers::{Fences, Trimmed, tukey};
-pub use power::exponent;
-pub use proportion::wilson;
 pub use random::Random;
 pub use summary::{Summary, replicates, summarize};
+pub use trends::power_law::exponent;

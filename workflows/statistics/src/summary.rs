@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::Bootstrap;
 use crate::describe::{quantile_of_sorted, sorted, variance_of};
 use crate::error::{StatisticsError, check};
 use crate::estimate::Estimate;
+use crate::intervals::bootstrap::Bootstrap;
+use crate::intervals::student;
 use crate::outliers::{Fences, tukey};
-use crate::student;
 
 /// One sample in a few figures. All but `samples` and `outliers` are of what stayed when the outliers had gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

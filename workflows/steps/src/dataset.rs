@@ -3,7 +3,8 @@
 //! The file is safetensors. For each split S of `train`, `valid` and `test` it holds three arrays of `U32`:
 //! `S.tokens` (all sequences, one after another), `S.offsets` (where each begins in `S.tokens`, and the end of the
 //! last; one more than there are sequences) and `S.labels` (one a sequence; empty for a language model, whose targets
-//! are the tokens themselves, one ahead). The metadata `assay.dataset` is the JSON of [`About`].
+//! are the tokens themselves, one ahead). Where sequences are scored by groups too, there is `S.groups` (one a sequence). The
+//! metadata `assay.dataset` is the JSON of [`About`].
 
 use std::path::Path;
 
@@ -33,6 +34,38 @@ pub struct About {
     pub max_length: usize,
     /// The config that made it.
     pub config: serde_json::Value,
+    /// Which files it was read from, and what its classes and groups are called.
+    #[serde(default, skip_serializing_if = "Origin::is_empty")]
+    pub origin: Origin,
+}
+
+/// The files that a dataset was read from, and what its classes and groups are called.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Origin {
+    /// The files, with their hashes.
+    pub files: Vec<SourceFile>,
+    /// The name of each class.
+    pub labels: Vec<String>,
+    /// The name of each group of sequences that is scored by itself too, such as the task of a question; empty where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+}
+
+/// A file that a dataset was read from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Its path within its folder or archive.
+    pub name: String,
+    /// Its size as published, in bytes.
+    pub bytes: u64,
+    /// BLAKE3 of its bytes as published, in hexadecimal.
+    pub blake3: String,
+}
+
+impl Origin {
+    fn is_empty(&self) -> bool {
+        *self == Origin::default()
+    }
 }
 
 /// What a model shall do with a sequence.
@@ -71,9 +104,16 @@ pub struct Split {
     tokens: Vec<u32>,
     offsets: Vec<u32>,
     labels: Vec<u32>,
+    groups: Vec<u32>,
 }
 
 impl Split {
+    /// Appends a sequence with its label and its group. Of a split, all sequences have a group or none.
+    pub fn push_grouped(&mut self, tokens: &[u32], label: u32, group: u32) {
+        self.push(tokens, label);
+        self.groups.push(group);
+    }
+
     /// Appends a sequence with its label.
     pub fn push(&mut self, tokens: &[u32], label: u32) {
         self.push_unlabelled(tokens);
@@ -119,6 +159,25 @@ impl Split {
         &self.labels
     }
 
+    /// The group of each sequence; empty where there are no groups.
+    #[must_use]
+    pub fn groups(&self) -> &[u32] {
+        &self.groups
+    }
+
+    /// The sequences of one group.
+    #[must_use]
+    pub fn group(&self, group: u32) -> Split {
+        let mut part = Split::default();
+        for index in (0..self.len()).filter(|index| self.groups.get(*index) == Some(&group)) {
+            match self.labels.get(index) {
+                Some(label) => part.push_grouped(self.sequence(index), *label, group),
+                None => part.push_unlabelled(self.sequence(index)),
+            }
+        }
+        part
+    }
+
     /// The length of each sequence in tokens.
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize)
@@ -127,6 +186,9 @@ impl Split {
     fn write(&self, name: &str, file: &mut ArrayFile) {
         for (part, values) in [("tokens", &self.tokens), ("offsets", &self.offsets), ("labels", &self.labels)] {
             file.arrays.insert(format!("{name}.{part}"), Array::u32(values, &[values.len()]));
+        }
+        if !self.groups.is_empty() {
+            file.arrays.insert(format!("{name}.groups"), Array::u32(&self.groups, &[self.groups.len()]));
         }
     }
 
@@ -137,7 +199,8 @@ impl Split {
             let wrong = || FileError::Content(format!("`{key}` is not an array of u32"));
             file.array(&key)?.to_u32().ok_or_else(wrong)
         };
-        let split = Split { tokens: array("tokens")?, offsets: array("offsets")?, labels: array("labels")? };
+        let groups = if about.origin.groups.is_empty() { Vec::new() } else { array("groups")? };
+        let split = Split { tokens: array("tokens")?, offsets: array("offsets")?, labels: array("labels")?, groups };
         split.problem(about).map_or(Ok(split), |problem| {
             Err(FileError::Content(format!("the split `{name}` is inconsistent: {problem}")))
         })
@@ -150,6 +213,13 @@ impl Split {
         let labels = if about.objective == Goal::Classify { self.len() } else { 0 };
         if labels != self.labels.len() {
             return Some(format!("{} labels in place of {labels}", self.labels.len()));
+        }
+        let groups = &about.origin.groups;
+        if !groups.is_empty() && self.groups.len() != self.len() {
+            return Some(format!("{} groups in place of {}", self.groups.len(), self.len()));
+        }
+        if let Some(group) = self.groups.iter().find(|group| **group as usize >= groups.len()) {
+            return Some(format!("group {group} is outside the {} groups", groups.len()));
         }
         let bounds = (self.offsets.first().copied(), self.offsets.last().copied());
         if bounds != (Some(0), u32::try_from(self.tokens.len()).ok()) {
@@ -239,6 +309,7 @@ mod tests {
             classes: 2,
             max_length: 4,
             config: serde_json::json!({"seed": 1}),
+            origin: Origin::default(),
         };
         let (train, valid) = (split(&[(&[0, 1], 1), (&[2, 2, 0, 1], 0)]), split(&[(&[0], 1)]));
         Dataset { about, train, valid, test: split(&[(&[2], 0)]) }
@@ -282,6 +353,29 @@ mod tests {
         short.test.push_unlabelled(&[1]);
         short.write(&path).unwrap();
         assert!(Dataset::read(&path).unwrap_err().to_string().contains("leaves nothing to predict"));
+    }
+
+    #[test]
+    fn groups_are_kept_and_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.safetensors");
+        let mut grouped = dataset();
+        grouped.about.origin.groups = ["first", "second"].map(String::from).into();
+        for split in [&mut grouped.train, &mut grouped.valid, &mut grouped.test] {
+            *split = Split::default();
+            split.push_grouped(&[0, 1], 1, 1);
+            split.push_grouped(&[2], 0, 0);
+        }
+        grouped.write(&path).unwrap();
+        assert_eq!(Dataset::read(&path).unwrap(), grouped);
+        let part = grouped.test.group(1);
+        assert_eq!((part.len(), part.sequence(0), part.labels()), (1, [0, 1].as_slice(), [1].as_slice()));
+        for (change, message) in [(vec![0], "1 groups in place of 2"), (vec![0, 2], "group 2 is outside the 2 groups")]
+        {
+            grouped.valid.groups = change;
+            grouped.write(&path).unwrap();
+            assert!(Dataset::read(&path).unwrap_err().to_string().contains(message));
+        }
     }
 
     #[test]

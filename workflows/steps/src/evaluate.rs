@@ -10,6 +10,9 @@ use crate::load::{dataset_for, load};
 use crate::scoring::{score_split, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
+/// A task whose error is below this counts as solved (Weston et al. 2015).
+const SOLVED: f64 = 0.05;
+
 /// Scores a checkpoint.
 pub struct Evaluate;
 
@@ -60,13 +63,15 @@ const METRICS: &[MetricKind] = &[
     scored("*/perplexity", Better::Lower, Some("evaluated perplexity")),
     scored("*/accuracy_low", Better::Neither, None),
     scored("*/accuracy_high", Better::Neither, None),
+    scored("*/error/*", Better::Lower, None),
+    scored("*/tasks_solved", Better::Higher, Some("tasks solved")),
 ];
 
 impl Step for Evaluate {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "evaluate",
-            version: 1,
+            version: 2,
             measures: false,
             about: "Scores a checkpoint on a split of a dataset.",
             schema: schema_of::<Config>(),
@@ -97,6 +102,20 @@ impl Step for Evaluate {
             if let Some(value) = value {
                 context.metric(&format!("{name}/accuracy_{end}"), 0, value);
             }
+        }
+        let groups = &dataset.about.origin.groups;
+        let mut solved = 0;
+        for (group, task) in (0..).zip(groups) {
+            let part = split.group(group);
+            // A split need not have every task.
+            if !part.is_empty() {
+                let score = score_split(&model, &part, config.batch_size, || context.cancelled())?;
+                context.metric(&format!("{name}/error/{task}"), 0, 1.0 - score.accuracy);
+                solved += u32::from(1.0 - score.accuracy < SOLVED);
+            }
+        }
+        if !groups.is_empty() {
+            context.metric(&format!("{name}/tasks_solved"), 0, f64::from(solved));
         }
         let value = serde_json::to_value(accuracy).map_err(|error| StepError::failed(error.to_string()))?;
         context.value("accuracy", value);
@@ -157,5 +176,29 @@ mod tests {
         let data = context.provide_dataset();
         let error = context.run(&Evaluate, json!({"model": data, "data": data})).unwrap_err();
         assert!(error.to_string().contains("no checkpoint"), "{error}");
+    }
+
+    #[test]
+    fn every_group_is_scored_by_itself() {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        let config = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
+        let model = context.provide_model(config, 1);
+        let mut dataset = toy_dataset();
+        dataset.about.origin.groups = ["odd", "even", "none"].map(String::from).into();
+        for split in [&mut dataset.train, &mut dataset.valid, &mut dataset.test] {
+            let plain = std::mem::take(split);
+            for index in 0..plain.len() {
+                split.push_grouped(plain.sequence(index), plain.labels()[index], (index % 2) as u32);
+            }
+        }
+        let path = context.workdir().join("grouped.safetensors");
+        dataset.write(&path).unwrap();
+        let data = json!(context.provide(&path));
+        context.run(&Evaluate, json!({"model": model, "data": data})).unwrap();
+        let error = |name: &str| context.last(&format!("test/error/{name}"));
+        // Both groups are half of the sequences.
+        let mean = (error("odd").unwrap() + error("even").unwrap()) / 2.0;
+        assert!((mean - (1.0 - context.last("test/accuracy").unwrap())).abs() < 1e-9);
+        assert_eq!((error("none"), context.last("test/tasks_solved")), (None, Some(0.0)));
     }
 }

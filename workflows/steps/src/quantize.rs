@@ -98,12 +98,12 @@ impl Step for Quantize {
         context.metric("size/bytes", 0, bytes as f64);
         context.metric("size/ratio", 0, bytes as f64 / checkpoint::to_file(&model)?.to_bytes().len() as f64);
         context.metric("quantize/max_error", 0, error.largest);
-        context.metric("quantize/sqnr_db", 0, error.decibel());
+        context.metric("quantize/sqnr_db", 0, error.to_decibels());
         context.log(&format!(
             "{} matrices in int8: {bytes} bytes, error at most {:.2e}, signal to noise {:.1} dB",
             error.matrices,
             error.largest,
-            error.decibel()
+            error.to_decibels()
         ));
         if let Some(data) = &config.data {
             let dataset = dataset_for(&model, context, data)?;
@@ -127,7 +127,7 @@ pub(crate) struct WeightError {
 
 impl WeightError {
     /// The ratio of signal to quantization noise, 10 log10(sum w^2 / sum (w - q scale)^2), at most 300 dB.
-    fn decibel(&self) -> f64 {
+    fn to_decibels(&self) -> f64 {
         (10.0 * (self.signal / self.noise).log10()).clamp(-300.0, 300.0)
     }
 }
@@ -269,7 +269,7 @@ mod tests {
         assert!((error.largest - 0.004).abs() < 1e-6, "{error:?}");
         let (signal, noise) = (0.507_f64.powi(2) + 1.27_f64.powi(2), 0.003_f64.powi(2) + 0.004_f64.powi(2));
         let expected = 10.0 * (signal / noise).log10();
-        assert!((error.decibel() - expected).abs() < 0.01, "{} is not {expected}", error.decibel());
+        assert!((error.to_decibels() - expected).abs() < 0.01, "{} is not {expected}", error.to_decibels());
     }
 
     #[test]

@@ -171,9 +171,12 @@ impl Ticks {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::{Child, Command};
+#[path = "../tests/busy/mod.rs"]
+mod busy;
 
+#[cfg(test)]
+mod tests {
+    use super::busy::BusyProcessors;
     use super::*;
     use crate::testing::TestContext;
 
@@ -207,31 +210,11 @@ mod tests {
         }
     }
 
-    /// Programs that keep every processor busy until they are dropped.
-    struct Crowd(Vec<Child>);
-
-    impl Crowd {
-        fn begin() -> Crowd {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            let one = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-            Crowd((0..processors).map(one).collect())
-        }
-    }
-
-    impl Drop for Crowd {
-        fn drop(&mut self) {
-            for child in &mut self.0 {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-        }
-    }
-
     #[test]
     fn a_busy_machine_marks_the_result_or_fails_the_step() {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let watch = Watch { quiet: Quiet::Required, begun: Ticks::read().map(|ticks| (0.0, ticks)) };
-        let _crowd = Crowd::begin();
+        let _load = BusyProcessors::start();
         let error = watch.end(&mut context).unwrap_err();
         assert!(matches!(&error, StepError::Check { message, .. } if message.contains("processors busy")), "{error:?}");
         assert!(matches!(Watch::begin(Quiet::Required), Err(StepError::Check { .. })));

@@ -137,6 +137,7 @@ pub(crate) fn toy_dataset() -> Dataset {
         classes: 3,
         max_length: 9,
         config: Value::Null,
+        origin: Default::default(),
     };
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }

@@ -44,7 +44,7 @@ fn tables(like: &Tensor, rows: usize, width: usize) -> Result<[Tensor; 2]> {
     Ok([table(f64::cos)?, table(f64::sin)?])
 }
 
-/// Queries, keys and values taken apart, turned if a first place is given.
+/// Queries, keys and values split into heads, rotated if a first position is given.
 pub(super) fn heads([b, t, h, p]: [usize; 4], first: Option<usize>) -> Case {
     let name = format!("heads ({h}) from {first:?}");
     Case::new(name, [floats([b, t, 3 * h * p])], move |x| {
@@ -56,23 +56,23 @@ pub(super) fn heads([b, t, h, p]: [usize; 4], first: Option<usize>) -> Case {
 
 /// Of keys and values nothing is used: their gradients are zeros.
 fn queries_alone() -> Case {
-    Case::one("heads, queries alone", [floats([2, 3, 24])], |x| {
+    Case::single("heads, queries alone", [floats([2, 3, 24])], |x| {
         let [q, ..] = x[0].heads(2, None)?;
         Ok(q)
     })
 }
 
-/// One token after none, after `t` others, and after pieces of `t`, `t` and 3, of which some are joined.
+/// One token after none, after `t` others, and after segments of `t`, `t` and 3, of which some are joined.
 pub(super) fn attend([b, h, t, p]: [usize; 4], first: Option<usize>) -> Case {
-    let piece = |length: usize| [floats([b, h, length, p]), floats([b, h, length, p])];
-    let operands = [vec![floats([b, 1, 3 * h * p])], piece(t).into(), piece(t).into(), piece(3).into()].concat();
+    let segment = |length: usize| [floats([b, h, length, p]), floats([b, h, length, p])];
+    let operands = [vec![floats([b, 1, 3 * h * p])], segment(t).into(), segment(t).into(), segment(3).into()].concat();
     let case = Case::new(format!("attend_token from {first:?}"), operands, move |x| {
         let tables = first.map(|first| tables(&x[0], first + 2, p)).transpose()?;
         let rotary = tables.as_ref().zip(first).map(|([cos, sin], first)| Rotary { cos, sin, first });
-        let pieces = [(&x[1], &x[2]), (&x[3], &x[4]), (&x[5], &x[6])];
+        let segments = [(&x[1], &x[2]), (&x[3], &x[4]), (&x[5], &x[6])];
         let mut found = Vec::new();
         for (count, joined) in [(0, 0), (1, 0), (1, 1), (3, 1), (3, 2), (3, 3)] {
-            let token = TokenAttention { qkv: &x[0], heads: h, rotary, past: &pieces[..count], joined, scale: 0.6 };
+            let token = TokenAttention { qkv: &x[0], heads: h, rotary, past: &segments[..count], joined, scale: 0.6 };
             found.extend(Tensor::attend_token(token)?);
         }
         Ok(found)

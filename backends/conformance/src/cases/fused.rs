@@ -11,11 +11,11 @@ use crate::operands::Numbers;
 pub(super) fn small() -> Vec<Case> {
     let mut cases = Vec::new();
     for shape in [vec![1], vec![3, 5], vec![2, 3, 17], vec![0, 4], vec![2, 1]] {
-        cases.push(Case::one("softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].softmax()));
-        cases.push(Case::one("log_softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].log_softmax()));
+        cases.push(Case::single("softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].softmax()));
+        cases.push(Case::single("log_softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].log_softmax()));
         cases.push(layer_norm(&shape));
     }
-    cases.push(Case::one("softmax of large numbers", [between(9000.0, 9001.0, [2, 20])], |x| x[0].softmax()));
+    cases.push(Case::single("softmax of large numbers", [between(9000.0, 9001.0, [2, 20])], |x| x[0].softmax()));
     for (n, v, smoothing) in [(1, 1, 0.0), (4, 5, 0.0), (3, 33, 0.1), (5, 7, 1.0), (0, 3, 0.2)] {
         cases.push(cross_entropy(n, v, smoothing));
     }
@@ -34,17 +34,17 @@ pub(super) fn small() -> Vec<Case> {
         cases.extend([true, false].map(|complex| selective_scan(sizes, complex, None)));
     }
     for shape in [vec![], vec![1], vec![7, 33], vec![0, 3]] {
-        cases.push(Case::one("dropout", [floats(shape.clone())], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
-        cases.push(Case::one("dropout by a seed", [floats(shape)], |x| {
+        cases.push(Case::single("dropout", [floats(shape.clone())], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
+        cases.push(Case::single("dropout by a seed", [floats(shape)], |x| {
             let seed = Tensor::from_u32(x[0].device(), vec![0x89ab_cdef, 0x0123_4567], 2)?;
             x[0].dropout_at(0.3, &seed, 0xfedc_ba98_7654_3210)
         }));
     }
     for (shape, k) in [(vec![1], 1), (vec![4, 9], 3), (vec![2, 2, 40], 39), (vec![3, 5], 5), (vec![0, 2], 1)] {
-        cases.push(Case::one(format!("top_k_mask ({k})"), [floats(shape)], move |x| x[0].top_k_mask(k)).constant());
+        cases.push(Case::single(format!("top_k_mask ({k})"), [floats(shape)], move |x| x[0].top_k_mask(k)).constant());
     }
     let ties = |x: &[Tensor]| x[0].scale(0.0)?.top_k_mask(2);
-    cases.push(Case::one("top_k_mask with ties", [floats([3, 20])], ties).constant());
+    cases.push(Case::single("top_k_mask with ties", [floats([3, 20])], ties).constant());
     cases.push(checkpoint_case());
     for (rows, n, k) in [(1, 1, 1), (3, 5, 7), (2, 9, 64), (4, 3, 130), (0, 2, 3), (2, 3, 0)] {
         cases.push(int8(rows, n, k));
@@ -59,8 +59,8 @@ pub(super) fn small() -> Vec<Case> {
 
 pub(super) fn medium() -> Vec<Case> {
     let mut cases = vec![
-        Case::one("softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].softmax()),
-        Case::one("log_softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].log_softmax()),
+        Case::single("softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].softmax()),
+        Case::single("log_softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].log_softmax()),
         layer_norm(&[300, 33]),
         layer_norm(&[2, 600]),
         cross_entropy(5, 700, 0.1),
@@ -82,16 +82,16 @@ pub(super) fn medium() -> Vec<Case> {
 
 pub(super) fn large() -> Vec<Case> {
     let mut cases = vec![
-        Case::one("softmax", [floats([900, 300])], |x| x[0].softmax()),
-        Case::one("log_softmax", [floats([900, 300])], |x| x[0].log_softmax()),
+        Case::single("softmax", [floats([900, 300])], |x| x[0].softmax()),
+        Case::single("log_softmax", [floats([900, 300])], |x| x[0].log_softmax()),
         layer_norm(&[4, 500, 65]),
         cross_entropy(1500, 130, 0.1),
         int8(700, 130, 257),
     ];
     cases.extend([[8, 200, 65], [3, 500, 16]].map(|sizes| scan(sizes, true)));
     cases.push(selective_scan([4, 200, 65], true, Some(64)));
-    cases.push(Case::one("dropout", [floats([900, 300])], |x| x[0].dropout(0.3, 77)));
-    cases.push(Case::one("top_k_mask", [floats([9000, 33])], |x| x[0].top_k_mask(7)).constant());
+    cases.push(Case::single("dropout", [floats([900, 300])], |x| x[0].dropout(0.3, 77)));
+    cases.push(Case::single("top_k_mask", [floats([9000, 33])], |x| x[0].top_k_mask(7)).constant());
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         cases.push(attention([3, 2, 130, 150, 17], true, kind));
     }
@@ -101,12 +101,12 @@ pub(super) fn large() -> Vec<Case> {
 
 pub(super) fn layer_norm(shape: &[usize]) -> Case {
     let width = shape[shape.len() - 1];
-    Case::one("layer_norm", [floats(shape), floats(width), floats(width)], |x| x[0].layer_norm(&x[1], &x[2], 1e-2))
+    Case::single("layer_norm", [floats(shape), floats(width), floats(width)], |x| x[0].layer_norm(&x[1], &x[2], 1e-2))
 }
 
 pub(super) fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
-    Case::one(format!("cross_entropy ({smoothing})"), [between(-4.0, 4.0, [n, v])], move |x| {
-        let targets = Numbers::new(5).ids(v as u32, n);
+    Case::single(format!("cross_entropy ({smoothing})"), [between(-4.0, 4.0, [n, v])], move |x| {
+        let targets = Numbers::new(5).random_ids(v as u32, n);
         x[0].cross_entropy(&Tensor::from_u32(x[0].device(), targets, n)?, smoothing)
     })
 }
@@ -116,7 +116,7 @@ fn linear_cross_entropy([n, k, v]: [usize; 3], bias: bool, smoothing: f64) -> Ca
     let mut operands = vec![floats([n, k]), floats([v, k])];
     operands.extend(bias.then(|| floats(v)));
     Case::new(format!("linear_cross_entropy ({smoothing})"), operands, move |x| {
-        let targets = Numbers::new(5).ids(v as u32, n);
+        let targets = Numbers::new(5).random_ids(v as u32, n);
         let targets = Tensor::from_u32(x[0].device(), targets, n)?;
         let (losses, hits) = x[0].linear_cross_entropy(&x[1], x.get(2), &targets, smoothing)?;
         Ok(vec![losses, hits])
@@ -128,7 +128,7 @@ pub(crate) fn attention([b, h, tq, tk, width]: [usize; 5], causal: bool, kind: A
     let options = AttentionOptions { causal, scale: 0.6, kind };
     let operands = [floats([b, h, tq, width]), floats([b, h, tk, width]), floats([b, h, tk, width])];
     let name = format!("{kind:?} attention, causal {causal}");
-    Case::one(name, operands, move |x| x[0].attention(&x[1], &x[2], options))
+    Case::single(name, operands, move |x| x[0].attention(&x[1], &x[2], options))
 }
 
 /// The decay lies well inside the unit circle, so that long sequences stay comparable.
@@ -175,8 +175,8 @@ pub(crate) fn scan_of(x: &[Tensor], segment: Option<usize>) -> Result<Vec<Tensor
 }
 
 pub(super) fn int8(rows: usize, n: usize, k: usize) -> Case {
-    let case = Case::one("linear_int8", [floats([rows, k]), between(0.0, 0.02, n)], move |x| {
-        let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * k), [n, k])?;
+    let case = Case::single("linear_int8", [floats([rows, k]), between(0.0, 0.02, n)], move |x| {
+        let q = Tensor::from_i8(x[0].device(), Numbers::new(9).random_bytes(n * k), [n, k])?;
         x[0].linear_int8(&q, &x[1])
     });
     Case { f32_only: true, ..case.constant() }
@@ -185,8 +185,8 @@ pub(super) fn int8(rows: usize, n: usize, k: usize) -> Case {
 /// One layer of the columns of two inputs, with all that may follow the product.
 pub(super) fn int8_layer([rows, n, k]: [usize; 3], norm: bool) -> Case {
     let operands = [floats([rows, k + 2]), floats([rows, k]), between(0.0, 0.02, n), floats(n), floats([rows, n])];
-    let case = Case::one("int8_linear", operands, move |x| {
-        let q = Tensor::from_i8(x[0].device(), Numbers::new(9).bytes(n * 2 * k), [n, 2 * k])?;
+    let case = Case::single("int8_linear", operands, move |x| {
+        let q = Tensor::from_i8(x[0].device(), Numbers::new(9).random_bytes(n * 2 * k), [n, 2 * k])?;
         let norm = norm.then_some(Norm { gain: &x[3], bias: &x[2], eps: 1e-5 });
         let skip = Some(Skip { factor: &x[3], of: &x[4], norm });
         let layer =
@@ -200,8 +200,8 @@ pub(super) fn int8_layer([rows, n, k]: [usize; 3], norm: bool) -> Case {
 pub(super) fn int8_layers([rows, n, k]: [usize; 3]) -> Case {
     let operands =
         [floats([rows, k]), floats(k), floats(k), between(0.0, 0.02, n), floats(n), between(0.0, 0.02, k), floats(k)];
-    let case = Case::one("int8_linear after a norm", operands, move |x| {
-        let bytes = |seed, shape| Tensor::from_i8(x[0].device(), Numbers::new(seed).bytes(n * k), shape);
+    let case = Case::single("int8_linear after a norm", operands, move |x| {
+        let bytes = |seed, shape| Tensor::from_i8(x[0].device(), Numbers::new(seed).random_bytes(n * k), shape);
         let (up, down) = (bytes(9, [n, k])?, bytes(10, [k, n])?);
         let norm = Some(Norm { gain: &x[1], bias: &x[2], eps: 1e-5 });
         let up = Int8Linear { norm, bias: Some(&x[4]), gelu: true, ..Int8Linear::new(&up, &x[3]) };

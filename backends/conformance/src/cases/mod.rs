@@ -7,7 +7,7 @@ pub(crate) mod random;
 
 use assay_tensor::{DType, Device, Result, Shape, Tensor};
 
-use crate::operands::{Numbers, tensor};
+use crate::operands::{Numbers, to_tensor};
 
 type Apply = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
 
@@ -68,7 +68,7 @@ impl Case {
     }
 
     /// The case of an operation with one value.
-    fn one(
+    fn single(
         name: impl Into<String>,
         operands: impl Into<Vec<Operand>>,
         apply: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
@@ -86,15 +86,15 @@ impl Case {
     }
 
     /// The operands' elements: the same in every run.
-    pub(crate) fn values(&self) -> Vec<Vec<f64>> {
-        let of = |(i, o): (usize, &Operand)| Numbers::new(i as u64 + 1).between(o.low, o.high, o.shape.numel());
+    pub(crate) fn operand_values(&self) -> Vec<Vec<f64>> {
+        let of = |(i, o): (usize, &Operand)| Numbers::new(i as u64 + 1).numbers_between(o.low, o.high, o.shape.numel());
         self.operands.iter().enumerate().map(of).collect()
     }
 
     /// The operands on a device, as leaves where gradients are wanted.
-    pub(crate) fn place(&self, device: &Device, float: DType, values: &[Vec<f64>]) -> Result<Vec<Tensor>> {
+    pub(crate) fn to_device(&self, device: &Device, float: DType, values: &[Vec<f64>]) -> Result<Vec<Tensor>> {
         let make = |(operand, values): (&Operand, &Vec<f64>)| {
-            let x = tensor(device, float, values, &operand.shape)?;
+            let x = to_tensor(device, float, values, &operand.shape)?;
             Ok(if self.differentiable { x.variable() } else { x })
         };
         self.operands.iter().zip(values).map(make).collect()
@@ -106,11 +106,11 @@ impl Case {
     }
 
     /// A scalar that depends on every element of the values in its own way: their sum with fixed weights.
-    pub(crate) fn objective(&self, outputs: &[Tensor]) -> Result<Option<Tensor>> {
+    pub(crate) fn weighted_sum(&self, outputs: &[Tensor]) -> Result<Option<Tensor>> {
         let mut total: Option<Tensor> = None;
         for (i, y) in outputs.iter().enumerate() {
-            let weights = Numbers::new(1000 + i as u64).between(-1.0, 1.0, y.numel());
-            let part = y.mul(&tensor(y.device(), y.dtype().wide(), &weights, y.shape())?)?.sum_all()?;
+            let weights = Numbers::new(1000 + i as u64).numbers_between(-1.0, 1.0, y.numel());
+            let part = y.mul(&to_tensor(y.device(), y.dtype().wide(), &weights, y.shape())?)?.sum_all()?;
             total = Some(match total {
                 Some(sum) => sum.add(&part)?,
                 None => part,
@@ -127,7 +127,7 @@ pub fn small() -> Vec<Case> {
     cases
 }
 
-/// The cases on shapes beyond one tile, or one piece, of kernels that cut their work.
+/// The cases on shapes beyond one tile, or one block, of kernels that cut their work.
 pub fn medium() -> Vec<Case> {
     let mut cases = primitives::medium();
     cases.extend(fused::medium());

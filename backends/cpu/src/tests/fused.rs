@@ -2,28 +2,30 @@
 
 use assay_tensor::{AdamW, AttentionKind, AttentionOptions, Scan};
 
-use super::check;
+use super::check_operation;
 
 #[test]
 fn softmax_and_its_gradients() {
     for shape in [[1, 1], [5, 3], [9, 16], [33, 70], [0, 4], [3, 200]] {
-        check("softmax", 3e-6, |k, o| {
-            let (x, g) = (o.between(-9.0, 9.0, shape), o.floats(shape));
+        check_operation("softmax", 3e-6, |k, o| {
+            let (x, g) = (o.numbers_between(-9.0, 9.0, shape), o.random_floats(shape));
             let (y, l) = (k.softmax(&x)?, k.log_softmax(&x)?);
             let (dx, dl) = (k.softmax_backward(&y, &g)?, k.log_softmax_backward(&l, &g)?);
             Ok(vec![y, l, dx, dl])
         });
     }
-    check("softmax of large numbers", 3e-6, |k, o| Ok(vec![k.softmax(&o.between(9e4, 9.1e4, [3, 20]))?]));
+    check_operation("softmax of large numbers", 3e-6, |k, o| {
+        Ok(vec![k.softmax(&o.numbers_between(9e4, 9.1e4, [3, 20]))?])
+    });
 }
 
 #[test]
 fn layer_norm_and_its_gradients() {
     for shape in [vec![1, 1], vec![4, 7], vec![2, 5, 48], vec![200, 33], vec![0, 5]] {
-        check("layer_norm", 2e-5, |k, o| {
+        check_operation("layer_norm", 2e-5, |k, o| {
             let d = shape[shape.len() - 1];
-            let (x, g) = (o.floats(shape.clone()), o.floats(shape.clone()));
-            let (gain, bias) = (o.floats(d), o.floats(d));
+            let (x, g) = (o.random_floats(shape.clone()), o.random_floats(shape.clone()));
+            let (gain, bias) = (o.random_floats(d), o.random_floats(d));
             let n = k.layer_norm(&x, &gain, &bias, 1e-2)?;
             let d = k.layer_norm_backward(&x, &gain, &n.mean, &n.rstd, &g)?;
             Ok(vec![n.y, n.mean, n.rstd, d.x, d.gain, d.bias])
@@ -34,8 +36,8 @@ fn layer_norm_and_its_gradients() {
 #[test]
 fn cross_entropy_and_its_gradient() {
     for (n, v, smoothing) in [(1, 1, 0.0), (7, 5, 0.0), (7, 33, 0.1), (40, 300, 1.0), (0, 3, 0.2)] {
-        check("cross_entropy", 5e-6, |k, o| {
-            let (x, targets, g) = (o.between(-5.0, 5.0, [n, v]), o.ids(v, n), o.floats(n));
+        check_operation("cross_entropy", 5e-6, |k, o| {
+            let (x, targets, g) = (o.numbers_between(-5.0, 5.0, [n, v]), o.random_ids(v, n), o.random_floats(n));
             let (loss, lse) = k.cross_entropy(&x, &targets, smoothing)?;
             let dx = k.cross_entropy_backward(&x, &targets, &lse, &g, smoothing)?;
             Ok(vec![loss, lse, dx])
@@ -53,9 +55,9 @@ fn attention_and_its_gradients() {
         for kind in [AttentionKind::Full, AttentionKind::Flash] {
             for causal in [false, true] {
                 let options = AttentionOptions { causal, scale: 0.7, kind };
-                check("attention", 5e-5, |kernels, o| {
-                    let (q, g) = (o.floats([b, h, tq, d]), o.floats([b, h, tq, d]));
-                    let (k, v) = (o.floats([b, h, tk, d]), o.floats([b, h, tk, d]));
+                check_operation("attention", 5e-5, |kernels, o| {
+                    let (q, g) = (o.random_floats([b, h, tq, d]), o.random_floats([b, h, tq, d]));
+                    let (k, v) = (o.random_floats([b, h, tk, d]), o.random_floats([b, h, tk, d]));
                     let (out, lse) = kernels.attention(&q, &k, &v, options)?;
                     let d = kernels.attention_backward(&q, &k, &v, &out, &lse, &g, options)?;
                     Ok(vec![out, lse, d.q, d.k, d.v])
@@ -71,11 +73,11 @@ fn scan_and_its_gradients() {
     for (b, t, k) in sizes {
         for segment in [None, Some(1), Some(4), Some(10), Some(usize::MAX)] {
             for (complex, parts) in [(true, (true, true)), (false, (true, false)), (false, (false, true))] {
-                check("diagonal_scan", 2e-5, |kernels, o| {
-                    let (decay_re, decay_im) = (o.between(-0.7, 0.7, k), o.between(-0.7, 0.7, k));
-                    let (input_re, input_im) = (o.floats([b, t, k]), o.floats([b, t, k]));
-                    let (carry_re, carry_im) = (o.floats([b, k]), o.floats([b, k]));
-                    let (grad_re, grad_im) = (o.floats([b, t, k]), o.floats([b, t, k]));
+                check_operation("diagonal_scan", 2e-5, |kernels, o| {
+                    let (decay_re, decay_im) = (o.numbers_between(-0.7, 0.7, k), o.numbers_between(-0.7, 0.7, k));
+                    let (input_re, input_im) = (o.random_floats([b, t, k]), o.random_floats([b, t, k]));
+                    let (carry_re, carry_im) = (o.random_floats([b, k]), o.random_floats([b, k]));
+                    let (grad_re, grad_im) = (o.random_floats([b, t, k]), o.random_floats([b, t, k]));
                     let scan = Scan {
                         decay_re: &decay_re,
                         decay_im: &decay_im,
@@ -101,8 +103,8 @@ fn scan_and_its_gradients() {
 #[test]
 fn int8_layers() {
     for (rows, n, k) in [(1, 1, 1), (3, 5, 7), (4, 70, 64), (9, 130, 200), (0, 3, 4), (2, 0, 4), (2, 3, 0)] {
-        check("linear_int8", 2e-6, |kernels, o| {
-            let (x, q, scale) = (o.floats([rows, k]), o.bytes([n, k]), o.between(0.0, 0.01, n));
+        check_operation("linear_int8", 2e-6, |kernels, o| {
+            let (x, q, scale) = (o.random_floats([rows, k]), o.random_bytes([n, k]), o.numbers_between(0.0, 0.01, n));
             // The oracle is told to compute in f32 as well: the quantization is defined in it.
             let (x, scale) =
                 (kernels.cast(&x, assay_tensor::DType::F32)?, kernels.cast(&scale, assay_tensor::DType::F32)?);
@@ -114,9 +116,9 @@ fn int8_layers() {
 #[test]
 fn adamw_updates_in_place_and_leaves_others_alone() {
     for shape in [[1, 1], [7, 33], [0, 3]] {
-        check("adamw", 2e-6, |k, o| {
-            let (mut param, grad) = (o.floats(shape), o.floats(shape));
-            let (mut m, mut v) = (o.floats(shape), o.between(0.0, 1.0, shape));
+        check_operation("adamw", 2e-6, |k, o| {
+            let (mut param, grad) = (o.random_floats(shape), o.random_floats(shape));
+            let (mut m, mut v) = (o.random_floats(shape), o.numbers_between(0.0, 1.0, shape));
             let before = param.clone();
             for step in 1..4 {
                 let args = AdamW { step, lr: 0.1, betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.05, grad_scale: 0.5 };

@@ -2,17 +2,17 @@
 
 use assay_tensor::{Binary, DType, Kernels, Reduce, Unary};
 
-use super::check;
+use super::check_operation;
 
 #[test]
 fn unary_operations_and_their_gradients() {
     for op in Unary::ALL {
         for shape in [vec![], vec![0], vec![1], vec![3, 17], vec![5, 64]] {
             let low = if matches!(op, Unary::Ln | Unary::Sqrt | Unary::Reciprocal) { 0.3 } else { -6.0 };
-            check(op.name(), 3e-6, |k, o| {
-                let x = o.between(low, 6.0, shape.clone());
+            check_operation(op.name(), 3e-6, |k, o| {
+                let x = o.numbers_between(low, 6.0, shape.clone());
                 let y = k.unary(op, &x)?;
-                let grad = o.floats(shape.clone());
+                let grad = o.random_floats(shape.clone());
                 let saved = if op.gradient_needs_value() { &y } else { &x };
                 let dx = k.unary_backward(op, saved, &grad)?;
                 Ok(vec![y, dx])
@@ -39,8 +39,8 @@ fn binary_operations_broadcast() {
     ];
     for op in Binary::ALL {
         for (a, b) in pairs {
-            check(op.name(), 1e-6, |k, o| {
-                let (x, mut y) = (o.floats(a), o.between(0.5, 2.0, b));
+            check_operation(op.name(), 1e-6, |k, o| {
+                let (x, mut y) = (o.random_floats(a), o.numbers_between(0.5, 2.0, b));
                 if matches!(op, Binary::Equal | Binary::Greater) {
                     // Rounded, so that some are equal.
                     y = k.unary(Unary::Round, &y)?;
@@ -68,17 +68,19 @@ fn reductions_over_any_axes() {
     ];
     for op in Reduce::ALL {
         for (shape, axes) in cases {
-            check(op.name(), 3e-6, |k, o| Ok(vec![k.reduce(op, &o.between(-0.5, 1.0, shape), axes)?]));
+            check_operation(op.name(), 3e-6, |k, o| {
+                Ok(vec![k.reduce(op, &o.numbers_between(-0.5, 1.0, shape), axes)?])
+            });
         }
     }
-    check("sum of nothing", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Sum, &o.floats([3, 0]), &[1])?]));
-    check("sum of no rows", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Sum, &o.floats([0, 3]), &[0])?]));
+    check_operation("sum of nothing", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Sum, &o.random_floats([3, 0]), &[1])?]));
+    check_operation("sum of no rows", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Sum, &o.random_floats([0, 3]), &[0])?]));
     for shape in [[2, 0, 65], [1, 0, 3000], [0, 0, 65]] {
-        check("sum of nothing, of many columns", 0.0, |k, o| {
-            Ok(vec![k.reduce(Reduce::Sum, &o.floats(shape), &[1])?])
+        check_operation("sum of nothing, of many columns", 0.0, |k, o| {
+            Ok(vec![k.reduce(Reduce::Sum, &o.random_floats(shape), &[1])?])
         });
     }
-    check("mean of no rows", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Mean, &o.floats([0, 3]), &[1])?]));
+    check_operation("mean of no rows", 0.0, |k, o| Ok(vec![k.reduce(Reduce::Mean, &o.random_floats([0, 3]), &[1])?]));
 }
 
 #[test]
@@ -86,9 +88,9 @@ fn products_of_every_orientation() {
     let sizes = [(1, 1, 1), (3, 5, 7), (17, 33, 2), (1, 50, 64), (50, 1, 64), (4, 4, 0), (0, 3, 2), (160, 200, 130)];
     for (m, n, k) in sizes {
         for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
-            check("matmul", 1e-5 * (1.0 + (k as f64).sqrt()), |kernels, o| {
-                let a = o.floats(if ta { [k, m] } else { [m, k] });
-                let b = o.floats(if tb { [n, k] } else { [k, n] });
+            check_operation("matmul", 1e-5 * (1.0 + (k as f64).sqrt()), |kernels, o| {
+                let a = o.random_floats(if ta { [k, m] } else { [m, k] });
+                let b = o.random_floats(if tb { [n, k] } else { [k, n] });
                 Ok(vec![kernels.matmul(&a, &b, ta, tb)?])
             });
         }
@@ -105,8 +107,8 @@ fn products_in_batches() {
         (&[0, 4, 5], &[5, 6]),
     ];
     for (a, b) in cases {
-        check("matmul in batches", 1e-5, |k, o| {
-            let (a, b) = (o.floats(a), o.floats(b));
+        check_operation("matmul in batches", 1e-5, |k, o| {
+            let (a, b) = (o.random_floats(a), o.random_floats(b));
             let both = [k.matmul(&a, &b, false, false)?];
             Ok(both.into_iter().collect())
         });
@@ -117,9 +119,10 @@ fn products_in_batches() {
 fn large_products_are_cut_by_their_shape_alone() {
     // Each of these is cut into several blocks, along rows, columns or both, with ragged ends.
     for (m, n, k) in [(300, 210, 190), (33, 400, 300), (700, 50, 100), (2000, 3, 500), (5, 2000, 500)] {
-        check("large matmul", 1e-4, |kernels, o| {
-            let (a, w, bias) = (o.between(-1.0, 1.0, [m, k]), o.between(-1.0, 1.0, [n, k]), o.floats(n));
-            let (g, x) = (o.floats([m, n]), o.floats([m, k]));
+        check_operation("large matmul", 1e-4, |kernels, o| {
+            let (a, w, bias) =
+                (o.numbers_between(-1.0, 1.0, [m, k]), o.numbers_between(-1.0, 1.0, [n, k]), o.random_floats(n));
+            let (g, x) = (o.random_floats([m, n]), o.random_floats([m, k]));
             Ok(vec![
                 kernels.linear(&a, &w, Some(&bias))?,
                 kernels.linear(&a, &w, None)?,
@@ -134,12 +137,12 @@ fn large_products_are_cut_by_their_shape_alone() {
 fn movement_of_every_type() {
     for dtype in [DType::F32, DType::Bf16, DType::U32, DType::I8] {
         let typed = |k: &dyn Kernels, o: &mut super::Operands<'_>, shape: &[usize]| match dtype {
-            DType::U32 => Ok(o.ids(99, shape)),
-            DType::I8 => Ok(o.bytes(shape)),
-            DType::Bf16 => k.cast(&o.floats(shape), dtype),
-            _ => k.unary(Unary::Offset(0.0), &o.floats(shape)),
+            DType::U32 => Ok(o.random_ids(99, shape)),
+            DType::I8 => Ok(o.random_bytes(shape)),
+            DType::Bf16 => k.cast(&o.random_floats(shape), dtype),
+            _ => k.unary(Unary::Offset(0.0), &o.random_floats(shape)),
         };
-        check("movement", 0.0, |k, o| {
+        check_operation("movement", 0.0, |k, o| {
             let x = typed(k, o, &[3, 4, 17])?;
             let (y, e) = (typed(k, o, &[3, 2, 17])?, typed(k, o, &[3, 0, 17])?);
             let c = typed(k, o, &[3, 1, 17])?;
@@ -165,30 +168,30 @@ fn movement_of_every_type() {
 #[test]
 fn rows_are_gathered_and_scattered() {
     for (v, d) in [(1, 1), (11, 5), (40, 64), (3, 0)] {
-        check("rows", 1e-6, |k, o| {
-            let (table, ids) = (o.floats([v, d]), o.ids(v, [6, 5]));
-            let x = o.floats([6, 5, d]);
+        check_operation("rows", 1e-6, |k, o| {
+            let (table, ids) = (o.random_floats([v, d]), o.random_ids(v, [6, 5]));
+            let x = o.random_floats([6, 5, d]);
             let rows = k.gather_rows(&table, &ids)?;
             Ok(vec![rows, k.scatter_add_rows(&x, &ids, v)?])
         });
     }
-    check("rows of no ids", 0.0, |k, o| {
-        let (table, ids) = (o.floats([0, 4]), o.ids(1, 0));
-        Ok(vec![k.gather_rows(&table, &ids)?, k.scatter_add_rows(&o.floats([0, 4]), &ids, 2)?])
+    check_operation("rows of no ids", 0.0, |k, o| {
+        let (table, ids) = (o.random_floats([0, 4]), o.random_ids(1, 0));
+        Ok(vec![k.gather_rows(&table, &ids)?, k.scatter_add_rows(&o.random_floats([0, 4]), &ids, 2)?])
     });
 }
 
 #[test]
 fn sums_grow_in_place_only_where_nobody_looks() {
-    check("accumulate", 1e-6, |k, o| {
-        let (a, b) = (o.floats([9, 31]), o.floats([9, 31]));
+    check_operation("accumulate", 1e-6, |k, o| {
+        let (a, b) = (o.random_floats([9, 31]), o.random_floats([9, 31]));
         let shared = k.accumulate(a.clone(), &b)?;
         let kept = k.unary(Unary::Offset(0.0), &a)?;
         Ok(vec![shared, kept, k.accumulate(a, &b)?])
     });
     for length in [1, 31, 10_000] {
-        check("accumulate_all", 1e-6, |k, o| {
-            let [a, b, c] = [o.floats(length), o.floats(length), o.floats(length)];
+        check_operation("accumulate_all", 1e-6, |k, o| {
+            let [a, b, c] = [o.random_floats(length), o.random_floats(length), o.random_floats(length)];
             let shared = k.accumulate_all(a.clone(), &[&b, &c])?;
             let kept = k.unary(Unary::Offset(0.0), &a)?;
             Ok(vec![shared, kept, k.accumulate_all(a, &[&b, &c])?, k.accumulate_all(b, &[])?])

@@ -18,7 +18,7 @@ pub(crate) fn attention<K: Kernels + ?Sized>(
     options: AttentionOptions,
 ) -> Result<(Array, Array)> {
     let m = Math(k);
-    let scores = scores(k, q, keys, options)?;
+    let scores = attention_scores(k, q, keys, options)?;
     let lse = log_sum_exp(k, &scores)?;
     let weights = m.exp(&m.sub(&scores, &lse)?)?;
     let lse = lse.viewed(&q.dims()[..3]);
@@ -39,7 +39,7 @@ pub(crate) fn attention_backward<K: Kernels + ?Sized>(
 ) -> Result<AttentionGradient> {
     let m = Math(k);
     let column = lse.viewed([q.dims()[0], q.dims()[1], q.dims()[2], 1]);
-    let weights = m.exp(&m.sub(&scores(k, q, keys, options)?, &column)?)?;
+    let weights = m.exp(&m.sub(&attention_scores(k, q, keys, options)?, &column)?)?;
     let dv = k.matmul(&weights, grad, true, false)?;
     let dweights = k.matmul(grad, v, false, true)?;
     let inner = m.reduce_last(Reduce::Sum, &m.mul(grad, out)?)?;
@@ -50,7 +50,7 @@ pub(crate) fn attention_backward<K: Kernels + ?Sized>(
 }
 
 /// scale Q K^T, with minus infinity where a query may not look.
-fn scores<K: Kernels + ?Sized>(k: &K, q: &Array, keys: &Array, options: AttentionOptions) -> Result<Array> {
+fn attention_scores<K: Kernels + ?Sized>(k: &K, q: &Array, keys: &Array, options: AttentionOptions) -> Result<Array> {
     let m = Math(k);
     let scores = m.scale(&k.matmul(q, keys, false, true)?, options.scale)?;
     if !options.causal {

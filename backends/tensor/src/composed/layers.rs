@@ -43,7 +43,7 @@ pub(crate) fn layer_norm_bf16<K: Kernels + ?Sized>(
     eps: f64,
 ) -> Result<(Array, LayerNorm)> {
     let kept = if x.dtype == DType::Bf16 { x.clone() } else { k.cast(x, DType::Bf16)? };
-    let norm = k.layer_norm(&Math(k).wide(&kept)?, gain, bias, eps)?;
+    let norm = k.layer_norm(&Math(k).to_wide_type(&kept)?, gain, bias, eps)?;
     Ok((kept, LayerNorm { y: k.cast(&norm.y, DType::Bf16)?, ..norm }))
 }
 
@@ -71,8 +71,8 @@ pub(crate) fn layer_norm_backward<K: Kernels + ?Sized>(
 
 pub(crate) fn linear<K: Kernels + ?Sized>(k: &K, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
     let m = Math(k);
-    let rows = m.wide(x)?.viewed([x.shape.rows(), x.shape.last()]);
-    let mut y = k.matmul(&rows, &m.wide(weight)?, false, true)?;
+    let rows = m.to_wide_type(x)?.viewed([x.shape.rows(), x.shape.last()]);
+    let mut y = k.matmul(&rows, &m.to_wide_type(weight)?, false, true)?;
     if let Some(bias) = bias {
         y = m.add(&y, bias)?;
     }
@@ -118,7 +118,7 @@ pub fn feed_forward<K: Kernels + ?Sized>(
         None => k.linear_gelu(x, up.0, up.1)?,
         Some(dtype) => {
             let z = k.cast(&k.linear(x, up.0, Some(up.1))?, dtype)?;
-            let value = k.cast(&k.unary(Unary::Gelu, &Math(k).wide(&z)?)?, dtype)?;
+            let value = k.cast(&k.unary(Unary::Gelu, &Math(k).to_wide_type(&z)?)?, dtype)?;
             (z, value)
         }
     };
@@ -141,22 +141,22 @@ pub fn feed_forward_backward<K: Kernels + ?Sized>(
     let FeedForward { x, up, argument, down, grad } = call;
     let m = Math(k);
     let upstream = Upstream::new(k, grad);
-    let (rows, weight) = upstream.with(down)?;
-    let (dz, value) = k.linear_gelu_backward(&rows, &weight, &m.wide(argument)?)?;
+    let (rows, weight) = upstream.pair_with(down)?;
+    let (dz, value) = k.linear_gelu_backward(&rows, &weight, &m.to_wide_type(argument)?)?;
     // What the forward pass multiplied was rounded as the argument is.
     let value = k.cast(&value, argument.dtype)?;
     let through = Upstream::new(k, &dz);
     Ok(FeedForwardGradient {
-        x: through.product(up, false, sums.x)?.viewed(&x.shape),
-        up: through.product(x, true, sums.up)?,
+        x: through.weight_product(up, false, sums.x)?.viewed(&x.shape),
+        up: through.weight_product(x, true, sums.up)?,
         up_bias: m.sum_to(&dz, &Shape::from(dz.shape.last()))?,
-        down: upstream.product(&value, true, sums.down)?,
+        down: upstream.weight_product(&value, true, sums.down)?,
     })
 }
 
 pub(crate) fn add_scaled<K: Kernels + ?Sized>(k: &K, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
     let m = Math(k);
-    m.add(&m.wide(a)?, &m.mul(&m.wide(b)?, scale)?)
+    m.add(&m.to_wide_type(a)?, &m.mul(&m.to_wide_type(b)?, scale)?)
 }
 
 pub(crate) fn add_scaled_backward<K: Kernels + ?Sized>(
@@ -166,7 +166,7 @@ pub(crate) fn add_scaled_backward<K: Kernels + ?Sized>(
     grad: &Array,
 ) -> Result<(Array, Array)> {
     let m = Math(k);
-    Ok((m.mul(grad, scale)?, m.sum_to(&m.mul(grad, &m.wide(b)?)?, &scale.shape)?))
+    Ok((m.mul(grad, scale)?, m.sum_to(&m.mul(grad, &m.to_wide_type(b)?)?, &scale.shape)?))
 }
 
 /// The products are added in f32 here, which is exact up to K = 1040; a backend adds them as integers.

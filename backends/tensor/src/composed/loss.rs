@@ -46,7 +46,7 @@ pub(crate) fn cross_entropy<K: Kernels + ?Sized>(
     let m = Math(k);
     let n = logits.dims()[0];
     let lse = log_sum_exp(k, logits)?.viewed(n);
-    let places = places(k, logits, targets)?;
+    let places = target_offsets(k, logits, targets)?;
     let picked = k.gather_rows(&logits.viewed([logits.numel(), 1]), &places)?.viewed(n);
     let mean = m.reduce_last(Reduce::Mean, logits)?.viewed(n);
     let expected = m.add(&m.scale(&picked, 1.0 - smoothing)?, &m.scale(&mean, smoothing)?)?;
@@ -60,7 +60,7 @@ pub(crate) fn cross_entropy_hits<K: Kernels + ?Sized>(
     smoothing: f64,
 ) -> Result<CrossEntropy> {
     let (losses, lse) = k.cross_entropy(logits, targets, smoothing)?;
-    let reached = k.gather_rows(&logits.viewed([logits.numel(), 1]), &places(k, logits, targets)?)?;
+    let reached = k.gather_rows(&logits.viewed([logits.numel(), 1]), &target_offsets(k, logits, targets)?)?;
     let hits = k.binary(Binary::Equal, &reached, &Math(k).reduce_last(Reduce::Max, logits)?)?;
     let hits = hits.viewed(&targets.shape);
     Ok(CrossEntropy { losses, lse, hits })
@@ -79,12 +79,13 @@ pub(crate) fn cross_entropy_backward<K: Kernels + ?Sized>(
     let column = grad.viewed([n, 1]);
     let p = m.exp(&m.sub(logits, &lse.viewed([n, 1]))?)?;
     let soft = m.mul(&m.offset(&p, -smoothing / classes as f64)?, &column)?;
-    let hot = k.scatter_add_rows(&m.scale(&column, 1.0 - smoothing)?, &places(k, logits, targets)?, n * classes)?;
+    let hot =
+        k.scatter_add_rows(&m.scale(&column, 1.0 - smoothing)?, &target_offsets(k, logits, targets)?, n * classes)?;
     m.sub(&soft, &hot.viewed(&logits.shape))
 }
 
 /// Where each row's target stands among all logits, as ids into a table of one column.
-fn places<K: Kernels + ?Sized>(k: &K, logits: &Array, targets: &Array) -> Result<Array> {
+fn target_offsets<K: Kernels + ?Sized>(k: &K, logits: &Array, targets: &Array) -> Result<Array> {
     let classes = logits.shape.last();
     let HostData::U32(ids) = k.download(targets)? else {
         return Err(TensorError::new("cross_entropy", "the targets are not u32"));

@@ -13,14 +13,14 @@ pub(crate) fn diagonal_scan<K: Kernels + ?Sized>(k: &K, scan: Scan<'_, Array>) -
     let mut state = (scan.carry_re.clone(), scan.carry_im.clone());
     let (mut all_re, mut all_im) = (Vec::new(), Vec::new());
     for t in 0..scan.input_re.dims()[1] {
-        state = times(k, &decay_at(k, &scan, t)?, &state, false)?;
-        state.0 = add_some(k, state.0, at(k, Some(scan.input_re), t)?)?;
-        state.1 = add_some(k, state.1, at(k, scan.input_im, t)?)?;
+        state = complex_product(k, &decay_at(k, &scan, t)?, &state, false)?;
+        state.0 = add_optional(k, state.0, slice_step(k, Some(scan.input_re), t)?)?;
+        state.1 = add_optional(k, state.1, slice_step(k, scan.input_im, t)?)?;
         all_re.push(state.0.clone());
         all_im.push(state.1.clone());
     }
     let shape = &scan.input_re.shape;
-    Ok((stack(k, &all_re, shape, scan.input_re)?, stack(k, &all_im, shape, scan.input_re)?))
+    Ok((stack_steps(k, &all_re, shape, scan.input_re)?, stack_steps(k, &all_im, shape, scan.input_re)?))
 }
 
 /// The adjoint, from the last step to the first: see `gradient.rs` for the equations.
@@ -43,13 +43,14 @@ pub(crate) fn diagonal_scan_backward<K: Kernels + ?Sized>(
         if scan.segment.is_some_and(|c| (t + 1) % c == 0 && t + 1 < steps) {
             flow = (zero.clone(), zero.clone());
         }
-        let g = (add_some(k, flow.0, at(k, grad.0, t)?)?, add_some(k, flow.1, at(k, grad.1, t)?)?);
+        let g =
+            (add_optional(k, flow.0, slice_step(k, grad.0, t)?)?, add_optional(k, flow.1, slice_step(k, grad.1, t)?)?);
         let before = match t {
             0 => Some((scan.carry_re.clone(), scan.carry_im.clone())),
-            _ => at(k, Some(states.0), t - 1)?.zip(at(k, Some(states.1), t - 1)?),
+            _ => slice_step(k, Some(states.0), t - 1)?.zip(slice_step(k, Some(states.1), t - 1)?),
         };
         if let Some(before) = before {
-            let product = times(k, &before, &g, true)?;
+            let product = complex_product(k, &before, &g, true)?;
             if over_time {
                 all_decay_re.push(product.0);
                 all_decay_im.push(product.1);
@@ -57,7 +58,7 @@ pub(crate) fn diagonal_scan_backward<K: Kernels + ?Sized>(
                 decay = (m.add(&decay.0, &product.0)?, m.add(&decay.1, &product.1)?);
             }
         }
-        flow = times(k, &decay_at(k, &scan, t)?, &g, true)?;
+        flow = complex_product(k, &decay_at(k, &scan, t)?, &g, true)?;
         all_re.push(g.0);
         all_im.push(g.1);
     }
@@ -65,12 +66,14 @@ pub(crate) fn diagonal_scan_backward<K: Kernels + ?Sized>(
     let shape = &scan.input_re.shape;
     let over_batch = |x: &Array| Ok(m.sum(x, &[0])?.viewed(&scan.decay_re.shape));
     let decay = match over_time {
-        true => (stack(k, &all_decay_re, shape, scan.input_re)?, stack(k, &all_decay_im, shape, scan.input_re)?),
+        true => {
+            (stack_steps(k, &all_decay_re, shape, scan.input_re)?, stack_steps(k, &all_decay_im, shape, scan.input_re)?)
+        }
         false => (over_batch(&decay.0)?, over_batch(&decay.1)?),
     };
     Ok(ScanGradient {
         decay,
-        input: (stack(k, &all_re, shape, scan.input_re)?, stack(k, &all_im, shape, scan.input_re)?),
+        input: (stack_steps(k, &all_re, shape, scan.input_re)?, stack_steps(k, &all_im, shape, scan.input_re)?),
         carry: flow,
     })
 }
@@ -86,7 +89,7 @@ fn decay_at<K: Kernels + ?Sized>(k: &K, scan: &Scan<'_, Array>, t: usize) -> Res
 }
 
 /// x y, or conj(x) y.
-fn times<K: Kernels + ?Sized>(k: &K, x: &Complex, y: &Complex, conjugate: bool) -> Result<Complex> {
+fn complex_product<K: Kernels + ?Sized>(k: &K, x: &Complex, y: &Complex, conjugate: bool) -> Result<Complex> {
     let m = Math(k);
     let (rr, ii) = (m.mul(&x.0, &y.0)?, m.mul(&x.1, &y.1)?);
     let (ri, ir) = (m.mul(&x.0, &y.1)?, m.mul(&x.1, &y.0)?);
@@ -97,12 +100,12 @@ fn times<K: Kernels + ?Sized>(k: &K, x: &Complex, y: &Complex, conjugate: bool) 
 }
 
 /// Step t of [B, T, K], as [B, K].
-fn at<K: Kernels + ?Sized>(k: &K, x: Option<&Array>, t: usize) -> Result<Option<Array>> {
+fn slice_step<K: Kernels + ?Sized>(k: &K, x: Option<&Array>, t: usize) -> Result<Option<Array>> {
     let Some(x) = x else { return Ok(None) };
     Ok(Some(k.slice(x, 1, t, 1)?.viewed([x.dims()[0], x.dims()[2]])))
 }
 
-fn add_some<K: Kernels + ?Sized>(k: &K, x: Array, y: Option<Array>) -> Result<Array> {
+fn add_optional<K: Kernels + ?Sized>(k: &K, x: Array, y: Option<Array>) -> Result<Array> {
     match y {
         Some(y) => Math(k).add(&x, &y),
         None => Ok(x),
@@ -110,7 +113,7 @@ fn add_some<K: Kernels + ?Sized>(k: &K, x: Array, y: Option<Array>) -> Result<Ar
 }
 
 /// Steps [B, K] as one array [B, T, K].
-fn stack<K: Kernels + ?Sized>(k: &K, steps: &[Array], shape: &Shape, like: &Array) -> Result<Array> {
+fn stack_steps<K: Kernels + ?Sized>(k: &K, steps: &[Array], shape: &Shape, like: &Array) -> Result<Array> {
     if steps.is_empty() {
         return k.full(shape, like.dtype, 0.0);
     }

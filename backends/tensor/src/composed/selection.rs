@@ -1,4 +1,4 @@
-//! Composed forms of what selects elements: dropout by a hash, and the largest of a row.
+//! Composed forms of the selection of elements: dropout by a hash, and the k largest of a row.
 
 use crate::array::Array;
 use crate::dtype::HostData;

@@ -1,4 +1,4 @@
-//! Composed forms of what an update of all parameters does: the norm of their gradients, and AdamW on each.
+//! Composed forms of an update of all parameters: the norm of their gradients, and AdamW on each.
 
 use crate::args::{AdamW, Update};
 use crate::array::Array;

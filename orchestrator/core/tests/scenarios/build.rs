@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use assay_core::{
-    AttemptId, Capacity, Epoch, Event, JobIx, JobPlan, Outcome, Resolution, Resource, Retry, RunId, RunPlan, Settings,
-    TaskId, TaskIx, TaskPlan, WorkerId,
+    AttemptId, AttemptStatus, Capacity, Epoch, Event, JobIx, JobPlan, Resolution, Resource, Retry, RunId, RunPlan,
+    Settings, TaskId, TaskIx, TaskPlan, WorkerId,
 };
 use assay_protocol::{Failure, FailureClass};
 
@@ -159,12 +159,12 @@ pub fn queued(task: u32, epoch: u32) -> Event {
 }
 
 pub fn succeeded(task: u32, epoch: u32) -> Event {
-    Event::AttemptEnded { attempt: attempt(task, epoch), outcome: Outcome::Succeeded }
+    Event::AttemptEnded { attempt: attempt(task, epoch), outcome: AttemptStatus::Succeeded }
 }
 
 pub fn failed(task: u32, epoch: u32, class: FailureClass) -> Event {
     let failure = Failure { class, message: format!("it was {class}"), hint: None };
-    Event::AttemptEnded { attempt: attempt(task, epoch), outcome: Outcome::Failed(failure) }
+    Event::AttemptEnded { attempt: attempt(task, epoch), outcome: AttemptStatus::Failed(failure) }
 }
 
 pub const TICK: Event = Event::Tick;

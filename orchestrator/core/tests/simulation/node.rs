@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use assay_core::{AttemptId, Capacity, Outcome, Resource, WorkerId};
+use assay_core::{AttemptId, AttemptStatus, Capacity, Resource, WorkerId};
 use assay_protocol::{Failure, FailureClass};
 
 /// What a worker is told.
@@ -21,7 +21,7 @@ pub enum Word {
     Left { worker: WorkerId },
     Heartbeat { worker: WorkerId },
     Started { attempt: AttemptId },
-    Ended { attempt: AttemptId, outcome: Outcome },
+    Ended { attempt: AttemptId, outcome: AttemptStatus },
     Metric { attempt: AttemptId },
 }
 
@@ -30,7 +30,7 @@ pub enum Word {
 pub struct Fate {
     /// When its process ends, in milliseconds from its beginning.
     pub after: u64,
-    pub outcome: Outcome,
+    pub outcome: AttemptStatus,
     /// How long the process takes to die when it is stopped.
     pub dying: u64,
 }
@@ -62,13 +62,13 @@ pub struct Node {
     /// Processes, and what they take.
     running: BTreeMap<AttemptId, Running>,
     /// Ended, and not acknowledged.
-    ended: BTreeMap<AttemptId, Outcome>,
+    ended: BTreeMap<AttemptId, AttemptStatus>,
     /// Begun or refused in this life: never to be begun again.
     known: BTreeSet<AttemptId>,
 }
 
-pub fn failure(class: FailureClass) -> Outcome {
-    Outcome::Failed(Failure { class, message: format!("simulated: {class}"), hint: None })
+pub fn failure(class: FailureClass) -> AttemptStatus {
+    AttemptStatus::Failed(Failure { class, message: format!("simulated: {class}"), hint: None })
 }
 
 impl Node {
@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// The attempt's process is gone; what to say about it. `None` if it was gone before.
-    pub fn end(&mut self, attempt: AttemptId, outcome: Outcome) -> Option<Word> {
+    pub fn end(&mut self, attempt: AttemptId, outcome: AttemptStatus) -> Option<Word> {
         self.running.remove(&attempt)?;
         self.ended.insert(attempt, outcome.clone());
         Some(Word::Ended { attempt, outcome })

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
-    AttemptId, Capacity, Effect, Epoch, Event, JobIx, Outcome, Resolution, Resource, RunId, RunOutcome, RunPlan,
+    AttemptId, AttemptStatus, Capacity, Effect, Epoch, Event, JobIx, Resolution, Resource, RunId, RunOutcome, RunPlan,
     Settings, StopReason, TaskId, TaskIx, TaskPlan, TaskState, WorkerId,
 };
 use assay_protocol::FailureClass;
@@ -37,7 +37,7 @@ struct KnownTask {
     begun: (u64, bool),
     failures: u32,
     preemptions: u32,
-    last: Option<Outcome>,
+    last: Option<AttemptStatus>,
 }
 
 #[derive(Default)]
@@ -262,10 +262,10 @@ impl Oracle {
         Ok(())
     }
 
-    fn over(&mut self, event: &Event, attempt: AttemptId, outcome: &Outcome) -> Verdict {
+    fn over(&mut self, event: &Event, attempt: AttemptId, outcome: &AttemptStatus) -> Verdict {
         must!(self.accepts(attempt), "it is not live");
         let said = matches!(event, Event::AttemptEnded { attempt: a, outcome: o } if *a == attempt && o == outcome);
-        must!(*outcome != Outcome::Succeeded || said, "nobody said that it succeeded");
+        must!(*outcome != AttemptStatus::Succeeded || said, "nobody said that it succeeded");
         let timed_out = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Timeout);
         let allowed = self.timeout_of(attempt.task).map(|timeout| timeout + self.settings.grace_ms);
         let now = self.now;
@@ -304,7 +304,7 @@ impl Oracle {
             }
             TaskState::Stopping { .. } => must!(last.live.is_some(), "it has no live attempt"),
             TaskState::Succeeded { .. } => {
-                must!(last.last == Some(Outcome::Succeeded), "no attempt of it has succeeded");
+                must!(last.last == Some(AttemptStatus::Succeeded), "no attempt of it has succeeded");
                 run.needs_succeeded(id.task)?;
             }
             TaskState::Cached => {
@@ -437,7 +437,7 @@ impl KnownRun {
     /// A task becomes ready because it was resolved, or after a failure that is retried, and not too often.
     fn may_run_again(&self, event: &Event, task: TaskIx) -> Verdict {
         let (last, retry) = (&self.tasks[task.0 as usize], &self.plan.tasks[task.0 as usize].retry);
-        let Some(failure) = last.last.as_ref().and_then(Outcome::failure) else {
+        let Some(failure) = last.last.as_ref().and_then(AttemptStatus::failure) else {
             let runnable = matches!(event, Event::TaskResolved { resolution: Resolution::Runnable, .. });
             must!(runnable && last.state == TaskState::Resolving, "from {:?}", last.state);
             return Ok(());

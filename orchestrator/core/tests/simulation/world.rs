@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use assay_core::{
-    AttemptId, Effect, Entry, Event, Millis, Orchestrator, Outcome, Resolution, RunId, RunPlan, TaskId, WorkerId,
+    AttemptId, AttemptStatus, Effect, Entry, Event, Millis, Orchestrator, Resolution, RunId, RunPlan, TaskId, WorkerId,
     replay,
 };
 use assay_protocol::FailureClass;
@@ -30,7 +30,7 @@ enum Item {
     Orders(WorkerId, Order),
     Beat(usize, WorkerId),
     /// An attempt's process ends by itself (or is dead at last).
-    Ends(usize, WorkerId, AttemptId, Outcome),
+    Ends(usize, WorkerId, AttemptId, AttemptStatus),
     Dies(usize, u64),
     Rises(usize),
     Unreachable(usize, u64),
@@ -350,8 +350,11 @@ impl World {
             let late = if stubborn { self.rng.range(50, 200) } else { 0 };
             return Fate { after: timeout + late, outcome: failure(FailureClass::Timeout), dying };
         }
-        let outcome =
-            if self.rng.chance(odds.fail) { failure(*self.rng.pick(&FailureClass::ALL)) } else { Outcome::Succeeded };
+        let outcome = if self.rng.chance(odds.fail) {
+            failure(*self.rng.pick(&FailureClass::ALL))
+        } else {
+            AttemptStatus::Succeeded
+        };
         Fate { after, outcome, dying }
     }
 

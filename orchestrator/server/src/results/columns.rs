@@ -32,13 +32,13 @@ pub(super) struct Chosen {
 
 impl Chosen {
     /// Whether a task can have a value in this column.
-    pub fn concerns(&self, task: &TaskResult<'_>) -> bool {
+    pub fn applies_to(&self, task: &TaskResult<'_>) -> bool {
         self.kind == task.kind && self.job.as_ref().is_none_or(|job| job == task.job)
     }
 }
 
 /// The columns of a table; `rows` are the tasks' rows.
-pub(super) fn columns(
+pub(super) fn choose_columns(
     tasks: &[TaskResult<'_>],
     rows: &[usize],
     kinds: &[StepKind],
@@ -49,7 +49,7 @@ pub(super) fn columns(
         if found.iter().any(|column| column.kind == kind && column.metric == metric) {
             return;
         }
-        let jobs = jobs(tasks, kind, metric);
+        let jobs = jobs_with_metric(tasks, kind, metric);
         let split = jobs.len() > 1 && share_a_row(tasks, rows, kind, metric);
         for job in if split { jobs.into_iter().map(Some).collect() } else { vec![None] } {
             found.push(Chosen {
@@ -68,10 +68,10 @@ pub(super) fn columns(
         Selection::Headlines => {
             for kind in kinds {
                 for (metric, heading) in kind.metrics.iter().filter_map(|metric| Some((metric, metric.headline?))) {
-                    let names = names(tasks, kind.name, &|name| matches(metric.name, name));
+                    let names = metric_names(tasks, kind.name, &|name| matches_declared(metric.name, name));
                     let several = names.len() > 1;
                     for name in names {
-                        let varying = varying(metric.name, name);
+                        let varying = open_segments(metric.name, name);
                         let title = if several { format!("{heading} {varying}") } else { heading.to_owned() };
                         add(kind.name, name, (heading, title), Some(metric));
                     }
@@ -81,15 +81,16 @@ pub(super) fn columns(
         Selection::Named(patterns) => {
             for (pattern, kind) in patterns.iter().flat_map(|p| kinds_of(tasks, kinds).into_iter().map(move |k| (p, k)))
             {
-                for name in names(tasks, kind, &|name| fits(pattern, name)) {
+                for name in metric_names(tasks, kind, &|name| matches_wildcard(pattern, name)) {
                     let declared = kinds.iter().find(|known| known.name == kind);
-                    let declared = declared.and_then(|kind| kind.metrics.iter().find(|m| matches(m.name, name)));
+                    let declared =
+                        declared.and_then(|kind| kind.metrics.iter().find(|m| matches_declared(m.name, name)));
                     add(kind, name, (name, name.to_owned()), declared);
                 }
             }
         }
     }
-    tell_titles_apart(&mut found);
+    disambiguate_titles(&mut found);
     found
 }
 
@@ -106,7 +107,7 @@ fn kinds_of<'a>(tasks: &[TaskResult<'a>], kinds: &[StepKind]) -> Vec<&'a str> {
 }
 
 /// The names of a kind's metrics that finished tasks have, numbers in them by size.
-fn names<'a>(tasks: &[TaskResult<'a>], kind: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<&'a str> {
+fn metric_names<'a>(tasks: &[TaskResult<'a>], kind: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<&'a str> {
     let mine = tasks.iter().filter(|task| task.kind == kind && task.is_finished());
     let names: BTreeSet<&str> = mine.flat_map(|task| task.metrics.keys()).map(String::as_str).collect();
     let mut names: Vec<&str> = names.into_iter().filter(|name| wanted(name)).collect();
@@ -129,9 +130,9 @@ fn by_segments(a: &str, b: &str) -> Ordering {
 }
 
 /// The jobs of a kind whose tasks have a metric, in the order of the tasks.
-fn jobs<'a>(tasks: &[TaskResult<'a>], kind: &str, metric: &str) -> Vec<&'a str> {
+fn jobs_with_metric<'a>(tasks: &[TaskResult<'a>], kind: &str, metric: &str) -> Vec<&'a str> {
     let mut jobs: Vec<&str> = Vec::new();
-    for task in measuring(tasks, kind, metric).map(|(_, task)| task) {
+    for task in tasks_with_metric(tasks, kind, metric).map(|(_, task)| task) {
         if !jobs.contains(&task.job) {
             jobs.push(task.job);
         }
@@ -142,13 +143,13 @@ fn jobs<'a>(tasks: &[TaskResult<'a>], kind: &str, metric: &str) -> Vec<&'a str> 
 /// Whether two jobs of a kind have a value of a metric in the same row, where they must not be taken for replicates.
 fn share_a_row(tasks: &[TaskResult<'_>], rows: &[usize], kind: &str, metric: &str) -> bool {
     let mut owners: Vec<Option<&str>> = vec![None; rows.iter().max().map_or(0, |last| last + 1)];
-    measuring(tasks, kind, metric).any(|(ix, task)| {
+    tasks_with_metric(tasks, kind, metric).any(|(ix, task)| {
         let owner = owners[rows[ix]].get_or_insert(task.job);
         *owner != task.job
     })
 }
 
-fn measuring<'t, 'a>(
+fn tasks_with_metric<'t, 'a>(
     tasks: &'t [TaskResult<'a>],
     kind: &'t str,
     metric: &'t str,
@@ -158,7 +159,7 @@ fn measuring<'t, 'a>(
 }
 
 /// Columns of two kinds with one title get the kind's name behind it.
-fn tell_titles_apart(columns: &mut [Chosen]) {
+fn disambiguate_titles(columns: &mut [Chosen]) {
     let titles: Vec<String> = columns.iter().map(|column| column.title.clone()).collect();
     for column in columns {
         if titles.iter().filter(|title| **title == column.title).count() > 1 {
@@ -170,12 +171,12 @@ fn tell_titles_apart(columns: &mut [Chosen]) {
 /// What a kind says of a metric by name, over all kinds: its unit and direction.
 #[must_use]
 pub fn metric_kind<'a>(kinds: &'a [StepKind], metric: &str) -> Option<&'a MetricKind> {
-    kinds.iter().flat_map(|kind| kind.metrics).find(|known| matches(known.name, metric))
+    kinds.iter().flat_map(|kind| kind.metrics).find(|known| matches_declared(known.name, metric))
 }
 
 /// A direction in words.
 #[must_use]
-pub fn direction(better: Better) -> &'static str {
+pub fn direction_text(better: Better) -> &'static str {
     match better {
         Better::Lower => "lower is better",
         Better::Higher => "higher is better",
@@ -184,7 +185,7 @@ pub fn direction(better: Better) -> &'static str {
 }
 
 /// Whether a name fits a declared pattern, in which `*` stands for one segment.
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_declared(pattern: &str, name: &str) -> bool {
     let (mut parts, mut segments) = (pattern.split('/'), name.split('/'));
     loop {
         match (parts.next(), segments.next()) {
@@ -196,15 +197,15 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Whether a name fits what a person wrote, in which `*` stands for any text.
-fn fits(pattern: &str, name: &str) -> bool {
+fn matches_wildcard(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(start) else { return false };
     // The shortest text for the star leaves the most for what follows it.
-    (0..=name.len()).filter_map(|at| name.get(at..)).any(|left| fits(rest, left))
+    (0..=name.len()).filter_map(|at| name.get(at..)).any(|left| matches_wildcard(rest, left))
 }
 
 /// The segments of a name that its pattern leaves open.
-fn varying(pattern: &str, name: &str) -> String {
+fn open_segments(pattern: &str, name: &str) -> String {
     let open = std::iter::zip(pattern.split('/'), name.split('/')).filter(|(part, _)| *part == "*");
     open.map(|(_, segment)| segment).collect::<Vec<_>>().join(" ")
 }
@@ -215,9 +216,9 @@ mod tests {
 
     #[test]
     fn a_star_is_one_segment_where_declared_and_any_text_where_asked_for() {
-        assert!(matches("latency/*/*/median", "latency/f32/128/median"));
-        assert!(!matches("latency/*/median", "latency/f32/128/median"));
-        assert!(!matches("train/loss", "train/loss/x"));
+        assert!(matches_declared("latency/*/*/median", "latency/f32/128/median"));
+        assert!(!matches_declared("latency/*/median", "latency/f32/128/median"));
+        assert!(!matches_declared("train/loss", "train/loss/x"));
         for (pattern, name, fit) in [
             ("latency/*", "latency/f32/128/median", true),
             ("*/loss", "test/loss", true),
@@ -226,7 +227,7 @@ mod tests {
             ("test/loss", "test/loss_low", false),
             ("*é", "x/é", true),
         ] {
-            assert_eq!(fits(pattern, name), fit, "{pattern} {name}");
+            assert_eq!(matches_wildcard(pattern, name), fit, "{pattern} {name}");
         }
     }
 

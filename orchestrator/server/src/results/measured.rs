@@ -22,7 +22,7 @@ pub struct Measured {
     /// How many observations.
     pub n: usize,
     /// The observations, in the order of the replicates.
-    #[serde(serialize_with = "floats")]
+    #[serde(serialize_with = "serialize_floats")]
     pub values: Vec<f64>,
     /// The observations with their unit, for people.
     pub listed: Vec<String>,
@@ -39,9 +39,17 @@ pub enum Covers {
 }
 
 impl Measured {
+    /// No observation at all, with a word that says why.
+    #[must_use]
+    pub fn missing(word: &str) -> Self {
+        let text = word.to_owned();
+        let (values, listed) = (Vec::new(), Vec::new());
+        Measured { text, mean: None, half_width: None, low: None, high: None, covers: None, n: 0, values, listed }
+    }
+
     /// One observation with the interval of its own measurement.
     #[must_use]
-    pub fn within(self, low: f64, high: f64, unit: &str) -> Self {
+    pub fn with_interval(self, low: f64, high: f64, unit: &str) -> Self {
         let value = self.values.first().copied().unwrap_or(f64::NAN);
         if self.n != 1 || ![value, low, high].iter().all(|value| value.is_finite()) {
             return self;
@@ -55,7 +63,7 @@ impl Measured {
 
 /// Draws observations together; `None` where there are none.
 #[must_use]
-pub fn measured(values: &[f64], unit: &str) -> Option<Measured> {
+pub fn summarize_values(values: &[f64], unit: &str) -> Option<Measured> {
     if values.is_empty() {
         return None;
     }
@@ -83,12 +91,12 @@ pub fn measured(values: &[f64], unit: &str) -> Option<Measured> {
 
 /// A float in JSON; what JSON cannot hold is a string: `"NaN"`, `"inf"`, `"-inf"`.
 #[must_use]
-pub fn number(value: f64) -> Value {
+pub fn number_to_json(value: f64) -> Value {
     if value.is_finite() { value.into() } else { value.to_string().into() }
 }
 
-fn floats<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(values.iter().map(|value| number(*value)))
+fn serialize_floats<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(values.iter().map(|value| number_to_json(*value)))
 }
 
 #[cfg(test)]
@@ -97,33 +105,33 @@ mod tests {
 
     #[test]
     fn one_observation_has_no_interval() {
-        let one = measured(&[0.5], "s").unwrap();
+        let one = summarize_values(&[0.5], "s").unwrap();
         assert_eq!((one.text.as_str(), one.half_width, one.low, one.n), ("500 ms", None, None, 1));
-        let two = measured(&[0.5, 0.7], "").unwrap();
+        let two = summarize_values(&[0.5, 0.7], "").unwrap();
         assert_eq!((two.text.as_str(), two.n), ("0.6 ± 1.3", 2));
         assert!((two.half_width.unwrap() - 1.270_620_473_617_471).abs() < 1e-9);
-        assert_eq!(measured(&[], ""), None);
+        assert_eq!(summarize_values(&[], ""), None);
     }
 
     #[test]
     fn one_observation_may_bring_the_interval_of_its_own_measurement() {
-        let one = measured(&[0.5], "").unwrap().within(0.4, 0.6, "");
+        let one = summarize_values(&[0.5], "").unwrap().with_interval(0.4, 0.6, "");
         assert_eq!(
             (one.text.as_str(), one.covers, one.half_width),
             ("0.5 [0.4, 0.6]", Some(Covers::Measurement), None)
         );
-        let two = measured(&[0.5, 0.7], "").unwrap();
-        assert_eq!(two.clone().within(0.4, 0.6, ""), two, "that of replicates is the wider one, and stays");
-        let spoiled = measured(&[f64::NAN], "").unwrap().within(0.0, 1.0, "");
+        let two = summarize_values(&[0.5, 0.7], "").unwrap();
+        assert_eq!(two.clone().with_interval(0.4, 0.6, ""), two, "that of replicates is the wider one, and stays");
+        let spoiled = summarize_values(&[f64::NAN], "").unwrap().with_interval(0.0, 1.0, "");
         assert_eq!((spoiled.text.as_str(), spoiled.covers), ("NaN", None));
     }
 
     #[test]
     fn a_value_that_is_not_finite_is_said_and_not_dropped() {
-        let spoiled = measured(&[0.5, f64::NAN, 0.7], "").unwrap();
+        let spoiled = summarize_values(&[0.5, f64::NAN, 0.7], "").unwrap();
         assert_eq!((spoiled.text.as_str(), spoiled.mean, spoiled.n), ("1 of 3 not finite", None, 3));
         assert_eq!(serde_json::to_value(&spoiled).unwrap()["values"], serde_json::json!([0.5, "NaN", 0.7]));
-        assert_eq!(measured(&[f64::INFINITY], "").unwrap().text, "∞");
-        assert_eq!(number(f64::NEG_INFINITY), Value::from("-inf"));
+        assert_eq!(summarize_values(&[f64::INFINITY], "").unwrap().text, "∞");
+        assert_eq!(number_to_json(f64::NEG_INFINITY), Value::from("-inf"));
     }
 }

@@ -7,14 +7,15 @@
 //!   from it by `strategy: {each: ..}`. A job that adds axes of its own to that line begins rows of its own.
 //! - One piece of work is one observation, however many tasks it answers: see [`TaskResult::work`].
 //! - Only finished work counts. A cell whose tasks failed has a row that says so.
-//! - Values that are not finite are shown and never averaged; such a cell is not ranked.
+//! - Values that are not finite are shown and never averaged. A cell with such a value, with a failed replicate or with a
+//!   single one is named as not compared, and the others are ranked.
 
 mod columns;
 mod measured;
 mod ranking;
 mod table;
 
-pub use columns::{Selection, direction, metric_kind};
-pub use measured::{Covers, Measured, measured, number};
-pub use ranking::{Ranking, rank};
-pub use table::{Best, CellValue, Column, Results, Row, TaskResult, results};
+pub use columns::{Selection, direction_text, metric_kind};
+pub use measured::{Covers, Measured, number_to_json, summarize_values};
+pub use ranking::{Candidate, Exclusion, Power, Ranking, rank_cells};
+pub use table::{Best, CellValue, Cheapest, Column, Excluded, Results, Row, TaskResult, tabulate_results};

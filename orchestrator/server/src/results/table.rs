@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::TaskIx;
 use assay_spec::{Better, StepKind};
+use assay_statistics::format;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::columns::{Chosen, Selection, columns, direction};
-use super::measured::{Covers, Measured, measured};
-use super::ranking::{Ranking, rank};
+use super::columns::{Chosen, Selection, choose_columns, direction_text};
+use super::measured::{Covers, Measured, summarize_values};
+use super::ranking::{Candidate, Power, Ranking, rank_cells};
 use crate::ports::TaskStateName;
 
 /// A task, as far as its results go.
@@ -31,6 +32,8 @@ pub struct TaskResult<'a> {
     pub state: TaskStateName,
     /// The last value of each metric.
     pub metrics: &'a BTreeMap<String, f64>,
+    /// How long it ran, in seconds; `None` where that is unknown, or where it did not run.
+    pub seconds: Option<f64>,
     /// Its cache key, once known. Tasks with one key are one piece of work, which was observed once.
     pub work: Option<&'a str>,
 }
@@ -84,14 +87,43 @@ pub struct Column {
 }
 
 /// The cell with the best mean of a column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Best {
     /// The cell.
     pub cell: String,
-    /// Whether the data tell it apart from every other cell. Only then may it be called the best.
-    pub told_apart: bool,
-    /// The cells that cannot be told apart from it.
+    /// Whether the data distinguish it from every other cell that was compared. Only then may it be called the best.
+    pub distinguishable: bool,
+    /// The cells that cannot be distinguished from it.
     pub indistinguishable: Vec<String>,
+    /// Where there are such cells: the cheapest of them all, by the first column that is a cost.
+    pub cheapest: Option<Cheapest>,
+    /// The cells that were not compared.
+    pub excluded: Vec<Excluded>,
+    /// What the experiment can find; `None` where nothing was compared, or where values are exact.
+    #[serde(flatten)] // Written only, and never read back by this program.
+    pub power: Option<Power>,
+    /// About how long the further replicates would take, one task at a time, in seconds.
+    pub more_seconds: Option<f64>,
+}
+
+/// The cheapest of several cells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cheapest {
+    /// The cell.
+    pub cell: String,
+    /// The title of the column by which it is the cheapest.
+    pub column: String,
+    /// What it costs there, for people.
+    pub cost: String,
+}
+
+/// A cell that was not compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Excluded {
+    /// The cell.
+    pub cell: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// One cell.
@@ -128,6 +160,9 @@ pub struct CellValue {
     pub same_as: Option<usize>,
     /// The tasks behind the values: their places in the run.
     pub tasks: Vec<usize>,
+    /// Parallel to the values: the replicate of each.
+    #[serde(skip)]
+    pub replicates: Vec<Option<u32>>,
 }
 
 fn state_name<S: serde::Serializer>(state: &Option<TaskStateName>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -136,34 +171,36 @@ fn state_name<S: serde::Serializer>(state: &Option<TaskStateName>, serializer: S
 
 /// Draws the table from the tasks of one run, in their order.
 #[must_use]
-pub fn results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection: &Selection) -> Results {
-    let (cells, rows_of) = cells(tasks);
-    let chosen = columns(tasks, &rows_of, kinds, selection);
+pub fn tabulate_results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection: &Selection) -> Results {
+    let (cells, rows_of) = group_cells(tasks);
+    let chosen = choose_columns(tasks, &rows_of, kinds, selection);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); cells.len()];
     for (ix, &row) in rows_of.iter().enumerate() {
         members[row].push(ix);
     }
     let concerned =
-        |members: &[usize]| members.iter().any(|&ix| chosen.iter().any(|column| column.concerns(&tasks[ix])));
+        |members: &[usize]| members.iter().any(|&ix| chosen.iter().any(|column| column.applies_to(&tasks[ix])));
     let shown: Vec<(usize, Vec<usize>)> =
         std::iter::zip(cells, members).filter(|(_, members)| concerned(members)).collect();
-    let mut rows: Vec<Row> = shown.iter().map(|(first, members)| row(tasks, *first, members)).collect();
+    let mut rows: Vec<Row> = shown.iter().map(|(first, members)| new_row(tasks, *first, members)).collect();
     for column in &chosen {
-        fill(&mut rows, &shown, tasks, column);
+        add_values(&mut rows, &shown, tasks, column);
     }
     for row in &mut rows {
-        row.same_as = copied(row);
+        row.same_as = copied_row(row);
     }
     let finished = tasks.iter().all(|task| task.state.is_final());
-    let columns: Vec<Column> =
-        chosen.into_iter().enumerate().map(|(at, column)| judged(column, at, &mut rows, finished)).collect();
+    let seconds: Vec<Option<f64>> = shown.iter().map(|(_, members)| seconds_of(tasks, members)).collect();
+    let mut columns: Vec<Column> =
+        chosen.into_iter().enumerate().map(|(at, column)| judged(column, at, &mut rows, &seconds, finished)).collect();
+    name_cheapest(&mut columns, &rows);
     let axes: BTreeSet<String> = rows.iter().flat_map(|row| row.matrix.keys().cloned()).collect();
-    let notes = notes(&columns, &rows);
+    let notes = table_notes(&columns, &rows);
     Results { axes: axes.into_iter().collect(), columns, rows, notes }
 }
 
 /// The cells that rows can be about, each as its first task, and the cell of each task.
-fn cells(tasks: &[TaskResult<'_>]) -> (Vec<usize>, Vec<usize>) {
+fn group_cells(tasks: &[TaskResult<'_>]) -> (Vec<usize>, Vec<usize>) {
     let mut cells = Vec::new();
     let mut places: BTreeMap<(&str, String), usize> = BTreeMap::new();
     let mut anchors: Vec<usize> = Vec::with_capacity(tasks.len());
@@ -194,13 +231,13 @@ fn adds_axes(task: &TaskResult<'_>, parent: &TaskResult<'_>) -> bool {
     task.matrix.iter().any(|(axis, value)| !parent.matrix.contains_key(axis) && !names_parent(axis, value))
 }
 
-fn row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
+fn new_row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
     Row {
         cell: tasks[first].cell.to_owned(),
         job: tasks[first].job.to_owned(),
         matrix: tasks[first].matrix.clone(),
         task: first,
-        state: standing(members.iter().map(|&ix| tasks[ix].state)),
+        state: pending_state(members.iter().map(|&ix| tasks[ix].state)),
         values: Vec::new(),
         failures: Vec::new(),
         same_as: None,
@@ -208,7 +245,7 @@ fn row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
 }
 
 /// The first state, in the order of urgency, that keeps a cell from being finished and well.
-fn standing(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName> {
+fn pending_state(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName> {
     use TaskStateName::{BackingOff, Cancelled, Failed, Ready, Running, Skipped, Waiting};
     let order = [Failed, BackingOff, Running, Ready, Waiting, Skipped, Cancelled];
     let states: BTreeSet<TaskStateName> = states.collect();
@@ -216,10 +253,10 @@ fn standing(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStateName
 }
 
 /// Adds a column's values to every row.
-fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
+fn add_values(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
     let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, (row, (_, members))) in std::iter::zip(rows, shown).enumerate() {
-        let mut mine: Vec<usize> = members.iter().copied().filter(|&ix| column.concerns(&tasks[ix])).collect();
+        let mut mine: Vec<usize> = members.iter().copied().filter(|&ix| column.applies_to(&tasks[ix])).collect();
         mine.sort_by_key(|&ix| (tasks[ix].replicate, ix));
         let failed = |ix: &&usize| matches!(tasks[**ix].state, TaskStateName::Failed | TaskStateName::Skipped);
         row.failures.push(mine.iter().filter(failed).count());
@@ -233,46 +270,104 @@ fn fill(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>
         }
         let values: Vec<f64> = mine.iter().map(|&ix| tasks[ix].metrics[&column.metric]).collect();
         let own = |end: &str| tasks[*mine.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
-        let measured = measured(&values, column.unit).map(|measured| match (own("low"), own("high")) {
-            (Some(low), Some(high)) => measured.within(low, high, column.unit),
+        let measured = summarize_values(&values, column.unit).map(|measured| match (own("low"), own("high")) {
+            (Some(low), Some(high)) => measured.with_interval(low, high, column.unit),
             _ => measured,
         });
-        row.values.push(measured.map(|measured| CellValue { measured, best: false, same_as, tasks: mine }));
+        row.values.push(measured.map(|measured| {
+            let replicates = mine.iter().map(|&ix| tasks[ix].replicate).collect();
+            CellValue { measured, best: false, same_as, tasks: mine, replicates }
+        }));
     }
 }
 
 /// The row whose work all values of this row are.
-fn copied(row: &Row) -> Option<usize> {
+fn copied_row(row: &Row) -> Option<usize> {
     let mut sources = row.values.iter().flatten().map(|value| value.same_as);
     let first = sources.next()??;
     sources.all(|source| source == Some(first)).then_some(first)
 }
 
+/// About how long one more replicate of a row takes, one task at a time: of each of its jobs the mean of the tasks that ran.
+/// `None` where a job has no task that ran.
+fn seconds_of(tasks: &[TaskResult<'_>], members: &[usize]) -> Option<f64> {
+    let mut jobs: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for task in members.iter().map(|&ix| &tasks[ix]).filter(|task| task.is_finished()) {
+        jobs.entry(task.job).or_default().extend(task.seconds);
+    }
+    let mean = |seconds: &Vec<f64>| (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64);
+    jobs.values().map(mean).sum()
+}
+
 /// A column with what may be said of its cells; marks the best one.
-fn judged(column: Chosen, at: usize, rows: &mut [Row], finished: bool) -> Column {
+fn judged(column: Chosen, at: usize, rows: &mut [Row], seconds: &[Option<f64>], finished: bool) -> Column {
     let Chosen { title, heading, metric, kind, job, unit, better, covers } = column;
-    let samples = |row: &Row| match &row.values[at] {
-        Some(value) if value.same_as.is_none() => value.measured.values.clone(),
-        _ => Vec::new(),
+    let candidate = |row: &Row| -> (Vec<f64>, Vec<Option<u32>>, usize) {
+        match &row.values[at] {
+            // The same work as another row's is no further evidence.
+            Some(value) if value.same_as.is_some() => (Vec::new(), Vec::new(), 0),
+            Some(value) => (value.measured.values.clone(), value.replicates.clone(), row.failures[at]),
+            None => (Vec::new(), Vec::new(), row.failures[at]),
+        }
     };
-    let samples: Vec<Vec<f64>> = rows.iter().map(samples).collect();
-    let samples: Vec<&[f64]> = samples.iter().map(Vec::as_slice).collect();
-    let ranking = if finished { rank(&samples, better) } else { Ranking::default() };
+    let samples: Vec<_> = rows.iter().map(candidate).collect();
+    let candidates: Vec<Candidate<'_>> = std::iter::zip(&*rows, &samples)
+        .map(|(row, (values, replicates, failed))| Candidate { name: &row.cell, values, replicates, failed: *failed })
+        .collect();
+    let ranking = if finished { rank_cells(&candidates, better, unit) } else { Ranking::default() };
+    let name = |place: &usize| rows[*place].cell.clone();
+    let more = ranking.power.as_ref().and_then(|power| power.more_replicates);
+    let compared = || (0..rows.len()).filter(|&row| !samples[row].0.is_empty());
+    let more_seconds =
+        more.and_then(|more| Some(more as f64 * compared().map(|row| seconds[row]).sum::<Option<f64>>()?));
+    let excluded = ranking.excluded.iter();
+    let best = ranking.leader.map(|leader| Best {
+        cell: name(&leader),
+        distinguishable: ranking.best.is_some(),
+        indistinguishable: ranking.close.iter().map(name).collect(),
+        cheapest: None,
+        excluded: excluded.map(|found| Excluded { cell: name(&found.cell), reason: found.reason.clone() }).collect(),
+        power: ranking.power,
+        more_seconds,
+    });
+    let mut verdict = ranking.verdict;
+    if let Some(seconds) = more_seconds {
+        let end = "would settle it";
+        verdict = verdict.replace(end, &format!("{end} (about {} of work)", format::duration(seconds)));
+    }
     if let Some(value) = ranking.best.and_then(|best| rows.get_mut(best)?.values[at].as_mut()) {
         value.best = true;
     }
-    let name = |place: &usize| rows[*place].cell.clone();
-    let best = ranking.leader.map(|leader| Best {
-        cell: name(&leader),
-        told_apart: ranking.best.is_some(),
-        indistinguishable: ranking.close.iter().map(name).collect(),
-    });
-    let direction = direction(better);
-    Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict: ranking.verdict, best }
+    let direction = direction_text(better);
+    Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict, best }
+}
+
+/// Names, for each column without a best cell, the cheapest of the cells that may be the best. Costs are seconds and bytes
+/// of which less is better.
+fn name_cheapest(columns: &mut [Column], rows: &[Row]) {
+    let is_cost = |column: &Column| column.better == Better::Lower && ["s", "B"].contains(&column.unit);
+    let costs: Vec<usize> = (0..columns.len()).filter(|&at| is_cost(&columns[at])).collect();
+    for at in 0..columns.len() {
+        let Some(best) = columns[at].best.as_ref().filter(|best| !best.distinguishable) else { continue };
+        let names: Vec<&String> = best.indistinguishable.iter().chain([&best.cell]).collect();
+        let members: Vec<&Row> =
+            rows.iter().filter(|row| row.same_as.is_none() && names.contains(&&row.cell)).collect();
+        let price = |row: &Row, cost: usize| row.values[cost].as_ref().and_then(|value| value.measured.mean);
+        let known = |cost: &usize| *cost != at && members.iter().all(|row| price(row, *cost).is_some());
+        let Some(&cost) = costs.iter().find(|cost| known(cost)) else { continue };
+        let prices = members.iter().filter_map(|row| Some((*row, price(row, cost)?)));
+        let Some((row, price)) = prices.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+        let (cell, column) = (row.cell.clone(), columns[cost].title.clone());
+        let price = format::quantity(price, columns[cost].unit);
+        columns[at].verdict += &format!("; the cheapest of them by {column} is {cell} ({price})");
+        if let Some(best) = &mut columns[at].best {
+            best.cheapest = Some(Cheapest { cell, column, cost: price });
+        }
+    }
 }
 
 /// What a reader must know to read the table.
-fn notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
+fn table_notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }

@@ -42,6 +42,7 @@ struct Task {
     each: Option<u32>,
     state: TaskStateName,
     metrics: BTreeMap<String, f64>,
+    seconds: Option<f64>,
     work: Option<String>,
 }
 
@@ -56,6 +57,7 @@ fn task(job: &'static str, kind: &'static str, matrix: Value, metrics: &[(&str, 
         each: None,
         state: TaskStateName::Succeeded,
         metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        seconds: None,
         work: None,
     }
 }
@@ -78,26 +80,28 @@ impl Task {
     }
 }
 
-fn draw(tasks: &[Task], selection: &Selection) -> Results {
-    let borrowed: Vec<TaskResult<'_>> = tasks
-        .iter()
-        .map(|task| TaskResult {
-            job: task.job,
-            kind: task.kind,
-            cell: &task.cell,
-            matrix: &task.matrix,
-            replicate: task.replicate,
-            each: task.each.map(TaskIx),
-            state: task.state,
-            metrics: &task.metrics,
-            work: task.work.as_deref(),
-        })
-        .collect();
-    results(&borrowed, &kinds(), selection)
+fn borrow(tasks: &[Task]) -> Vec<TaskResult<'_>> {
+    let borrowed = tasks.iter().map(|task| TaskResult {
+        job: task.job,
+        kind: task.kind,
+        cell: &task.cell,
+        matrix: &task.matrix,
+        replicate: task.replicate,
+        each: task.each.map(TaskIx),
+        state: task.state,
+        metrics: &task.metrics,
+        seconds: task.seconds,
+        work: task.work.as_deref(),
+    });
+    borrowed.collect()
 }
 
-fn headlines(tasks: &[Task]) -> Results {
-    draw(tasks, &Selection::Headlines)
+fn tabulate_tasks(tasks: &[Task], selection: &Selection) -> Results {
+    tabulate_results(&borrow(tasks), &kinds(), selection)
+}
+
+fn tabulate_headlines(tasks: &[Task]) -> Results {
+    tabulate_tasks(tasks, &Selection::Headlines)
 }
 
 fn titles(table: &Results) -> Vec<&str> {
@@ -119,7 +123,7 @@ fn replicates_are_drawn_together_and_followed_along_their_line() {
         train(1, 0.5),
         task("benchmark", "benchmark", json!({"states": 16}), &latencies).replicate(2).each(0),
     ];
-    let table = headlines(&tasks);
+    let table = tabulate_headlines(&tasks);
     assert_eq!(titles(&table), ["accuracy", "latency f32 16", "latency f32 128"]);
     assert_eq!(table.rows.len(), 1);
     assert_eq!(observed(&table.rows[0]), [&[0.5, 0.7][..], &[0.02], &[0.01]]);
@@ -128,7 +132,7 @@ fn replicates_are_drawn_together_and_followed_along_their_line() {
 }
 
 #[test]
-fn cells_are_told_apart_by_their_values_and_never_by_their_names() {
+fn cells_are_distinguished_by_their_values_and_never_by_their_names() {
     let tasks: Vec<Task> = ["a#1", "a#2"]
         .into_iter()
         .flat_map(|tag| {
@@ -137,13 +141,13 @@ fn cells_are_told_apart_by_their_values_and_never_by_their_names() {
         })
         .map(|task| Task { cell: "one name for all".into(), ..task })
         .collect();
-    let table = headlines(&tasks);
+    let table = tabulate_headlines(&tasks);
     assert_eq!(table.rows.len(), 4);
     assert_eq!(table.axes, ["tag", "wide"]);
     assert_eq!(table.columns[0].verdict, "not ranked: a single observation has no uncertainty");
     // A number and a text that looks like it are two cells.
     let tasks = [json!(16), json!("16")].map(|n| task("train", "train", json!({"n": n}), &[("test/accuracy", 1.0)]));
-    assert_eq!(headlines(&tasks).rows.len(), 2);
+    assert_eq!(tabulate_headlines(&tasks).rows.len(), 2);
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn a_job_with_axes_of_its_own_has_rows_of_its_own() {
         evaluate(128, 0.6),
         task("score", "evaluate", json!({"states": 16}), &[("test/accuracy", 0.7)]).each(0),
     ];
-    let table = headlines(&tasks);
+    let table = tabulate_headlines(&tasks);
     assert_eq!(titles(&table), ["accuracy", "evaluated accuracy"]);
     assert_eq!(table.rows.iter().map(|row| row.job.as_str()).collect::<Vec<_>>(), ["train", "evaluate", "evaluate"]);
     assert_eq!(observed(&table.rows[0]), [[0.9], [0.7]], "one without axes of its own joins the row of its parent");
@@ -170,7 +174,7 @@ fn two_jobs_of_a_kind_in_one_row_are_no_replicates() {
     let evaluate = |job, value| task(job, "evaluate", json!({}), &[("test/accuracy", value)]).each(0);
     let tasks =
         [task("train", "train", json!({}), &[("test/accuracy", 0.9)]), evaluate("short", 0.8), evaluate("long", 0.2)];
-    let table = headlines(&tasks);
+    let table = tabulate_headlines(&tasks);
     assert_eq!(titles(&table), ["accuracy", "evaluated accuracy short", "evaluated accuracy long"]);
     assert_eq!(observed(&table.rows[0]), [[0.9], [0.8], [0.2]]);
 }
@@ -189,11 +193,11 @@ fn one_piece_of_work_is_one_observation() {
     let values = [(1, 0.50), (2, 0.51), (3, 0.52)];
     let mut tasks: Vec<Task> = [1, 2, 3].into_iter().flat_map(|s| values.map(|(r, v)| train(s, r, v))).collect();
     tasks.extend(values.map(|(replicate, value)| other(replicate, value + 0.4)));
-    let table = headlines(&tasks);
+    let table = tabulate_headlines(&tasks);
     let same: Vec<Option<usize>> = table.rows.iter().map(|row| row.same_as).collect();
     assert_eq!(same, [None, Some(0), Some(0), None]);
     let best = table.columns[0].best.clone().unwrap();
-    assert_eq!((best.cell.as_str(), best.told_apart, best.indistinguishable.len()), ("other{}", true, 0));
+    assert_eq!((best.cell.as_str(), best.distinguishable, best.indistinguishable.len()), ("other{}", true, 0));
     assert!(table.notes.iter().any(|note| note.contains('=')), "{:?}", table.notes);
 }
 
@@ -206,7 +210,7 @@ fn what_failed_is_counted_and_what_is_unfinished_has_no_value() {
     use TaskStateName::{Failed, Running, Succeeded};
     let tasks =
         [train(1, 1, Succeeded), train(1, 2, Failed), train(2, 1, Failed), train(2, 2, Failed), train(3, 1, Running)];
-    let table = headlines(&tasks);
+    let table = tabulate_headlines(&tasks);
     assert_eq!(table.rows.iter().map(|row| row.failures[0]).collect::<Vec<_>>(), [1, 2, 0]);
     assert_eq!(table.rows.iter().map(|row| row.state).collect::<Vec<_>>(), [Some(Failed), Some(Failed), Some(Running)]);
     assert_eq!(table.rows.iter().map(|row| observed(row)[0].len()).collect::<Vec<_>>(), [1, 0, 0]);
@@ -217,11 +221,11 @@ fn what_failed_is_counted_and_what_is_unfinished_has_no_value() {
 fn an_interval_says_what_it_covers() {
     let metrics = [("test/accuracy", 0.9), ("test/accuracy_low", 0.8), ("test/accuracy_high", 0.95)];
     let evaluate = |replicate| task("evaluate", "evaluate", json!({}), &metrics).replicate(replicate);
-    let alone = headlines(&[evaluate(1)]);
+    let alone = tabulate_headlines(&[evaluate(1)]);
     let value = &alone.rows[0].values[0].as_ref().unwrap().measured;
     assert_eq!((value.low, value.high, value.covers), (Some(0.8), Some(0.95), Some(Covers::Measurement)));
     assert!(alone.notes[1].contains("training seed"), "{:?}", alone.notes);
-    let several = headlines(&[evaluate(1), evaluate(2)]);
+    let several = tabulate_headlines(&[evaluate(1), evaluate(2)]);
     let value = &several.rows[0].values[0].as_ref().unwrap().measured;
     assert_eq!((value.n, value.covers), (2, Some(Covers::Replicates)));
     assert_eq!(several.notes.len(), 1);
@@ -231,10 +235,10 @@ fn an_interval_says_what_it_covers() {
 fn metrics_can_be_chosen_by_name() {
     let tasks = [task("train", "train", json!({}), &[("test/accuracy", 0.9), ("train/loss", 1.5), ("odd", f64::NAN)])];
     let named = |patterns: &[&str]| Selection::Named(patterns.iter().map(|p| (*p).to_owned()).collect());
-    assert_eq!(titles(&draw(&tasks, &named(&["train/*", "test/accuracy"]))), ["train/loss", "test/accuracy"]);
-    let table = draw(&tasks, &named(&["odd"]));
+    assert_eq!(titles(&tabulate_tasks(&tasks, &named(&["train/*", "test/accuracy"]))), ["train/loss", "test/accuracy"]);
+    let table = tabulate_tasks(&tasks, &named(&["odd"]));
     assert_eq!(table.rows[0].values[0].as_ref().unwrap().measured.text, "NaN");
-    assert!(draw(&tasks, &named(&["nothing"])).rows.is_empty());
+    assert!(tabulate_tasks(&tasks, &named(&["nothing"])).rows.is_empty());
 }
 
 #[test]
@@ -245,7 +249,51 @@ fn the_best_cell_is_named_with_those_that_cannot_be_told_from_it() {
     let cells = [(16, [0.90, 0.91, 0.92]), (32, [0.91, 0.92, 0.905]), (64, [0.5, 0.51, 0.49])];
     let tasks: Vec<Task> =
         cells.iter().flat_map(|(states, values)| (1..).zip(values).map(|(r, v)| train(*states, r, *v))).collect();
-    let best = headlines(&tasks).columns[0].best.clone().unwrap();
+    let best = tabulate_headlines(&tasks).columns[0].best.clone().unwrap();
     assert_eq!(best.cell, "train{\"states\":32}");
-    assert_eq!((best.told_apart, best.indistinguishable.as_slice()), (false, &["train{\"states\":16}".to_owned()][..]));
+    assert_eq!(
+        (best.distinguishable, best.indistinguishable.as_slice()),
+        (false, &["train{\"states\":16}".to_owned()][..])
+    );
+}
+
+#[test]
+fn a_verdict_names_cells_what_would_settle_it_and_the_cheapest() {
+    const METRICS: &[MetricKind] = &[
+        metric("test/accuracy", Better::Higher, "accuracy"),
+        MetricKind { unit: "B", ..metric("bytes", Better::Lower, "size") },
+    ];
+    let kinds = [StepKind { metrics: METRICS, ..kinds().swap_remove(0) }];
+    let train = |states: u32, replicate, value| {
+        let metrics = [("test/accuracy", value), ("bytes", 1000.0 * f64::from(states))];
+        Task { seconds: Some(10.0), ..task("train", "train", json!({"states": states}), &metrics).replicate(replicate) }
+    };
+    let cells = [(16, [0.90, 0.91, 0.92]), (32, [0.91, 0.92, 0.905]), (64, [0.5, 0.51, 0.49])];
+    let mut tasks: Vec<Task> =
+        cells.iter().flat_map(|(states, values)| (1..).zip(values).map(|(r, v)| train(*states, r, *v))).collect();
+    tasks.push(train(128, 1, 0.99));
+    tasks.push(train(128, 2, 0.99).state(TaskStateName::Failed));
+    let table = tabulate_results(&borrow(&tasks), &kinds, &Selection::Headlines);
+    let best = table.columns[0].best.clone().unwrap();
+    let power = best.power.clone().unwrap();
+    assert!((0.01..0.05).contains(&power.detectable.unwrap()), "{power:?}");
+    let more = power.more_replicates.unwrap();
+    assert_eq!(best.more_seconds, Some(more as f64 * 40.0), "four cells of one job of ten seconds");
+    let excluded = Excluded { cell: "train{\"states\":128}".into(), reason: "1 of 2 failed".into() };
+    assert_eq!(best.excluded, [excluded]);
+    assert_eq!(
+        best.cheapest.map(|cheapest| (cheapest.cell, cheapest.cost)),
+        Some(("train{\"states\":16}".into(), "16 kB".into()))
+    );
+    let verdict = &table.columns[0].verdict;
+    let parts = [
+        "(2 of 3 cells) cannot be distinguished; n = 3 detects differences above 0.0",
+        "would settle it (about ",
+        "by size is train",
+    ];
+    assert!(parts.iter().all(|part| verdict.contains(part)), "{verdict}");
+    let json = serde_json::to_value(&table).unwrap();
+    assert!(
+        json["columns"][0]["best"]["detectable"].is_number() && json["columns"][0]["best"]["error"]["kind"] == "pooled"
+    );
 }

@@ -3,13 +3,15 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::support::{chaos, chaos_by_environment, curt, limits, request, run, run_with};
-use assay_host::{HostEvent, Limits, Outcome, Stop, greet, run_attempt, stop_channel};
-use assay_protocol::LogLevel;
+use crate::support::{
+    chaos_by_environment, chaos_command, chaos_request, limits, run_behaviour, run_with, short_limits,
+};
+use assay_host::{Limits, Stop, greet_executor, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, LogLevel};
 use tokio::sync::mpsc;
 
 /// Waits for something that has to happen, however slow the machine is.
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if holds() {
             return;
@@ -20,7 +22,7 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Whether a process is there and no zombie.
-fn alive(pid: u32) -> bool {
+fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
@@ -30,22 +32,22 @@ fn executors_in(folder: &std::path::Path) -> Vec<u32> {
     let folder = folder.canonicalize().unwrap();
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder) && alive(*pid))
+    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder) && is_alive(*pid))
         .collect()
 }
 
 #[tokio::test]
 async fn a_good_attempt_is_heard_in_order() {
-    let result = run("ok", limits()).await;
+    let result = run_behaviour("ok", limits()).await;
     let workdir = result.workdir.path().canonicalize().unwrap();
     // Standard error is a pipe of its own, so that its lines have no place in the order of the reports; and how many
     // positions are passed on depends on the time between them.
     let (mut stderr, mut positions, mut reports) = (Vec::new(), Vec::new(), Vec::new());
     for event in &result.events {
         match event {
-            HostEvent::Log(LogLevel::Stderr, line) => stderr.push(line.as_str()),
-            HostEvent::Progress(progress) => positions.push((progress.done, progress.note.as_str())),
-            HostEvent::Greeted(hello) => assert_eq!(hello.version, "0.0.0"),
+            AttemptEvent::Log(LogLevel::Stderr, line) => stderr.push(line.as_str()),
+            AttemptEvent::Progress(progress) => positions.push((progress.done, progress.note.as_str())),
+            AttemptEvent::Greeted(hello) => assert_eq!(hello.version, "0.0.0"),
             event => reports.push(event),
         }
     }
@@ -55,40 +57,40 @@ async fn a_good_attempt_is_heard_in_order() {
     assert_eq!(stderr, ["a word on standard error"]);
     assert_eq!(positions.first(), Some(&(0, "sum 0")));
     assert_eq!(positions.last(), Some(&(2, "sum 2")));
-    assert!(matches!(result.events.first(), Some(HostEvent::Greeted(_))));
-    let Outcome::Completed(values) = &result.outcome else { panic!("{:?}", result.outcome) };
+    assert!(matches!(result.events.first(), Some(AttemptEvent::Greeted(_))));
+    let AttemptOutcome::Completed(values) = &result.outcome else { panic!("{:?}", result.outcome) };
     assert_eq!(values["threads"], 2);
 }
 
 #[tokio::test]
 async fn greeting_alone_says_what_an_executor_can_do() {
-    let hello = greet(&chaos(), &limits()).await.unwrap();
+    let hello = greet_executor(&chaos_command(), &limits()).await.unwrap();
     assert_eq!((hello.backend.as_str(), hello.device.name.as_str()), ("chaos", "dice"));
-    let failure = greet(&chaos_by_environment("wrong_protocol"), &limits()).await.unwrap_err();
+    let failure = greet_executor(&chaos_by_environment("wrong_protocol"), &limits()).await.unwrap_err();
     assert_eq!(failure.class.name(), "protocol");
 }
 
 /// On a busy machine a moment lies between the end of an executor's output and its exit, which says why.
 #[tokio::test]
 async fn an_executor_without_a_device_is_waited_for() {
-    let failure = greet(&chaos_by_environment("no_device"), &limits()).await.unwrap_err();
+    let failure = greet_executor(&chaos_by_environment("no_device"), &limits()).await.unwrap_err();
     assert_eq!((failure.class.name(), failure.message.as_str()), ("unavailable", "the dice are lost"));
 }
 
 #[tokio::test]
 async fn two_attempts_at_once_do_not_mix() {
-    let (one, two) = tokio::join!(run("ok", limits()), run("exit", limits()));
-    assert!(matches!(one.outcome, Outcome::Completed(_)));
+    let (one, two) = tokio::join!(run_behaviour("ok", limits()), run_behaviour("exit", limits()));
+    assert!(matches!(one.outcome, AttemptOutcome::Completed(_)));
     assert!(two.outcome().contains("code 7"), "{}", two.outcome());
     assert!(two.log().is_empty(), "{:?}", two.log());
 }
 
 #[tokio::test]
 async fn lingering_after_the_last_report_does_not_spoil_it() {
-    let cases = [("linger", "still there", curt()), ("bad_end", "exited with code 9 after", limits())];
+    let cases = [("linger", "still there", short_limits()), ("bad_end", "exited with code 9 after", limits())];
     for (behaviour, remark, limits) in cases {
-        let result = run(behaviour, limits).await;
-        assert!(matches!(result.outcome, Outcome::Completed(_)), "{behaviour}: {:?}", result.outcome);
+        let result = run_behaviour(behaviour, limits).await;
+        assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{behaviour}: {:?}", result.outcome);
         assert!(result.log().iter().any(|line| line.contains(remark)), "{behaviour}: {:?}", result.log());
     }
 }
@@ -102,7 +104,7 @@ async fn an_executor_that_obeys_is_heard_to_its_end() {
 
 #[tokio::test]
 async fn an_executor_that_does_not_obey_is_killed() {
-    let result = stop_when_started("loop", Stop::Preempted, curt()).await;
+    let result = stop_when_started("loop", Stop::Preempted, short_limits()).await;
     assert_eq!(result.outcome(), "preempted: the worker gave the attempt up");
 }
 
@@ -110,7 +112,7 @@ async fn an_executor_that_does_not_obey_is_killed() {
 async fn a_stop_before_the_greeting_is_heard() {
     let (handle, stop) = stop_channel();
     handle.send(Stop::Cancelled).unwrap();
-    let result = run_with(chaos_by_environment("no_hello"), "ok", curt(), stop).await;
+    let result = run_with(chaos_by_environment("no_hello"), "ok", short_limits(), stop).await;
     assert_eq!(result.outcome(), "cancelled: cancelled on request");
 }
 
@@ -118,12 +120,12 @@ async fn stop_when_started(behaviour: &str, reason: Stop, limits: Limits) -> cra
     let workdir = tempfile::tempdir().unwrap();
     let (handle, stop) = stop_channel();
     let (sender, mut receiver) = mpsc::channel(8);
-    let command = chaos();
-    let attempt = run_attempt(&command, request(behaviour, workdir.path()), &limits, stop, sender);
+    let command = chaos_command();
+    let attempt = run_attempt(&command, chaos_request(behaviour, workdir.path()), &limits, stop, sender);
     let listen = async {
         let (mut events, mut handle) = (Vec::new(), Some(handle));
         while let Some(event) = receiver.recv().await {
-            if event == HostEvent::Started {
+            if event == AttemptEvent::Started {
                 handle.take().unwrap().send(reason).unwrap();
             }
             events.push(event);
@@ -139,17 +141,17 @@ async fn kill_from_outside_is_a_crash_that_names_the_signal() {
     let workdir = tempfile::tempdir().unwrap();
     let (_handle, stop) = stop_channel();
     let (sender, mut receiver) = mpsc::channel(8);
-    let (command, limits) = (chaos(), limits());
-    let attempt = run_attempt(&command, request("loop", workdir.path()), &limits, stop, sender);
+    let (command, limits) = (chaos_command(), limits());
+    let attempt = run_attempt(&command, chaos_request("loop", workdir.path()), &limits, stop, sender);
     let kill = async {
-        while receiver.recv().await.is_some_and(|event| event != HostEvent::Started) {}
+        while receiver.recv().await.is_some_and(|event| event != AttemptEvent::Started) {}
         for pid in executors_in(workdir.path()) {
             kill_hard(pid);
         }
         while receiver.recv().await.is_some() {}
     };
     let (outcome, ()) = tokio::join!(attempt, kill);
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let AttemptOutcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.class.name(), "crashed");
     assert_eq!(failure.message, "the executor was killed by SIGKILL before the step was finished");
     assert!(failure.hint.unwrap().contains("killed from outside"));
@@ -165,18 +167,19 @@ async fn dropping_the_future_kills_the_executor() {
     let workdir = tempfile::tempdir().unwrap();
     let (_handle, stop) = stop_channel();
     let (sender, mut receiver) = mpsc::channel(8);
-    let (command, limits) = (chaos(), limits());
+    let (command, limits) = (chaos_command(), limits());
     {
-        let mut attempt = std::pin::pin!(run_attempt(&command, request("loop", workdir.path()), &limits, stop, sender));
+        let mut attempt =
+            std::pin::pin!(run_attempt(&command, chaos_request("loop", workdir.path()), &limits, stop, sender));
         loop {
             tokio::select! {
                 outcome = &mut attempt => panic!("{outcome:?}"),
-                event = receiver.recv() => if event == Some(HostEvent::Started) { break },
+                event = receiver.recv() => if event == Some(AttemptEvent::Started) { break },
             }
         }
         assert_eq!(executors_in(workdir.path()).len(), 1);
     }
-    eventually("the end of the executor", || executors_in(workdir.path()).is_empty()).await;
+    wait_until("the end of the executor", || executors_in(workdir.path()).is_empty()).await;
 }
 
 /// Run by itself, this test starts itself again as a worker, and kills that worker while its executor runs.
@@ -187,11 +190,11 @@ async fn the_death_of_a_worker_is_the_death_of_its_executors() {
     if let Some(workdir) = std::env::var_os(WORKDIR) {
         let (_handle, stop) = stop_channel();
         let (sender, mut receiver) = mpsc::channel(1);
-        let (command, limits) = (chaos(), limits());
-        let attempt = run_attempt(&command, request("loop", workdir.as_ref()), &limits, stop, sender);
+        let (command, limits) = (chaos_command(), limits());
+        let attempt = run_attempt(&command, chaos_request("loop", workdir.as_ref()), &limits, stop, sender);
         let listen = async {
             while let Some(event) = receiver.recv().await {
-                if event == HostEvent::Started {
+                if event == AttemptEvent::Started {
                     std::fs::write(std::path::Path::new(&workdir).join("started"), "").unwrap();
                 }
             }
@@ -207,27 +210,27 @@ async fn the_death_of_a_worker_is_the_death_of_its_executors() {
         .spawn()
         .unwrap();
     // From then on the executor only sleeps: it does not notice the end of its pipes.
-    eventually("the start of the step", || workdir.path().join("started").exists()).await;
+    wait_until("the start of the step", || workdir.path().join("started").exists()).await;
     assert_eq!(executors_in(workdir.path()).len(), 1);
     worker.kill().unwrap();
     worker.wait().unwrap();
-    eventually("the end of the executor", || executors_in(workdir.path()).is_empty()).await;
+    wait_until("the end of the executor", || executors_in(workdir.path()).is_empty()).await;
 }
 
 #[tokio::test]
 async fn what_an_executor_started_goes_with_it() {
     // The grandchild holds both pipes, so that this would also hang if their ends were waited for alone.
-    let result = run("grandchild", limits()).await;
-    assert!(matches!(result.outcome, Outcome::Completed(_)), "{:?}", result.outcome);
+    let result = run_behaviour("grandchild", limits()).await;
+    assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{:?}", result.outcome);
     let log = result.log();
     let pid = log.iter().find_map(|line| line.strip_prefix("grandchild ")).unwrap().parse().unwrap();
-    eventually("the end of the grandchild", || !alive(pid)).await;
-    eventually("the end of the executor", || executors_in(result.workdir.path()).is_empty()).await;
+    wait_until("the end of the grandchild", || !is_alive(pid)).await;
+    wait_until("the end of the executor", || executors_in(result.workdir.path()).is_empty()).await;
 }
 
 #[tokio::test]
 async fn a_huge_line_is_cut_and_what_follows_is_kept() {
-    let result = run("long_line", Limits { log_bytes: 16 << 20, ..limits() }).await;
+    let result = run_behaviour("long_line", Limits { log_bytes: 16 << 20, ..limits() }).await;
     let log = result.log();
     assert_eq!(log.len(), 2, "{log:?}");
     assert!(log[0].len() < 5000 && log[0].starts_with("xxxx") && log[0].ends_with("(cut)"), "{}", log[0].len());
@@ -236,15 +239,16 @@ async fn a_huge_line_is_cut_and_what_follows_is_kept() {
 
 #[tokio::test]
 async fn bytes_that_are_no_text_become_harmless() {
-    let result = run("binary_stderr", limits()).await;
+    let result = run_behaviour("binary_stderr", limits()).await;
     assert_eq!(result.log(), ["f\u{fc}r \u{fffd}\u{fffd}\u{fffd}[31m", "new", "", "no end"]);
 }
 
 #[tokio::test]
 async fn progress_is_thinned_and_its_last_word_kept() {
-    let result = run("flood_progress", limits()).await;
-    assert!(matches!(result.outcome, Outcome::Completed(_)), "{:?}", result.outcome);
-    let done = |event: &HostEvent| if let HostEvent::Progress(progress) = event { Some(progress.done) } else { None };
+    let result = run_behaviour("flood_progress", limits()).await;
+    assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{:?}", result.outcome);
+    let done =
+        |event: &AttemptEvent| if let AttemptEvent::Progress(progress) = event { Some(progress.done) } else { None };
     let heard: Vec<u64> = result.events.iter().filter_map(done).collect();
     assert!(heard.len() < 10_000, "{}", heard.len());
     assert_eq!(heard.last(), Some(&49_999));
@@ -259,9 +263,10 @@ async fn a_consumer_that_does_not_listen_puts_off_no_limit() {
         // Nothing is ever received, but the channel is open.
         let (sender, _receiver) = mpsc::channel(1);
         let timeout = Duration::from_millis(if class == "oom" { 60_000 } else { 1500 });
-        let limits = Limits { timeout, memory: 256 << 20, log_bytes: u64::MAX, ..curt() };
-        let outcome = run_attempt(&chaos(), request(behaviour, workdir.path()), &limits, stop, sender).await;
-        let Outcome::Failed(failure) = outcome else { panic!("{behaviour}: {outcome:?}") };
+        let limits = Limits { timeout, memory: 256 << 20, log_bytes: u64::MAX, ..short_limits() };
+        let outcome =
+            run_attempt(&chaos_command(), chaos_request(behaviour, workdir.path()), &limits, stop, sender).await;
+        let AttemptOutcome::Failed(failure) = outcome else { panic!("{behaviour}: {outcome:?}") };
         assert_eq!(failure.class.name(), class, "{behaviour}: {}", failure.message);
     }
 }
@@ -271,8 +276,8 @@ async fn a_consumer_that_has_gone_away_spoils_nothing() {
     let workdir = tempfile::tempdir().unwrap();
     let (_handle, stop) = stop_channel();
     let (sender, _) = mpsc::channel(1);
-    let outcome = run_attempt(&chaos(), request("ok", workdir.path()), &limits(), stop, sender).await;
-    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    let outcome = run_attempt(&chaos_command(), chaos_request("ok", workdir.path()), &limits(), stop, sender).await;
+    assert!(matches!(outcome, AttemptOutcome::Completed(_)), "{outcome:?}");
 }
 
 #[test]
@@ -280,7 +285,7 @@ fn an_attempt_can_be_spawned_as_a_task() {
     fn assert_send(_: impl Future + Send) {}
     let (_handle, stop) = stop_channel();
     let (sender, _receiver) = mpsc::channel(1);
-    let (command, limits) = (chaos(), limits());
-    assert_send(run_attempt(&command, request("ok", std::path::Path::new(".")), &limits, stop, sender));
-    assert_send(greet(&command, &limits));
+    let (command, limits) = (chaos_command(), limits());
+    assert_send(run_attempt(&command, chaos_request("ok", std::path::Path::new(".")), &limits, stop, sender));
+    assert_send(greet_executor(&command, &limits));
 }

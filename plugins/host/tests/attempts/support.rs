@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use assay_host::{ExecutorCommand, HostEvent, Limits, Outcome, StopSignal, run_attempt, stop_channel};
-use assay_protocol::RunRequest;
+use assay_host::{ExecutorCommand, Limits, StopSignal, run_attempt, stop_channel};
+use assay_protocol::{AttemptEvent, AttemptOutcome, RunRequest};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -23,11 +23,11 @@ pub fn limits() -> Limits {
 }
 
 /// For executors that have to be killed in the end.
-pub fn curt() -> Limits {
+pub fn short_limits() -> Limits {
     Limits { grace: Duration::from_millis(300), ..limits() }
 }
 
-pub fn chaos() -> ExecutorCommand {
+pub fn chaos_command() -> ExecutorCommand {
     ExecutorCommand {
         backend: "chaos".into(),
         program: PathBuf::from(env!("CARGO_BIN_EXE_assay-executor-chaos")),
@@ -39,10 +39,10 @@ pub fn chaos() -> ExecutorCommand {
 
 /// The chaos executor with its behaviour in the environment, for what happens before the request is read.
 pub fn chaos_by_environment(behaviour: &str) -> ExecutorCommand {
-    ExecutorCommand { env: vec![("ASSAY_CHAOS".into(), behaviour.into())], ..chaos() }
+    ExecutorCommand { env: vec![("ASSAY_CHAOS".into(), behaviour.into())], ..chaos_command() }
 }
 
-pub fn request(behaviour: &str, workdir: &Path) -> RunRequest {
+pub fn chaos_request(behaviour: &str, workdir: &Path) -> RunRequest {
     RunRequest {
         task: "roll#1".into(),
         epoch: 1,
@@ -58,20 +58,20 @@ pub fn request(behaviour: &str, workdir: &Path) -> RunRequest {
 
 /// What came of an attempt.
 pub struct Result {
-    pub events: Vec<HostEvent>,
-    pub outcome: Outcome,
+    pub events: Vec<AttemptEvent>,
+    pub outcome: AttemptOutcome,
     pub workdir: TempDir,
 }
 
-pub async fn run(behaviour: &str, limits: Limits) -> Result {
+pub async fn run_behaviour(behaviour: &str, limits: Limits) -> Result {
     let (_handle, stop) = stop_channel();
-    run_with(chaos(), behaviour, limits, stop).await
+    run_with(chaos_command(), behaviour, limits, stop).await
 }
 
 pub async fn run_with(command: ExecutorCommand, behaviour: &str, limits: Limits, stop: StopSignal) -> Result {
     let workdir = TempDir::new().unwrap();
     let (sender, mut receiver) = mpsc::channel(8);
-    let request = request(behaviour, workdir.path());
+    let request = chaos_request(behaviour, workdir.path());
     let attempt = run_attempt(&command, request, &limits, stop, sender);
     let listen = async {
         let mut events = Vec::new();
@@ -88,8 +88,8 @@ impl Result {
     /// The outcome in lines, with what differs from run to run replaced.
     pub fn outcome(&self) -> String {
         let text = match &self.outcome {
-            Outcome::Completed(values) => format!("completed {}", json!(values)),
-            Outcome::Failed(failure) => {
+            AttemptOutcome::Completed(values) => format!("completed {}", json!(values)),
+            AttemptOutcome::Failed(failure) => {
                 let hint = failure.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
                 format!("{}: {}{hint}", failure.class, failure.message)
             }
@@ -101,7 +101,7 @@ impl Result {
     /// The log lines.
     pub fn log(&self) -> Vec<&str> {
         let lines = self.events.iter().filter_map(|event| match event {
-            HostEvent::Log(_, text) => Some(text.as_str()),
+            AttemptEvent::Log(_, text) => Some(text.as_str()),
             _ => None,
         });
         lines.collect()

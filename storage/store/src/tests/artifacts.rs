@@ -8,11 +8,11 @@ use assay_server::Lookup;
 use assay_spec::ArtifactRef;
 use sea_orm::{EntityTrait, Set};
 
-use super::lifecycle::told;
-use super::story::{key, known};
+use super::lifecycle::store_with_story;
+use super::story::{key, known_result};
 use crate::{Content, Store, StoreErrorKind};
 
-async fn store() -> (tempfile::TempDir, Store) {
+async fn open_store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("home")).await.unwrap();
     (folder, store)
@@ -20,11 +20,11 @@ async fn store() -> (tempfile::TempDir, Store) {
 
 #[tokio::test]
 async fn a_file_comes_in_under_its_hash_and_is_protected() {
-    let (folder, store) = store().await;
+    let (folder, store) = open_store().await;
     let file = folder.path().join("model.safetensors");
     let content = vec![7; 3 << 20];
     std::fs::write(&file, &content).unwrap();
-    let artifact = store.ingest(&file, "model.safetensors").await.unwrap();
+    let artifact = store.ingest_file(&file, "model.safetensors").await.unwrap();
     let hash = blake3::hash(&content).to_hex().to_string();
     assert_eq!(artifact, ArtifactRef { hash: hash.clone(), name: "model.safetensors".into(), bytes: 3 << 20 });
     let path = store.artifact_path(&artifact);
@@ -38,55 +38,55 @@ async fn a_file_comes_in_under_its_hash_and_is_protected() {
 
 #[tokio::test]
 async fn the_same_content_twice_is_one_artifact_and_an_empty_one_is_legal() {
-    let (folder, store) = store().await;
+    let (folder, store) = open_store().await;
     let file = folder.path().join("f");
     std::fs::write(&file, "").unwrap();
-    let first = store.ingest(&file, "first").await.unwrap();
-    let second = store.ingest(&file, "second").await.unwrap();
+    let first = store.ingest_file(&file, "first").await.unwrap();
+    let second = store.ingest_file(&file, "second").await.unwrap();
     assert_eq!((first.hash.as_str(), first.bytes), (second.hash.as_str(), 0));
     assert_eq!(store.artifact(&first.hash).await.unwrap().unwrap().name, "first");
 }
 
 #[tokio::test]
 async fn what_is_no_file_is_refused() {
-    let (folder, store) = store().await;
+    let (folder, store) = open_store().await;
     // A device that never ends is none either.
     for (path, text) in [
         (folder.path().join("nothing"), "cannot read `"),
         (folder.path().to_owned(), "is no regular file"),
         ("/dev/zero".into(), "`/dev/zero` is no regular file"),
     ] {
-        let error = store.ingest(&path, "x").await.unwrap_err();
+        let error = store.ingest_file(&path, "x").await.unwrap_err();
         assert!(error.kind() == StoreErrorKind::Io && error.to_string().contains(text), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_damaged_or_missing_artifact_is_a_miss_and_the_same_content_repairs_it() {
-    let (folder, store) = told().await;
+    let (folder, store) = store_with_story().await;
     let model = blake3::hash(b"a model").to_hex().to_string();
     let path = store.artifact(&model).await.unwrap().unwrap().path;
     for damage in [None, Some("short"), Some("longer than it was"), Some("")] {
-        assert!(known(&store, 'b').await.is_some());
+        assert!(known_result(&store, 'b').await.is_some());
         std::fs::remove_file(&path).unwrap();
         if let Some(content) = damage {
             std::fs::write(&path, content).unwrap();
         }
-        let lookup = store.lookup(&key('b')).await.unwrap();
+        let lookup = store.look_up_result(&key('b')).await.unwrap();
         assert!(matches!(&lookup, Lookup::Lost { .. }), "{damage:?}: {lookup:?}");
-        assert!(known(&store, 'a').await.is_some(), "the other one is whole");
+        assert!(known_result(&store, 'a').await.is_some(), "the other one is whole");
         assert!(!store.artifact(&model).await.unwrap().unwrap().present);
         let present: Vec<bool> = store.artifacts(RunId(1)).await.unwrap().iter().map(|a| a.present).collect();
         assert_eq!(present, [true, false, false]);
         let file = folder.path().join("again");
         std::fs::write(&file, "a model").unwrap();
-        store.ingest(&file, "again").await.unwrap();
+        store.ingest_file(&file, "again").await.unwrap();
     }
-    assert!(known(&store, 'b').await.is_some());
+    assert!(known_result(&store, 'b').await.is_some());
 }
 
 /// Puts other bytes into a file, as many as there were, and leaves its times and its inode as they are where that goes.
-fn flip(path: &std::path::Path, keep_times: bool) {
+fn flip_byte(path: &std::path::Path, keep_times: bool) {
     let modified = std::fs::metadata(path).unwrap().modified().unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let mut content = std::fs::read(path).unwrap();
@@ -100,11 +100,11 @@ fn flip(path: &std::path::Path, keep_times: bool) {
 #[tokio::test]
 async fn flipped_bytes_of_the_same_size_are_found() {
     for keep_times in [false, true] {
-        let (folder, store) = told().await;
+        let (folder, store) = store_with_story().await;
         let model = blake3::hash(b"a model").to_hex().to_string();
         let Content::Whole(path) = store.verify_artifact(&model).await.unwrap() else { panic!("it is whole") };
-        flip(&path, keep_times);
-        let Lookup::Lost { why, .. } = store.lookup(&key('b')).await.unwrap() else { panic!("it is damaged") };
+        flip_byte(&path, keep_times);
+        let Lookup::Lost { why, .. } = store.look_up_result(&key('b')).await.unwrap() else { panic!("it is damaged") };
         assert!(why.contains("its content is damaged: it hashes to"), "{why}");
         // What is read again is found again, by every process.
         assert!(matches!(store.verify_artifact(&model).await.unwrap(), Content::Lost { .. }));
@@ -112,14 +112,14 @@ async fn flipped_bytes_of_the_same_size_are_found() {
         assert!(matches!(reader.verify_artifact(&model).await.unwrap(), Content::Lost { .. }));
         let file = folder.path().join("again");
         std::fs::write(&file, "a model").unwrap();
-        store.ingest(&file, "again").await.unwrap();
-        assert!(known(&store, 'b').await.is_some());
+        store.ingest_file(&file, "again").await.unwrap();
+        assert!(known_result(&store, 'b').await.is_some());
     }
 }
 
 #[tokio::test]
 async fn a_verified_file_that_nobody_touched_is_not_read_again() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let model = blake3::hash(b"a model").to_hex().to_string();
     let path = store.artifact(&model).await.unwrap().unwrap().path;
     // Verifications of files that have just been changed are not remembered: this one was changed long ago.
@@ -137,7 +137,7 @@ async fn a_verified_file_that_nobody_touched_is_not_read_again() {
     std::fs::rename(&path, &other).unwrap();
     let moved = std::fs::metadata(&other).unwrap();
     let row = verification::ActiveModel { changed_at: Set(moved.ctime() * 1_000_000_000 + moved.ctime_nsec()), ..row };
-    let tx = store.database.begin().await.unwrap();
+    let tx = store.database.begin_write().await.unwrap();
     verification::Entity::insert(row).exec_without_returning(&tx).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(store.verify_artifact(&"e".repeat(64)).await.unwrap(), Content::Whole(other.clone()));
@@ -147,7 +147,7 @@ async fn a_verified_file_that_nobody_touched_is_not_read_again() {
 
 #[tokio::test]
 async fn a_damaged_segment_is_told_with_its_name() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let path = store.home().join("metrics/1/1-2.parquet");
     std::fs::write(&path, "nonsense").unwrap();
     let error = store.series(RunId(1), assay_core::TaskIx(1), None, &[], None).await.unwrap_err();

@@ -7,15 +7,15 @@ use std::time::{Duration, SystemTime};
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_server::RunStateName;
 
-use super::dump::{dump, tree};
-use super::story::{LENGTH, tell};
+use super::dump::{dump, list_tree};
+use super::story::{LENGTH, play_story};
 use crate::failure_point::{FailurePoint, Trap};
 use crate::{Recovered, Store};
 
 /// Opens the store and puts it in order, as `assay run` does; tells the whole store, and what was recovered.
-async fn reopened(home: &Path) -> (Store, Vec<Recovered>) {
+async fn reopen_store(home: &Path) -> (Store, Vec<Recovered>) {
     let store = Store::open(home).await.unwrap();
-    let recovered = store.recover().await.unwrap();
+    let recovered = store.recover_runs().await.unwrap();
     (store, recovered)
 }
 
@@ -24,9 +24,9 @@ async fn after_prefix(n: usize) -> String {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let store = Store::open(&home).await.unwrap();
-    tell(&store, folder.path(), 0..n).await.unwrap();
+    play_story(&store, folder.path(), 0..n).await.unwrap();
     drop(store);
-    dump(&reopened(&home).await.0).await
+    dump(&reopen_store(&home).await.0).await
 }
 
 /// What holds of every store in which nothing is under way.
@@ -40,7 +40,7 @@ async fn sanity_check(store: &Store) {
         }
     }
     let mut files = Vec::new();
-    tree(&store.home().join("artifacts"), "", &mut files);
+    list_tree(&store.home().join("artifacts"), "", &mut files);
     for file in files {
         let content = std::fs::read(store.home().join("artifacts").join(file.trim_start_matches('/'))).unwrap();
         assert_eq!(file.replace('/', ""), blake3::hash(&content).to_hex().to_string());
@@ -64,18 +64,18 @@ async fn a_crash_anywhere_leaves_a_prefix_of_what_happened() {
             let folder = tempfile::tempdir().unwrap();
             let home = folder.path().join("home");
             let store = Store::open(&home).await.unwrap();
-            tell(&store, folder.path(), 0..armed_before).await.unwrap();
-            store.trap.arm(point);
-            let died = tell(&store, folder.path(), armed_before..armed_before + 1).await.is_err();
+            play_story(&store, folder.path(), 0..armed_before).await.unwrap();
+            store.trap.arm_point(point);
+            let died = play_story(&store, folder.path(), armed_before..armed_before + 1).await.is_err();
             drop(store);
 
             let store = Store::open(&home).await.unwrap();
-            store.trap.arm(point);
-            let died = died | store.recover().await.is_err();
+            store.trap.arm_point(point);
+            let died = died | store.recover_runs().await.is_err();
             drop(store);
             reached += usize::from(died);
 
-            let (store, _) = reopened(&home).await;
+            let (store, _) = reopen_store(&home).await;
             let found = dump(&store).await;
             let known = without_unnamed_files(&found);
             assert!(
@@ -101,15 +101,15 @@ async fn points_that_were_not_sealed_are_read_all_the_same_and_sealed_later() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         let store = Store::open(&home).await.unwrap();
-        store.trap.arm(point);
-        tell(&store, folder.path(), 0..LENGTH).await.unwrap();
+        store.trap.arm_point(point);
+        play_story(&store, folder.path(), 0..LENGTH).await.unwrap();
         let task = TaskIx(1);
         let before = store.series(RunId(1), task, None, &[], None).await.unwrap();
         assert_eq!(before.series.len(), 2);
         assert!(dump(&store).await.contains("point 1/1@2"), "{point:?} was not reached");
         drop(store);
 
-        let (store, recovered) = reopened(&home).await;
+        let (store, recovered) = reopen_store(&home).await;
         assert_eq!(recovered, [], "the run was over");
         assert_eq!(store.series(RunId(1), task, None, &[], None).await.unwrap(), before);
         assert!(!dump(&store).await.contains("point "), "{point:?}: all is sealed");
@@ -121,11 +121,11 @@ async fn an_interrupted_run_ends_with_its_last_sign_of_life() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let store = Store::open(&home).await.unwrap();
-    tell(&store, folder.path(), 0..2).await.unwrap();
+    play_story(&store, folder.path(), 0..2).await.unwrap();
     let began = store.run(RunId(1)).await.unwrap().unwrap().summary.created_at;
-    store.record(RunId(1), vec![super::story::log(0, 1, began + 5000, "still here")]).await.unwrap();
+    store.append_records(RunId(1), vec![super::story::log_record(0, 1, began + 5000, "still here")]).await.unwrap();
     drop(store);
-    let (store, _) = reopened(&home).await;
+    let (store, _) = reopen_store(&home).await;
     assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.ended_at, Some(began + 5000));
     assert_eq!(store.attempts(RunId(1), TaskIx(0)).await.unwrap()[0].ended_at, Some(began + 5000));
 }
@@ -135,14 +135,14 @@ async fn an_interrupted_run_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let store = Store::open(&home).await.unwrap();
-    tell(&store, folder.path(), 0..6).await.unwrap();
-    let workdir = store.workdir(RunId(1), TaskIx(1), Epoch(1)).await.unwrap();
+    play_story(&store, folder.path(), 0..6).await.unwrap();
+    let workdir = store.create_workdir(RunId(1), TaskIx(1), Epoch(1)).await.unwrap();
     drop(store);
-    let (store, recovered) = reopened(&home).await;
+    let (store, recovered) = reopen_store(&home).await;
     assert_eq!(recovered, [Recovered { run: RunId(1), name: "small".into(), unfinished: 2 }]);
     assert!(!workdir.exists());
     insta::assert_snapshot!(dump(&store).await);
-    assert_eq!(store.recover().await.unwrap(), []);
+    assert_eq!(store.recover_runs().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn what_attempts_left_for_later_ones_is_kept_for_two_weeks() {
     std::fs::File::open(&old).unwrap().set_modified(days(15)).unwrap();
     std::fs::File::open(&new).unwrap().set_modified(days(13)).unwrap();
     drop(store);
-    let (store, _) = reopened(folder.path()).await;
+    let (store, _) = reopen_store(folder.path()).await;
     assert!(!old.exists() && new.join("checkpoint").exists());
     let outside = store.resume_dir("../../etc");
     assert_eq!(outside, folder.path().join("resume/no-such-key"), "only a key becomes a path");
@@ -169,11 +169,11 @@ async fn what_an_interrupted_run_finished_is_in_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let store = Store::open(&home).await.unwrap();
-    tell(&store, folder.path(), 0..6).await.unwrap();
+    play_story(&store, folder.path(), 0..6).await.unwrap();
     drop(store);
-    let (store, _) = reopened(&home).await;
-    assert!(super::story::known(&store, 'a').await.is_some());
-    assert!(super::story::known(&store, 'b').await.is_none());
+    let (store, _) = reopen_store(&home).await;
+    assert!(super::story::known_result(&store, 'a').await.is_some());
+    assert!(super::story::known_result(&store, 'b').await.is_none());
 }
 
 #[tokio::test]
@@ -181,13 +181,13 @@ async fn a_run_whose_process_lives_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
     let first = Store::open(&home).await.unwrap();
-    tell(&first, folder.path(), 0..6).await.unwrap();
-    let workdir = first.workdir(RunId(1), TaskIx(1), Epoch(1)).await.unwrap();
-    let (second, recovered) = reopened(&home).await;
+    play_story(&first, folder.path(), 0..6).await.unwrap();
+    let workdir = first.create_workdir(RunId(1), TaskIx(1), Epoch(1)).await.unwrap();
+    let (second, recovered) = reopen_store(&home).await;
     assert_eq!(recovered, []);
     assert!(workdir.exists());
     assert_eq!(second.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Running);
-    tell(&first, folder.path(), 6..9).await.expect("it goes on");
+    play_story(&first, folder.path(), 6..9).await.expect("it goes on");
     first.close().await;
-    assert_eq!(second.recover().await.unwrap().len(), 1, "a closed store has no process behind it");
+    assert_eq!(second.recover_runs().await.unwrap().len(), 1, "a closed store has no process behind it");
 }

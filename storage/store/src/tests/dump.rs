@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::Store;
 
-fn json(value: Option<&Value>) -> String {
+fn json_text(value: Option<&Value>) -> String {
     value.map_or_else(|| "-".into(), Value::to_string)
 }
 
@@ -20,7 +20,7 @@ fn or_dash<T: ToString>(value: Option<T>) -> String {
 }
 
 /// A time of the story, or that there is one of the clock.
-fn at(time: Option<i64>) -> String {
+fn time_text(time: Option<i64>) -> String {
     match time {
         Some(time) if time > 1_000_000 => "clock".into(),
         other => or_dash(other),
@@ -29,15 +29,15 @@ fn at(time: Option<i64>) -> String {
 
 pub(super) async fn dump(store: &Store) -> String {
     let mut out = String::new();
-    runs(store, &mut out).await;
-    tasks(store, &mut out).await;
-    attempts(store, &mut out).await;
+    dump_runs(store, &mut out).await;
+    dump_tasks(store, &mut out).await;
+    dump_attempts(store, &mut out).await;
     journal_and_logs(store, &mut out).await;
-    points(store, &mut out).await;
+    dump_points(store, &mut out).await;
     artifacts_and_cache(store, &mut out).await;
     for folder in ["artifacts", "metrics"] {
         let mut files = Vec::new();
-        tree(&store.home().join(folder), folder, &mut files);
+        list_tree(&store.home().join(folder), folder, &mut files);
         for file in files {
             writeln!(out, "file {file}").unwrap();
         }
@@ -45,7 +45,7 @@ pub(super) async fn dump(store: &Store) -> String {
     out
 }
 
-async fn runs(store: &Store, out: &mut String) {
+async fn dump_runs(store: &Store, out: &mut String) {
     for row in run::Entity::find().order_by_asc(run::Column::Id).all(store.database.reader()).await.unwrap() {
         let run::Model {
             id,
@@ -62,7 +62,7 @@ async fn runs(store: &Store, out: &mut String) {
             ..
         } = &row;
         let run::Model { tags, note, git_commit, git_dirty, .. } = &row;
-        let (created, ended) = (at(Some(*created_at)), at(*ended_at));
+        let (created, ended) = (time_text(Some(*created_at)), time_text(*ended_at));
         let git = (or_dash(git_commit.as_ref()), or_dash(*git_dirty));
         writeln!(out, "run {id} `{name}` {file} v{version} {state} {created}..{ended}").unwrap();
         writeln!(out, "  tags {tags} note {note:?} commit {} dirty {}", git.0, git.1).unwrap();
@@ -70,7 +70,7 @@ async fn runs(store: &Store, out: &mut String) {
     }
 }
 
-async fn tasks(store: &Store, out: &mut String) {
+async fn dump_tasks(store: &Store, out: &mut String) {
     let query = task::Entity::find().order_by_asc(task::Column::Run).order_by_asc(task::Column::Ix);
     for row in query.all(store.database.reader()).await.unwrap() {
         let task::Model { run, ix, address, job, kind, matrix, replicate, needs, each_of, .. } = &row;
@@ -80,21 +80,23 @@ async fn tasks(store: &Store, out: &mut String) {
             .unwrap();
         let task::Model { state, detail, config, cache_key, outputs, metrics, .. } = &row;
         let task::Model { source_run, source_ix, source_epoch, attempts, started_at, ended_at, .. } = &row;
-        let (started, ended) = (at(*started_at), at(*ended_at));
+        let (started, ended) = (time_text(*started_at), time_text(*ended_at));
         writeln!(out, "  {state} {detail:?} attempts {attempts} started {started} ended {ended}").unwrap();
         let key: String = or_dash(cache_key.as_ref()).chars().take(4).collect();
-        writeln!(out, "  config {} key {key} outputs {}", json(config.as_ref()), json(outputs.as_ref())).unwrap();
+        writeln!(out, "  config {} key {key} outputs {}", json_text(config.as_ref()), json_text(outputs.as_ref()))
+            .unwrap();
         let source = (or_dash(*source_run), or_dash(*source_ix), or_dash(*source_epoch));
-        writeln!(out, "  metrics {} source {}/{}@{}", json(metrics.as_ref()), source.0, source.1, source.2).unwrap();
+        writeln!(out, "  metrics {} source {}/{}@{}", json_text(metrics.as_ref()), source.0, source.1, source.2)
+            .unwrap();
     }
 }
 
-async fn attempts(store: &Store, out: &mut String) {
+async fn dump_attempts(store: &Store, out: &mut String) {
     let query = attempt::Entity::find().order_by_asc(attempt::Column::Ix).order_by_asc(attempt::Column::Epoch);
     for row in query.all(store.database.reader()).await.unwrap() {
         let attempt::Model { run, ix, epoch, worker, backend, executor, began_at, ended_at, .. } = &row;
-        let executor = json(executor.as_ref());
-        let (began, ended) = (at(Some(*began_at)), at(*ended_at));
+        let executor = json_text(executor.as_ref());
+        let (began, ended) = (time_text(Some(*began_at)), time_text(*ended_at));
         writeln!(out, "attempt {run}/{ix}@{epoch} on {worker} {backend} {began}..{ended} executor {executor}").unwrap();
         let attempt::Model { failure_class, failure_message, failure_hint, .. } = row;
         if failure_class.is_some() || failure_message.is_some() || failure_hint.is_some() {
@@ -112,11 +114,11 @@ async fn journal_and_logs(store: &Store, out: &mut String) {
     let query = log::Entity::find().order_by_asc(log::Column::Ix).order_by_asc(log::Column::Seq);
     for row in query.all(store.database.reader()).await.unwrap() {
         let log::Model { run, ix, seq, epoch, at: time, level, text } = row;
-        writeln!(out, "log {run}/{ix}@{epoch} {seq} at {} {level} {text}", at(Some(time))).unwrap();
+        writeln!(out, "log {run}/{ix}@{epoch} {seq} at {} {level} {text}", time_text(Some(time))).unwrap();
     }
 }
 
-async fn points(store: &Store, out: &mut String) {
+async fn dump_points(store: &Store, out: &mut String) {
     let query = metric_point::Entity::find().order_by_asc(metric_point::Column::Ix);
     let query = query.order_by_asc(metric_point::Column::Epoch).order_by_asc(metric_point::Column::Seq);
     for row in query.all(store.database.reader()).await.unwrap() {
@@ -129,7 +131,7 @@ async fn points(store: &Store, out: &mut String) {
         let segment::Model { run, ix, epoch, path, hash, points, series } = row;
         writeln!(out, "segment {run}/{ix}@{epoch} {path} points {points} series {series}").unwrap();
         let file = store.layout.segment(&path);
-        let read = tokio::task::spawn_blocking(move || assay_metrics::read(&file, &hash, &[]).unwrap());
+        let read = tokio::task::spawn_blocking(move || assay_metrics::read_segment(&file, &hash, &[]).unwrap());
         for curve in read.await.unwrap() {
             writeln!(out, "  {} {:?} {:?}", curve.name, curve.steps, curve.values).unwrap();
         }
@@ -153,11 +155,11 @@ async fn artifacts_and_cache(store: &Store, out: &mut String) {
 }
 
 /// The files below a folder, sorted.
-pub(super) fn tree(folder: &Path, name: &str, out: &mut Vec<String>) {
+pub(super) fn list_tree(folder: &Path, name: &str, out: &mut Vec<String>) {
     let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         let name = format!("{name}/{}", path.file_name().unwrap().to_string_lossy());
-        if path.is_dir() { tree(&path, &name, out) } else { out.push(name) }
+        if path.is_dir() { list_tree(&path, &name, out) } else { out.push(name) }
     }
 }

@@ -5,14 +5,14 @@ use assay_server::{Content, Ledger, Lookup, RunStateName, TaskStateName};
 use assay_spec::Output;
 
 use super::dump::dump;
-use super::story::{LENGTH, key, known, tell};
+use super::story::{LENGTH, key, known_result, play_story};
 use crate::Store;
 
 /// A store in which the whole story has happened.
-pub(super) async fn told() -> (tempfile::TempDir, Store) {
+pub(super) async fn store_with_story() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("home")).await.unwrap();
-    tell(&store, folder.path(), 0..LENGTH).await.unwrap();
+    play_story(&store, folder.path(), 0..LENGTH).await.unwrap();
     (folder, store)
 }
 
@@ -21,14 +21,14 @@ async fn the_whole_store_at_three_moments() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("home")).await.unwrap();
     for (name, part) in [("begun", 0..1), ("under_way", 1..6), ("over", 6..LENGTH)] {
-        tell(&store, folder.path(), part).await.unwrap();
+        play_story(&store, folder.path(), part).await.unwrap();
         insta::assert_snapshot!(name, dump(&store).await);
     }
 }
 
 #[tokio::test]
 async fn the_views_of_a_run() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let runs = store.runs(10, 0).await.unwrap();
     assert_eq!(runs.len(), 1);
     assert_eq!((runs[0].state, runs[0].tasks, runs[0].ended_at), (RunStateName::Succeeded, 3, Some(12)));
@@ -53,7 +53,7 @@ async fn the_views_of_a_run() {
 
 #[tokio::test]
 async fn a_task_is_found_by_its_place_and_by_its_address() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let by_place = store.task(RunId(1), TaskIx(1)).await.unwrap().unwrap();
     let by_address = store.task(RunId(1), "train[chunk=64,states=16]#1").await.unwrap().unwrap();
     assert_eq!(by_place, by_address);
@@ -64,7 +64,7 @@ async fn a_task_is_found_by_its_place_and_by_its_address() {
 
 #[tokio::test]
 async fn curves_are_those_of_the_latest_attempt_and_of_the_source() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let own = store.series(RunId(1), TaskIx(1), None, &[], None).await.unwrap();
     let names: Vec<&str> = own.series.iter().map(|series| series.name.as_str()).collect();
     assert_eq!(names, ["train/loss", "valid/accuracy"]);
@@ -87,7 +87,7 @@ async fn curves_are_those_of_the_latest_attempt_and_of_the_source() {
 
 #[tokio::test]
 async fn the_log_of_a_cached_task_is_that_of_the_attempt_that_did_the_work() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let texts = |task, after, limit| {
         let store = &store;
         async move {
@@ -103,20 +103,20 @@ async fn the_log_of_a_cached_task_is_that_of_the_attempt_that_did_the_work() {
 
 #[tokio::test]
 async fn a_batch_that_names_what_there_is_not_changes_nothing() {
-    let (_folder, store) = told().await;
+    let (_folder, store) = store_with_story().await;
     let before = dump(&store).await;
     let cases = [
-        (1, super::story::state(9, TaskStateName::Ready, "", 1), "there is no task 9 of run 1 in the store"),
-        (1, super::story::ended(0, 9, None, 1), "there is no attempt 9 of task 0 of run 1 in the store"),
-        (5, super::story::state(0, TaskStateName::Ready, "", 1), "there is no task 0 of run 5 in the store"),
+        (1, super::story::state_record(9, TaskStateName::Ready, "", 1), "there is no task 9 of run 1 in the store"),
+        (1, super::story::attempt_ended(0, 9, None, 1), "there is no attempt 9 of task 0 of run 1 in the store"),
+        (5, super::story::state_record(0, TaskStateName::Ready, "", 1), "there is no task 0 of run 5 in the store"),
     ];
     for (run, record, message) in cases {
-        let batch = vec![super::story::state(0, TaskStateName::Failed, "changed", 99), record];
+        let batch = vec![super::story::state_record(0, TaskStateName::Failed, "changed", 99), record];
         let batch = if run == 1 { batch } else { batch[1..].to_vec() };
-        assert_eq!(store.record(RunId(run), batch).await.unwrap_err().to_string(), message);
+        assert_eq!(store.append_records(RunId(run), batch).await.unwrap_err().to_string(), message);
     }
     assert!(
-        store.record(RunId(1), vec![super::story::journal(8)]).await.is_err(),
+        store.append_records(RunId(1), vec![super::story::journal_entry(8)]).await.is_err(),
         "a number of the journal given twice"
     );
     assert_eq!(dump(&store).await, before);
@@ -124,35 +124,38 @@ async fn a_batch_that_names_what_there_is_not_changes_nothing() {
 
 #[tokio::test]
 async fn the_server_sees_the_same_store_through_its_port() {
-    let (folder, store) = told().await;
+    let (folder, store) = store_with_story().await;
     let ledger: &dyn Ledger = &store;
-    let Lookup::Known(hit) = ledger.lookup(&key('b')).await.unwrap() else { panic!("no hit") };
+    let Lookup::Known(hit) = ledger.look_up_result(&key('b')).await.unwrap() else { panic!("no hit") };
     assert_eq!((hit.run, hit.task, hit.epoch), (RunId(1), TaskIx(1), Epoch(2)));
     assert_eq!(hit.metrics["valid/accuracy"], f64::INFINITY);
-    assert_eq!(ledger.lookup(&key('f')).await.unwrap(), Lookup::Unknown);
+    assert_eq!(ledger.look_up_result(&key('f')).await.unwrap(), Lookup::Unknown);
 
-    let run = ledger.begin(super::story::new_run()).await.unwrap();
+    let run = ledger.begin_run(super::story::new_run()).await.unwrap();
     assert_eq!(run, RunId(2));
-    let workdir = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
+    let workdir = ledger.create_workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
     std::fs::write(workdir.join("out.txt"), "out").unwrap();
-    let artifact = ledger.ingest(&workdir.join("out.txt"), "out.txt").await.unwrap();
-    let Content::Whole(path) = ledger.content(&artifact).await.unwrap() else { panic!("no content") };
+    let artifact = ledger.ingest_file(&workdir.join("out.txt"), "out.txt").await.unwrap();
+    let Content::Whole(path) = ledger.locate_content(&artifact).await.unwrap() else { panic!("no content") };
     assert_eq!(std::fs::read_to_string(path).unwrap(), "out");
-    let again = ledger.workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
+    let again = ledger.create_workdir(run, TaskIx(0), Epoch(1)).await.unwrap();
     assert!(again == workdir && std::fs::read_dir(&again).unwrap().next().is_none(), "a work folder starts empty");
     assert!(workdir.starts_with(folder.path().join("home")));
 }
 
 #[tokio::test]
 async fn the_cache_answers_with_the_latest_success() {
-    let (_folder, store) = told().await;
-    let run = store.begin(super::story::new_run()).await.unwrap();
-    let key_of_the_first = super::story::resolved(1, 'b');
-    store.record(run, vec![key_of_the_first, super::story::began(1, 1, 20)]).await.unwrap();
-    assert_eq!(known(&store, 'b').await.unwrap().run, RunId(1), "what is under way answers nothing");
+    let (_folder, store) = store_with_story().await;
+    let run = store.begin_run(super::story::new_run()).await.unwrap();
+    let key_of_the_first = super::story::resolved_record(1, 'b');
+    store.append_records(run, vec![key_of_the_first, super::story::attempt_began(1, 1, 20)]).await.unwrap();
+    assert_eq!(known_result(&store, 'b').await.unwrap().run, RunId(1), "what is under way answers nothing");
     let outputs = [("seconds".to_owned(), Output::Value(2.into()))].into();
-    store.record(run, vec![super::story::succeeded(1, 1, outputs, &[("train/loss", 1.0)], 21)]).await.unwrap();
-    let hit = known(&store, 'b').await.unwrap();
+    store
+        .append_records(run, vec![super::story::succeeded_record(1, 1, outputs, &[("train/loss", 1.0)], 21)])
+        .await
+        .unwrap();
+    let hit = known_result(&store, 'b').await.unwrap();
     assert_eq!((hit.run, hit.epoch, hit.metrics["train/loss"]), (run, Epoch(1), 1.0));
     assert_eq!(hit.outputs["seconds"], Output::Value(2.into()));
 }

@@ -7,7 +7,7 @@ use assay_protocol::MetricPoint;
 use assay_server::Record;
 use proptest::prelude::*;
 
-use super::story::{began, ended, log, metrics, new_run};
+use super::story::{attempt_began, attempt_ended, log_record, metrics_record, new_run};
 use crate::Store;
 
 /// What happens to one of three tasks. Attempts are numbered by the model, so that any sequence is a legal history.
@@ -19,7 +19,7 @@ enum Act {
     Say(String),
 }
 
-fn act() -> impl Strategy<Value = (u32, Act)> {
+fn any_act() -> impl Strategy<Value = (u32, Act)> {
     let act = prop_oneof![
         2 => Just(Act::Begin),
         1 => Just(Act::End),
@@ -47,14 +47,14 @@ impl Model {
         if let Act::Begin = act {
             let epoch = self.latest.entry(task).or_default();
             *epoch += 1;
-            return Some(began(task, *epoch, 1));
+            return Some(attempt_began(task, *epoch, 1));
         }
         let epoch = *self.latest.get(&task)?;
         match act {
             Act::Begin => None,
             Act::End => {
                 self.ended.insert((task, epoch), true);
-                Some(ended(task, epoch, None, 2))
+                Some(attempt_ended(task, epoch, None, 2))
             }
             Act::Measure(points) => {
                 let curves = self.curves.entry((task, epoch)).or_default();
@@ -64,16 +64,16 @@ impl Model {
                     curves.entry(name.clone()).or_default().push((step, bits));
                     reported.push(MetricPoint { name, step, value: f64::from_bits(bits) });
                 }
-                Some(metrics(task, epoch, reported))
+                Some(metrics_record(task, epoch, reported))
             }
             Act::Say(text) => {
                 self.lines.entry(task).or_default().push((epoch, text.clone()));
-                Some(log(task, epoch, 3, &text))
+                Some(log_record(task, epoch, 3, &text))
             }
         }
     }
 
-    async fn check(&self, store: &Store, run: RunId) -> Result<(), TestCaseError> {
+    async fn check_store(&self, store: &Store, run: RunId) -> Result<(), TestCaseError> {
         for (&task, &latest) in &self.latest {
             for epoch in 1..=latest {
                 let found = store.series(run, TaskIx(task), Some(Epoch(epoch)), &[], None).await.unwrap();
@@ -120,21 +120,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_answers_what_it_was_told(batches in prop::collection::vec(prop::collection::vec(act(), 1..8), 1..8)) {
+    fn the_store_answers_what_it_was_told(batches in prop::collection::vec(prop::collection::vec(any_act(), 1..8), 1..8)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();
             let store = Store::open(folder.path()).await.unwrap();
-            let run = store.begin(new_run()).await.unwrap();
+            let run = store.begin_run(new_run()).await.unwrap();
             let mut model = Model::default();
             for batch in batches {
                 let batch = batch.into_iter().filter_map(|(task, act)| model.record(task, act)).collect();
-                store.record(run, batch).await.unwrap();
-                model.check(&store, run).await?;
+                store.append_records(run, batch).await.unwrap();
+                model.check_store(&store, run).await?;
             }
             drop(store);
             let store = Store::open(folder.path()).await.unwrap();
-            model.check(&store, run).await
+            model.check_store(&store, run).await
         })?;
     }
 }

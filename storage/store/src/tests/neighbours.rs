@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use assay_core::{RunId, TaskIx};
 use assay_server::{RunStateName, TaskStateName};
 
-use super::story::{began, journal, metrics, new_run, point};
+use super::story::{attempt_began, journal_entry, metric_point, metrics_record, new_run};
 use crate::Store;
 
 /// Set for the process that the tests below start: the store that it shall write.
@@ -16,11 +16,11 @@ const BATCHES: &str = "ASSAY_STORE_TEST_BATCHES";
 
 /// Writes a run of this many batches, each with one journal entry and ten points.
 async fn write_run(store: &Store, batches: u64) -> RunId {
-    let run = store.begin(new_run()).await.unwrap();
-    store.record(run, vec![began(0, 1, 1)]).await.unwrap();
+    let run = store.begin_run(new_run()).await.unwrap();
+    store.append_records(run, vec![attempt_began(0, 1, 1)]).await.unwrap();
     for seq in 1..=batches {
-        let points = (0..10).map(|i| point("train/loss", seq * 10 + i, i as f64)).collect();
-        store.record(run, vec![journal(seq), metrics(0, 1, points)]).await.unwrap();
+        let points = (0..10).map(|i| metric_point("train/loss", seq * 10 + i, i as f64)).collect();
+        store.append_records(run, vec![journal_entry(seq), metrics_record(0, 1, points)]).await.unwrap();
     }
     run
 }
@@ -93,7 +93,7 @@ async fn a_process_that_is_killed_leaves_a_prefix() {
     while store.journal(RunId(1)).await.unwrap().len() < 20 {
         assert!(other.try_wait().unwrap().is_none(), "the other process ended by itself");
     }
-    assert_eq!(store.recover().await.unwrap(), [], "it lives");
+    assert_eq!(store.recover_runs().await.unwrap(), [], "it lives");
     assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Running);
     other.kill().unwrap();
     other.wait().unwrap();
@@ -102,7 +102,7 @@ async fn a_process_that_is_killed_leaves_a_prefix() {
     let seen = reader.run(RunId(1)).await.unwrap().unwrap().summary;
     assert_eq!((seen.state, reader.runs(1, 0).await.unwrap()[0].state), (RunStateName::Interrupted, seen.state));
     assert!(reader.tasks(RunId(1)).await.unwrap().iter().all(|task| task.state == TaskStateName::Cancelled));
-    let recovered = store.recover().await.unwrap();
+    let recovered = store.recover_runs().await.unwrap();
     assert_eq!(recovered.iter().map(|run| run.run).collect::<Vec<_>>(), [RunId(1)]);
     assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Interrupted);
     let batches = store.journal(RunId(1)).await.unwrap().len() as u64;

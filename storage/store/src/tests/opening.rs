@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use sea_orm::{ConnectionTrait, Database};
 
-use super::story::{LENGTH, new_run, tell};
+use super::story::{LENGTH, new_run, play_story};
 use crate::{Store, StoreErrorKind};
 
-async fn execute(database: &Path, sql: &str) {
+async fn execute_sql(database: &Path, sql: &str) {
     let db = Database::connect(format!("sqlite://{}?mode=rwc", database.display())).await.unwrap();
     db.execute_unprepared(sql).await.unwrap();
     db.close().await.unwrap();
@@ -30,7 +30,7 @@ async fn a_store_is_made_where_there_is_none_and_opens_again() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("deep/odd %?# name/.assay");
     let store = Store::open(&home).await.unwrap();
-    tell(&store, folder.path(), 0..LENGTH).await.unwrap();
+    play_story(&store, folder.path(), 0..LENGTH).await.unwrap();
     store.close().await;
     let left: Vec<_> = std::fs::read_dir(home.join("work")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -56,7 +56,7 @@ async fn a_store_of_a_newer_assay_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     Store::open(folder.path()).await.unwrap().close().await;
     let newer = "insert into seaql_migrations (version, applied_at) values ('m9999_future', 0)";
-    execute(&folder.path().join("assay.db"), newer).await;
+    execute_sql(&folder.path().join("assay.db"), newer).await;
     insta::assert_snapshot!(refusals(folder.path()).await, @r"
     writing: Newer: the store `HOME/assay.db` was changed by a newer Assay (`m9999_future`); update this Assay, or use another store with --home
     reading: Newer: the store `HOME/assay.db` was changed by a newer Assay (`m9999_future`); update this Assay, or use another store with --home
@@ -67,7 +67,7 @@ async fn a_store_of_a_newer_assay_is_refused() {
 async fn a_store_that_lacks_a_migration_is_not_read_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     Store::open(folder.path()).await.unwrap().close().await;
-    execute(&folder.path().join("assay.db"), "delete from seaql_migrations").await;
+    execute_sql(&folder.path().join("assay.db"), "delete from seaql_migrations").await;
     let error = Store::open_read_only(folder.path()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Older);
     assert_eq!(error.hint(), Some("`assay run` brings it up to date"));
@@ -87,7 +87,7 @@ async fn what_is_no_store_is_refused_and_left_as_it_is() {
 
     let other = folder.path().join("other");
     std::fs::create_dir(&other).unwrap();
-    execute(&other.join("assay.db"), "create table birds (name text)").await;
+    execute_sql(&other.join("assay.db"), "create table birds (name text)").await;
     insta::assert_snapshot!(refusals(&other).await, @r"
     writing: NotAStore: `HOME/assay.db` is a database, but not one of Assay's; name another folder with --home
     reading: NotAStore: `HOME/assay.db` is a database, but not one of Assay's; name another folder with --home
@@ -106,14 +106,14 @@ async fn a_store_for_reading_takes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let writer = Store::open(folder.path()).await.unwrap();
     let reader = Store::open_read_only(folder.path()).await.unwrap();
-    let error = reader.begin(new_run()).await.unwrap_err();
+    let error = reader.begin_run(new_run()).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.to_string().as_str()),
         (StoreErrorKind::ReadOnly, "the store is open for reading only")
     );
     let refused = reader.database.reader().execute_unprepared("delete from runs").await;
     assert!(refused.is_err(), "the connection itself is for reading only");
-    writer.begin(new_run()).await.unwrap();
+    writer.begin_run(new_run()).await.unwrap();
     assert_eq!(reader.runs(10, 0).await.unwrap().len(), 1, "but it sees what others write");
 }
 
@@ -121,9 +121,9 @@ async fn a_store_for_reading_takes_nothing() {
 async fn a_database_that_is_held_too_long_is_called_locked() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).await.unwrap();
-    let _held = store.database.begin().await.unwrap();
+    let _held = store.database.begin_write().await.unwrap();
     let path = folder.path().join("assay.db");
-    let other = crate::database::connect(&path, 1, |options| options.busy_timeout(Duration::from_millis(1)));
+    let other = crate::database::open_connection(&path, 1, |options| options.busy_timeout(Duration::from_millis(1)));
     let refused = other.await.unwrap().execute_unprepared("begin immediate").await.unwrap_err();
     let error = crate::StoreError::database("write what happened")(refused);
     insta::assert_snapshot!(

@@ -2,7 +2,7 @@
 
 use assay_core::{RunId, TaskIx};
 
-use super::story::{began, ended, metrics, new_run, point};
+use super::story::{attempt_began, attempt_ended, metric_point, metrics_record, new_run};
 use crate::Store;
 
 const POINTS: u64 = 200_000;
@@ -11,17 +11,18 @@ const POINTS: u64 = 200_000;
 async fn two_hundred_thousand_points_are_all_there_before_and_after_sealing() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).await.unwrap();
-    let run = store.begin(new_run()).await.unwrap();
+    let run = store.begin_run(new_run()).await.unwrap();
     assert_eq!(run, RunId(1));
-    store.record(run, vec![began(0, 1, 1)]).await.unwrap();
+    store.append_records(run, vec![attempt_began(0, 1, 1)]).await.unwrap();
     for batch in 0..40 {
         let names = ["train/loss", "train/accuracy"];
-        let one = |i: u64| point(names[i as usize % 2], i / 2, if i == 123_456 { 1e9 } else { (i as f64).sin() });
+        let one =
+            |i: u64| metric_point(names[i as usize % 2], i / 2, if i == 123_456 { 1e9 } else { (i as f64).sin() });
         let points = (batch * POINTS / 40..(batch + 1) * POINTS / 40).map(one).collect();
-        store.record(run, vec![metrics(0, 1, points)]).await.unwrap();
+        store.append_records(run, vec![metrics_record(0, 1, points)]).await.unwrap();
     }
     let live = store.series(run, TaskIx(0), None, &[], None).await.unwrap();
-    store.record(run, vec![ended(0, 1, None, 2)]).await.unwrap();
+    store.append_records(run, vec![attempt_ended(0, 1, None, 2)]).await.unwrap();
     let sealed = store.series(run, TaskIx(0), None, &[], None).await.unwrap();
     assert_eq!(live, sealed);
     for series in &sealed.series {

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use assay_gpu::{Address, Argument, Driver, DriverError, Element, Epilogue, Facts, Function, Graph, Launch, Product};
+use assay_gpu::{
+    Address, Argument, DeviceProperties, Driver, DriverError, Element, Epilogue, Function, Graph, Launch, Product,
+};
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
@@ -51,12 +53,12 @@ fn add(count: &AtomicUsize) {
 }
 
 impl<D: Driver> Driver for Counting<D> {
-    fn facts(&self) -> &Facts {
-        self.0.facts()
+    fn properties(&self) -> &DeviceProperties {
+        self.0.properties()
     }
 
-    fn memory(&self) -> Result<(usize, usize)> {
-        self.0.memory()
+    fn memory_info(&self) -> Result<(usize, usize)> {
+        self.0.memory_info()
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
@@ -68,43 +70,43 @@ impl<D: Driver> Driver for Counting<D> {
         self.0.free(address)
     }
 
-    fn copy_in(&self, to: Address, bytes: &[u8]) -> Result {
-        self.0.copy_in(to, bytes)
+    fn copy_to_device(&self, to: Address, bytes: &[u8]) -> Result {
+        self.0.copy_to_device(to, bytes)
     }
 
-    fn copy_out(&self, from: Address, bytes: &mut [u8]) -> Result {
+    fn copy_to_host(&self, from: Address, bytes: &mut [u8]) -> Result {
         add(&self.1.waits);
-        self.0.copy_out(from, bytes)
+        self.0.copy_to_host(from, bytes)
     }
 
-    fn copy(&self, to: Address, from: Address, bytes: usize) -> Result {
-        self.0.copy(to, from, bytes)
+    fn copy_on_device(&self, to: Address, from: Address, bytes: usize) -> Result {
+        self.0.copy_on_device(to, from, bytes)
     }
 
-    fn clear(&self, address: Address, bytes: usize) -> Result {
-        self.0.clear(address, bytes)
+    fn zero_memory(&self, address: Address, bytes: usize) -> Result {
+        self.0.zero_memory(address, bytes)
     }
 
-    fn compile(
+    fn compile_kernels(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
         names: &[&str],
     ) -> Result<Vec<Function>> {
-        self.0.compile(source, headers, options, names)
+        self.0.compile_kernels(source, headers, options, names)
     }
 
-    fn launch(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
+    fn launch_kernel(&self, function: Function, launch: Launch, arguments: &[Argument]) -> Result {
         add(&self.1.launches);
-        self.0.launch(function, launch, arguments)
+        self.0.launch_kernel(function, launch, arguments)
     }
 
-    fn offers(&self, product: &Product) -> Result<bool> {
-        self.0.offers(product)
+    fn supports_product(&self, product: &Product) -> Result<bool> {
+        self.0.supports_product(product)
     }
 
-    fn product(&self, product: &Product) -> Result {
+    fn launch_product(&self, product: &Product) -> Result {
         add(&self.1.launches);
         if matches!(product.epilogue, Epilogue::Gelu { .. } | Epilogue::GeluGradient { .. }) {
             add(&self.1.gelus);
@@ -112,7 +114,7 @@ impl<D: Driver> Driver for Counting<D> {
         if product.a.element == Element::Bf16 {
             add(&self.1.narrow);
         }
-        self.0.product(product)
+        self.0.launch_product(product)
     }
 
     fn synchronize(&self) -> Result {
@@ -132,16 +134,16 @@ impl<D: Driver> Driver for Counting<D> {
         self.0.end_capture()
     }
 
-    fn replay(&self, graph: Graph) -> Result {
+    fn launch_graph(&self, graph: Graph) -> Result {
         add(&self.1.replays);
-        self.0.replay(graph)
+        self.0.launch_graph(graph)
     }
 
-    fn forget(&self, graph: Graph) -> Result {
-        self.0.forget(graph)
+    fn destroy_graph(&self, graph: Graph) -> Result {
+        self.0.destroy_graph(graph)
     }
 
-    fn time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
-        self.0.time(work)
+    fn measure_time(&self, work: &mut dyn FnMut() -> Result) -> Result<f64> {
+        self.0.measure_time(work)
     }
 }

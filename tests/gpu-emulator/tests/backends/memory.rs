@@ -103,7 +103,7 @@ fn memory_that_is_kept_is_given_back_before_there_is_no_room() {
         let error = zeros(200).unwrap_err();
         assert_eq!(error.class(), Class::OutOfMemory);
         let text = error.to_string();
-        assert!(text.contains("200.0 MiB were asked for, 180.0 of 512.0 MiB are free"), "{text}");
+        assert!(text.contains("200.0 MiB were requested, 180.0 of 512.0 MiB are free"), "{text}");
         assert!(text.contains("this run itself uses 300.0 MiB"), "{text}");
         drop(held);
         assert_eq!(zeros(200).unwrap().sum_all().unwrap().item().unwrap(), 0.0);

@@ -9,7 +9,8 @@ use assay_cuda::Cuda;
 use assay_gpu::Driver;
 use assay_gpu_emulator::{Emulated, emulated};
 use assay_models::{
-    Batch, Blueprint, Lesson, Model, ModelConfig, Objective, Parameter, Precision, Student, Task, Training, Weight,
+    Batch, Blueprint, GradientAccumulator, MicroBatch, Model, ModelConfig, Objective, Parameter, Precision, Task,
+    Training, Weight,
 };
 use assay_rocm::Rocm;
 use assay_tensor::{
@@ -68,8 +69,8 @@ impl Trainer {
             Objective::Classify(_) => sequences.iter().map(|sequence| sequence[0] % 3).collect(),
             Objective::Predict => Vec::new(),
         };
-        let lesson = Lesson::new(model, sequences, &labels, &training, sequences.len()).map_err(text)?;
-        let (outline, feeds) = lesson.outline();
+        let micro_batch = MicroBatch::new(model, sequences, &labels, &training, sequences.len()).map_err(text)?;
+        let (outline, feeds) = micro_batch.outline();
         let mut inputs = vec![Feed::new(HostData::F32(settings.factors().to_vec()), 4)];
         inputs.extend(feeds);
         let mut state: Vec<&Tensor> = model.parameters().iter().map(|(_, parameter)| dense(parameter)).collect();
@@ -78,9 +79,9 @@ impl Trainer {
             Turn::Done(results) => results,
             Turn::Work(work) => {
                 let (factors, inputs) = work.inputs().split_first().unwrap();
-                let mut student = Student::new(model, &training).map_err(text)?;
-                student.study(outline.filled(&mut inputs.iter()).map_err(text)?).map_err(text)?;
-                let learned = student.finish();
+                let mut accumulator = GradientAccumulator::new(model, &training).map_err(text)?;
+                accumulator.accumulate(outline.filled(&mut inputs.iter()).map_err(text)?).map_err(text)?;
+                let learned = accumulator.finish();
                 let clip = clip(&learned.gradients.values().collect::<Vec<_>>(), Some(0.5))?;
                 let mut updates = Vec::new();
                 let parameters = model.parameters_mut().iter_mut();

@@ -11,7 +11,7 @@ fn run(source: &str) -> Result<Vec<f32>, DriverError> {
     let function = kernel(&device, source, "k");
     let x: Vec<f32> = (0..64u8).map(f32::from).collect();
     let (y, x) = (device.allocate(64 * 4)?, floats(&device, &x));
-    device.launch(function, line(1, 64, 0), &[pointer(y), pointer(x), Argument::U32(64)])?;
+    device.launch_kernel(function, line(1, 64, 0), &[pointer(y), pointer(x), Argument::U32(64)])?;
     device.synchronize()?;
     read(&device, y, 64)
 }
@@ -127,9 +127,9 @@ extern "C" __global__ void k(float* y, const float* x, unsigned int n) {
         let function = kernel(&device, source, "k");
         let (y, x) = (device.allocate(256).unwrap(), floats(&device, &[1.0; 64]));
         let arguments = [pointer(y), pointer(x), Argument::U32(64)];
-        device.launch(function, line(1, 64, 256), &arguments).unwrap();
+        device.launch_kernel(function, line(1, 64, 256), &arguments).unwrap();
         assert_eq!(read(&device, y, 64).unwrap(), [1.0; 64]);
-        device.launch(function, line(1, 64, 252), &arguments).unwrap();
+        device.launch_kernel(function, line(1, 64, 252), &arguments).unwrap();
         assert!(matches!(device.synchronize(), Err(DriverError::Fault(_))));
     };
     emulated("checks::shared_memory_has_an_end", &[], body, says(&["(63, 0, 0)", "dynamic shared memory"]));
@@ -144,7 +144,7 @@ fn use_after_free_is_found() {
         let y = device.allocate(256).unwrap();
         device.free(y).unwrap();
         assert!(device.free(y).is_err());
-        device.launch(function, line(1, 64, 0), &[pointer(y)]).unwrap();
+        device.launch_kernel(function, line(1, 64, 0), &[pointer(y)]).unwrap();
         assert!(matches!(device.synchronize(), Err(DriverError::Fault(_))));
     };
     emulated("checks::use_after_free_is_found", &[], body, says(&["writes", "which was freed"]));
@@ -198,8 +198,11 @@ fn a_launch_beyond_the_bounds_is_refused() {
         let source = r#"extern "C" __global__ void __launch_bounds__(128) k(float* y) { y[threadIdx.x] = 1.0f; }"#;
         let function = kernel(&device, source, "k");
         let y = device.allocate(1024).unwrap();
-        assert!(matches!(device.launch(function, line(1, 256, 0), &[pointer(y)]), Err(DriverError::Call { .. })));
-        device.launch(function, line(1, 128, 0), &[pointer(y)]).unwrap();
+        assert!(matches!(
+            device.launch_kernel(function, line(1, 256, 0), &[pointer(y)]),
+            Err(DriverError::Call { .. })
+        ));
+        device.launch_kernel(function, line(1, 128, 0), &[pointer(y)]).unwrap();
         device.synchronize().unwrap();
     };
     emulated("checks::a_launch_beyond_the_bounds_is_refused", &[], body, says(&["256 threads, and takes 128"]));

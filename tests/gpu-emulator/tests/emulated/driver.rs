@@ -18,30 +18,30 @@ extern "C" __global__ void count(unsigned long long* total, unsigned long long b
 
 fn add(device: &Cuda) -> Vec<Function> {
     let headers = [("scale.h", "#pragma once\n#define SCALE EXTRA\n")];
-    device.compile(ADD, &headers, &["-DEXTRA=2.0f"], &["add", "count"]).unwrap()
+    device.compile_kernels(ADD, &headers, &["-DEXTRA=2.0f"], &["add", "count"]).unwrap()
 }
 
 #[test]
 fn facts_memory_and_copies() {
     let body = || {
         let device = open();
-        let facts = device.facts();
-        assert_eq!((facts.architecture.clone(), facts.wave), (Architecture::Cuda(9, 0), 32));
-        assert_eq!(Ok(facts), assay_cuda::probe(0).as_ref());
-        assert!(facts.driver.starts_with("CUDA 13.0") && facts.compiler == "NVRTC 13.0", "{facts:?}");
-        let (before, total) = device.memory().unwrap();
-        assert_eq!(total, facts.memory);
+        let properties = device.properties();
+        assert_eq!((properties.architecture.clone(), properties.wave), (Architecture::Cuda(9, 0), 32));
+        assert_eq!(Ok(properties), assay_cuda::probe(0).as_ref());
+        assert!(properties.driver.starts_with("CUDA 13.0") && properties.compiler == "NVRTC 13.0", "{properties:?}");
+        let (before, total) = device.memory_info().unwrap();
+        assert_eq!(total, properties.memory);
         let a = floats(&device, &[1.0, 2.0, 3.0]);
-        assert_eq!((a.0 % 256, before - device.memory().unwrap().0), (0, 12));
+        assert_eq!((a.0 % 256, before - device.memory_info().unwrap().0), (0, 12));
         let b = device.allocate(12).unwrap();
-        device.copy(b, a, 12).unwrap();
-        device.clear(Address(a.0 + 4), 4).unwrap();
+        device.copy_on_device(b, a, 12).unwrap();
+        device.zero_memory(Address(a.0 + 4), 4).unwrap();
         assert_eq!(read(&device, a, 3).unwrap(), [1.0, 0.0, 3.0]);
         assert_eq!(read(&device, b, 3).unwrap(), [1.0, 2.0, 3.0]);
         device.free(a).unwrap();
         device.free(b).unwrap();
         assert!(device.free(b).is_err());
-        assert_eq!(device.memory().unwrap(), (before, total));
+        assert_eq!(device.memory_info().unwrap(), (before, total));
         assert!(Cuda::open(1, None).unwrap_err().contains("there is no CUDA device 1"));
     };
     emulated("driver::facts_memory_and_copies", &[], body, clean);
@@ -55,13 +55,13 @@ fn kernels_are_compiled_with_headers_and_options_and_launched() {
         let (a, b) = (floats(&device, &[1.0; 1000]), floats(&device, &[10.0; 1000]));
         let y = device.allocate(4000).unwrap();
         let arguments = [pointer(y), pointer(a), pointer(b), Argument::F32(0.5), Argument::U32(1000)];
-        device.launch(functions[0], line(4, 256, 0), &arguments).unwrap();
+        device.launch_kernel(functions[0], line(4, 256, 0), &arguments).unwrap();
         assert_eq!(read(&device, y, 1000).unwrap(), vec![7.0; 1000]);
         let total = device.allocate(8).unwrap();
-        device.clear(total, 8).unwrap();
-        device.launch(functions[1], line(3, 100, 0), &[pointer(total), Argument::U64(1 << 33)]).unwrap();
+        device.zero_memory(total, 8).unwrap();
+        device.launch_kernel(functions[1], line(3, 100, 0), &[pointer(total), Argument::U64(1 << 33)]).unwrap();
         let mut bytes = [0; 8];
-        device.copy_out(total, &mut bytes).unwrap();
+        device.copy_to_host(total, &mut bytes).unwrap();
         assert_eq!(u64::from_le_bytes(bytes), 300 << 33);
     };
     emulated("driver::kernels_are_compiled_with_headers_and_options_and_launched", &[], body, clean);
@@ -71,13 +71,13 @@ fn kernels_are_compiled_with_headers_and_options_and_launched() {
 fn a_refused_source_gives_the_compilers_log() {
     let body = || {
         let device = open();
-        match device.compile("extern \"C\" __global__ void k() { wrong }", &[], &[], &["k"]) {
+        match device.compile_kernels("extern \"C\" __global__ void k() { wrong }", &[], &[], &["k"]) {
             Err(DriverError::Compile { log }) => assert!(log.contains("wrong") && log.contains("kernels.cu"), "{log}"),
             other => panic!("{other:?}"),
         }
-        let none = device.compile("extern \"C\" __global__ void k() {}", &[], &[], &["j"]);
+        let none = device.compile_kernels("extern \"C\" __global__ void k() {}", &[], &[], &["j"]);
         assert!(matches!(none, Err(DriverError::Compile { log }) if log.contains("no kernel `j`")));
-        let option = device.compile("extern \"C\" __global__ void k() {}", &[], &["--fast"], &["k"]);
+        let option = device.compile_kernels("extern \"C\" __global__ void k() {}", &[], &["--fast"], &["k"]);
         assert!(matches!(option, Err(DriverError::Compile { log }) if log.contains("--fast")));
     };
     emulated("driver::a_refused_source_gives_the_compilers_log", &[], body, clean);
@@ -117,14 +117,14 @@ fn a_captured_sequence_is_replayed() {
         let (a, b) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
         let arguments = [pointer(b), pointer(a), pointer(b), Argument::F32(1.0), Argument::U32(4)];
         device.begin_capture().unwrap();
-        device.launch(functions[0], line(1, 4, 0), &arguments).unwrap();
+        device.launch_kernel(functions[0], line(1, 4, 0), &arguments).unwrap();
         let graph = device.end_capture().unwrap();
         assert_eq!(read(&device, b, 4).unwrap(), [0.0; 4]);
         for _ in 0..3 {
-            device.replay(graph).unwrap();
+            device.launch_graph(graph).unwrap();
         }
         assert_eq!(read(&device, b, 4).unwrap(), [6.0; 4]);
-        let took = device.time(&mut || device.replay(graph)).unwrap();
+        let took = device.measure_time(&mut || device.launch_graph(graph)).unwrap();
         assert!(took >= 0.0);
     };
     emulated("driver::a_captured_sequence_is_replayed", &[], body, clean);
@@ -167,7 +167,7 @@ fn a_product_beyond_its_operands_is_found() {
             base: None,
             epilogue: Epilogue::None,
         };
-        let failed = device.product(&product).and_then(|()| device.synchronize());
+        let failed = device.launch_product(&product).and_then(|()| device.synchronize());
         assert!(failed.is_err());
     };
     emulated("driver::a_product_beyond_its_operands_is_found", &[], body, says(&["product's", "24 bytes"]));
@@ -182,7 +182,7 @@ fn calls_come_from_any_thread() {
         let y = floats(&device, &[0.0; 32]);
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| device.launch(function, line(1, 32, 0), &[pointer(y)]).unwrap());
+                scope.spawn(|| device.launch_kernel(function, line(1, 32, 0), &[pointer(y)]).unwrap());
             }
         });
         assert_eq!(read(&device, y, 32).unwrap(), [4.0; 32]);

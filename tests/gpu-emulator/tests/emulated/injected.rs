@@ -13,8 +13,9 @@ fn launches() -> Option<DriverError> {
     let device = open();
     let function = kernel(&device, r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] = 1.0f; }"#, "k");
     let y = device.allocate(128).unwrap();
-    (0..10)
-        .find_map(|_| device.launch(function, line(1, 32, 0), &[pointer(y)]).and_then(|()| device.synchronize()).err())
+    (0..10).find_map(|_| {
+        device.launch_kernel(function, line(1, 32, 0), &[pointer(y)]).and_then(|()| device.synchronize()).err()
+    })
 }
 
 #[test]
@@ -27,7 +28,7 @@ fn an_allocation_fails_with_its_sizes() {
             Err(error @ DriverError::OutOfMemory { asked, free, total }) => {
                 assert_eq!((asked, total), (3 << 20, 1 << 30));
                 assert_eq!(free, (1 << 30) - (33 << 20));
-                assert!(error.to_string().contains("3.0 MiB were asked for, 991.0 of 1024.0 MiB are free"), "{error}");
+                assert!(error.to_string().contains("3.0 MiB were requested, 991.0 of 1024.0 MiB are free"), "{error}");
             }
             other => panic!("{other:?}"),
         }
@@ -74,7 +75,7 @@ fn a_lost_device_takes_no_other_with_it() {
         let source = r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] = threadIdx.x; }"#;
         let results = devices.each_ref().map(|device| {
             let (function, y) = (kernel(device, source, "k"), device.allocate(128)?);
-            device.launch(function, line(1, 32, 0), &[pointer(y)])?;
+            device.launch_kernel(function, line(1, 32, 0), &[pointer(y)])?;
             device.synchronize()?;
             read(device, y, 32)
         });

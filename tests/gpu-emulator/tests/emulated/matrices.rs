@@ -46,17 +46,17 @@ fn bf16(device: &dyn Driver, from: usize) -> Result<assay_gpu::Address, DriverEr
     let half = |i| ((number(i) as f32).to_bits() >> 16) as u16;
     let bytes: Vec<u8> = (from..from + 256).flat_map(|i| half(i).to_le_bytes()).collect();
     let address = device.allocate(bytes.len())?;
-    device.copy_in(address, &bytes)?;
+    device.copy_to_device(address, &bytes)?;
     Ok(address)
 }
 
 /// Both products, by one wave.
 fn products(device: &dyn Driver, wave: u32, barrier: &str, lanes: &str) -> Result<[Vec<f32>; 2], DriverError> {
     let source = SOURCE.replace("BARRIER", barrier).replace("LANES", lanes);
-    let function = device.compile(&source, &HEADERS, &[], &["k"])?[0];
+    let function = device.compile_kernels(&source, &HEADERS, &[], &["k"])?[0];
     let (y, z) = (device.allocate(1024)?, device.allocate(1024)?);
     let arguments = [pointer(y), pointer(z), pointer(bf16(device, 0)?), pointer(bf16(device, 1000)?)];
-    device.launch(function, line(1, wave, 0), &arguments)?;
+    device.launch_kernel(function, line(1, wave, 0), &arguments)?;
     device.synchronize()?;
     Ok([read(device, y, 256)?, read(device, z, 256)?])
 }
@@ -127,10 +127,10 @@ KERNEL k(float* y, const float* x) {
 fn copied(wait: &str, second: &str) -> Result<Vec<f32>, DriverError> {
     let device = cuda();
     let source = COPIED.replace("WAIT", wait).replace("SECOND", second);
-    let function = device.compile(&source, &HEADERS, &[], &["k"])?[0];
+    let function = device.compile_kernels(&source, &HEADERS, &[], &["k"])?[0];
     let x: Vec<f32> = (1..=64u8).map(f32::from).collect();
     let (y, x) = (device.allocate(256)?, floats(&device, &x));
-    device.launch(function, line(1, 32, 0), &[pointer(y), pointer(x)])?;
+    device.launch_kernel(function, line(1, 32, 0), &[pointer(y), pointer(x)])?;
     device.synchronize()?;
     read(&device, y, 64)
 }

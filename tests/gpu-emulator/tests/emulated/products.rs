@@ -15,7 +15,7 @@ fn upload(device: &dyn Driver, values: &[f32], element: Element) -> Address {
         Element::Bf16 => {
             let bytes: Vec<u8> = values.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect();
             let address = device.allocate(bytes.len()).unwrap();
-            device.copy_in(address, &bytes).unwrap();
+            device.copy_to_device(address, &bytes).unwrap();
             address
         }
     }
@@ -59,7 +59,7 @@ fn multiply(device: &dyn Driver, (element, result): (Element, Element), transpos
         },
         epilogue: if bias { Epilogue::Bias(bias_at) } else { Epilogue::None },
     };
-    device.product(&product).unwrap_or_else(|error| panic!("{error}"));
+    device.launch_product(&product).unwrap_or_else(|error| panic!("{error}"));
     let found = match result {
         Element::F32 => read(device, target.address, batch * m * n).unwrap(),
         Element::Bf16 => halves(device, target.address, batch * m * n),
@@ -92,7 +92,7 @@ pub fn products_of_all_kinds(device: &dyn Driver) {
 /// bf16 numbers of the device, as f32.
 fn halves(device: &dyn Driver, address: Address, count: usize) -> Vec<f32> {
     let mut bytes = vec![0; 2 * count];
-    device.copy_out(address, &mut bytes).unwrap();
+    device.copy_to_host(address, &mut bytes).unwrap();
     bytes.chunks_exact(2).map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)).collect()
 }
 
@@ -138,22 +138,22 @@ fn near(found: &[f32], expected: impl Iterator<Item = f64>) {
 pub fn products_with_gelu(device: &dyn Driver) {
     for element in [Element::F32, Element::Bf16] {
         let plain = rows_of_eight(device, element, Epilogue::None);
-        device.product(&plain).unwrap();
+        device.launch_product(&plain).unwrap();
         let sums: Vec<f64> = read(device, plain.c.address, 24).unwrap().into_iter().map(f64::from).collect();
         let bias = floats(device, &[0.5; 8]);
         let argument = floats(device, &[7.0; 24]);
         let value = rows_of_eight(device, element, Epilogue::Gelu { bias, argument });
-        assert_eq!(device.offers(&value), Ok(true));
-        device.product(&value).unwrap();
+        assert_eq!(device.supports_product(&value), Ok(true));
+        device.launch_product(&value).unwrap();
         near(&read(device, argument, 24).unwrap(), sums.iter().map(|sum| sum + 0.5));
         near(&read(device, value.c.address, 24).unwrap(), sums.iter().map(|sum| gelu(sum + 0.5).0));
         let gradient = rows_of_eight(device, element, Epilogue::GeluGradient { argument });
-        assert_eq!(device.offers(&gradient), Ok(true));
+        assert_eq!(device.supports_product(&gradient), Ok(true));
         device.begin_capture().unwrap();
-        device.product(&gradient).unwrap();
+        device.launch_product(&gradient).unwrap();
         let graph = device.end_capture().unwrap();
         assert_eq!(read(device, gradient.c.address, 24).unwrap(), [0.0; 24]);
-        device.replay(graph).unwrap();
+        device.launch_graph(graph).unwrap();
         near(&read(device, gradient.c.address, 24).unwrap(), sums.iter().map(|sum| sum * gelu(sum + 0.5).1));
     }
 }
@@ -165,12 +165,12 @@ pub fn products_that_are_refused(device: &dyn Driver) {
     let good = rows_of_eight(device, Element::F32, Epilogue::Gelu { bias, argument });
     let unaligned = Epilogue::GeluGradient { argument: Address(argument.0 + 4) };
     for bad in [Product { n: 4, ..good }, Product { epilogue: unaligned, ..good }, Product { batch: 2, ..good }] {
-        assert_eq!(device.offers(&bad), Ok(false), "{bad:?}");
-        assert!(device.product(&bad).is_err_and(|error| error.to_string().contains("no algorithm")), "{bad:?}");
+        assert_eq!(device.supports_product(&bad), Ok(false), "{bad:?}");
+        assert!(device.launch_product(&bad).is_err_and(|error| error.to_string().contains("no algorithm")), "{bad:?}");
     }
     for epilogue in [Epilogue::Gelu { bias: Address(0), argument }, Epilogue::GeluGradient { argument: Address(0) }] {
-        let error = device.product(&Product { epilogue, ..good }).map_err(|error| error.to_string());
+        let error = device.launch_product(&Product { epilogue, ..good }).map_err(|error| error.to_string());
         assert!(error.as_ref().is_err_and(|error| error.contains("INVALID_VALUE")), "{error:?}");
     }
-    device.product(&good).unwrap();
+    device.launch_product(&good).unwrap();
 }

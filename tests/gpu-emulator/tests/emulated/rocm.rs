@@ -18,21 +18,21 @@ fn open() -> Rocm {
 fn facts_memory_and_copies() {
     let body = || {
         let device = open();
-        let facts = device.facts();
-        assert_eq!((facts.architecture.clone(), facts.wave), (Architecture::Hip("gfx942".into()), 64));
-        assert_eq!(Ok(facts), assay_rocm::probe(0).as_ref());
-        assert_eq!((facts.driver.as_str(), facts.compiler.as_str()), ("HIP 6.3.42134", "hipRTC 6.3"));
-        let (before, total) = device.memory().unwrap();
-        assert_eq!(total, facts.memory);
+        let properties = device.properties();
+        assert_eq!((properties.architecture.clone(), properties.wave), (Architecture::Hip("gfx942".into()), 64));
+        assert_eq!(Ok(properties), assay_rocm::probe(0).as_ref());
+        assert_eq!((properties.driver.as_str(), properties.compiler.as_str()), ("HIP 6.3.42134", "hipRTC 6.3"));
+        let (before, total) = device.memory_info().unwrap();
+        assert_eq!(total, properties.memory);
         let a = floats(&device, &[1.0, 2.0, 3.0]);
         let b = device.allocate(12).unwrap();
-        device.copy(b, a, 12).unwrap();
-        device.clear(a, 4).unwrap();
+        device.copy_on_device(b, a, 12).unwrap();
+        device.zero_memory(a, 4).unwrap();
         assert_eq!(read(&device, a, 3).unwrap(), [0.0, 2.0, 3.0]);
         assert_eq!(read(&device, b, 3).unwrap(), [1.0, 2.0, 3.0]);
         device.free(a).unwrap();
         device.free(b).unwrap();
-        assert_eq!(device.memory().unwrap(), (before, total));
+        assert_eq!(device.memory_info().unwrap(), (before, total));
         assert!(Rocm::open(1, None).unwrap_err().contains("there is no AMD device 1"));
     };
     emulated("rocm::facts_memory_and_copies", &[(WAVE, "64")], body, clean);
@@ -61,7 +61,7 @@ fn shuffles(wave: usize) {
     let device = open();
     let function = kernel(&device, WAVES, "k");
     let (y, x) = (device.allocate(128 * 4).unwrap(), floats(&device, &[1.0; 128]));
-    device.launch(function, line(1, 128, 0), &[pointer(y), pointer(x), Argument::U32(128)]).unwrap();
+    device.launch_kernel(function, line(1, 128, 0), &[pointer(y), pointer(x), Argument::U32(128)]).unwrap();
     assert_eq!(read(&device, y, 128).unwrap(), vec![2.0 * wave as f32; 128]);
 }
 
@@ -78,11 +78,11 @@ fn a_captured_sequence_is_replayed() {
         let function = kernel(&device, source, "k");
         let y = floats(&device, &[0.0; 32]);
         device.begin_capture().unwrap();
-        device.launch(function, line(1, 32, 0), &[pointer(y)]).unwrap();
+        device.launch_kernel(function, line(1, 32, 0), &[pointer(y)]).unwrap();
         let graph = device.end_capture().unwrap();
         assert_eq!(read(&device, y, 32).unwrap(), [0.0; 32]);
-        device.replay(graph).unwrap();
-        assert!(device.time(&mut || device.replay(graph)).unwrap() >= 0.0);
+        device.launch_graph(graph).unwrap();
+        assert!(device.measure_time(&mut || device.launch_graph(graph)).unwrap() >= 0.0);
         assert_eq!(read(&device, y, 32).unwrap(), [2.0; 32]);
     };
     emulated("rocm::a_captured_sequence_is_replayed", &[], body, clean);
@@ -90,7 +90,7 @@ fn a_captured_sequence_is_replayed() {
 
 #[test]
 fn a_refused_source_gives_the_compilers_log() {
-    let body = || match open().compile("extern \"C\" __global__ void k() { wrong }", &[], &[], &["k"]) {
+    let body = || match open().compile_kernels("extern \"C\" __global__ void k() { wrong }", &[], &[], &["k"]) {
         Err(DriverError::Compile { log }) => assert!(log.contains("wrong"), "{log}"),
         other => panic!("{other:?}"),
     };
@@ -101,7 +101,8 @@ fn launches() -> Option<DriverError> {
     let device = open();
     let function = kernel(&device, r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] = 1.0f; }"#, "k");
     let y = device.allocate(128).unwrap();
-    let launch = |_| device.launch(function, line(1, 33, 0), &[pointer(y)]).and_then(|()| device.synchronize()).err();
+    let launch =
+        |_| device.launch_kernel(function, line(1, 33, 0), &[pointer(y)]).and_then(|()| device.synchronize()).err();
     (0..10).find_map(launch)
 }
 

@@ -13,7 +13,7 @@ pub fn open() -> Cuda {
 /// The one kernel of a source.
 #[track_caller]
 pub fn kernel(device: &dyn Driver, source: &str, name: &str) -> Function {
-    device.compile(source, &[], &[], &[name]).unwrap_or_else(|error| panic!("{error}"))[0]
+    device.compile_kernels(source, &[], &[], &[name]).unwrap_or_else(|error| panic!("{error}"))[0]
 }
 
 /// So many floats on the device.
@@ -21,14 +21,14 @@ pub fn kernel(device: &dyn Driver, source: &str, name: &str) -> Function {
 pub fn floats(device: &dyn Driver, values: &[f32]) -> Address {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let address = device.allocate(bytes.len()).unwrap();
-    device.copy_in(address, &bytes).unwrap();
+    device.copy_to_device(address, &bytes).unwrap();
     address
 }
 
 /// So many floats of the device.
 pub fn read(device: &dyn Driver, from: Address, count: usize) -> Result<Vec<f32>, DriverError> {
     let mut bytes = vec![0; count * 4];
-    device.copy_out(from, &mut bytes)?;
+    device.copy_to_host(from, &mut bytes)?;
     Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
 }
 

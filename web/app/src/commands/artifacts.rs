@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use assay_statistics::format;
 
 use crate::cli::{ArtifactsArgs, CommandError};
-use crate::tables::table;
+use crate::tables::format_table;
 
 pub async fn run(home: &Path, args: &ArtifactsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
@@ -27,7 +27,7 @@ pub async fn run(home: &Path, args: &ArtifactsArgs) -> Result<ExitCode, CommandE
         let size = format::quantity(artifact.bytes as f64, "B");
         vec![artifact.address.clone(), artifact.output.clone(), artifact.name.clone(), size, hash]
     });
-    super::print_out(&table(&head, &rows.collect::<Vec<_>>()))?;
+    super::print_out(&format_table(&head, &rows.collect::<Vec<_>>()))?;
     eprintln!("\n`assay get {run} TASK OUTPUT` copies one of them out of the store");
     Ok(ExitCode::SUCCESS)
 }

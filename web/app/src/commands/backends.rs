@@ -3,21 +3,21 @@
 
 use std::process::ExitCode;
 
-use assay_host::{ExecutorCommand, greet};
+use assay_host::{ExecutorCommand, greet_executor};
 use assay_protocol::{DEVICE, FOR_TESTS, Failure, Hello};
 use serde_json::json;
 
 use crate::cli::CommandError;
-use crate::tables::table;
+use crate::tables::format_table;
 
 pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
     let built_in: Vec<&str> = assay_native::backends().iter().map(|backend| backend.name).collect();
     let mut commands = Vec::new();
     for name in &built_in {
-        commands.push(ExecutorCommand::find(name, &built_in, &own)?);
+        commands.push(ExecutorCommand::find_backend(name, &built_in, &own)?);
     }
-    commands.extend(ExecutorCommand::discover(&own));
+    commands.extend(ExecutorCommand::discover_all(&own));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let greetings = runtime.block_on(async {
         let mut greetings = Vec::new();
@@ -29,7 +29,7 @@ pub fn run(as_json: bool) -> Result<ExitCode, CommandError> {
     if as_json {
         print_json(&greetings)?
     } else {
-        print(&greetings)?
+        print_greetings(&greetings)?
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -39,8 +39,8 @@ type Greeting = (ExecutorCommand, Result<Hello, Failure>);
 
 /// Greets an executor for each of its devices.
 async fn greet_each(command: ExecutorCommand) -> Vec<Greeting> {
-    let limits = crate::machine::greeting_limits();
-    let first = greet(&command, &limits).await;
+    let limits = crate::local_node::greeting_limits();
+    let first = greet_executor(&command, &limits).await;
     if first.as_ref().is_ok_and(|hello| hello.features.iter().any(|feature| feature == FOR_TESTS)) {
         return Vec::new();
     }
@@ -49,19 +49,19 @@ async fn greet_each(command: ExecutorCommand) -> Vec<Greeting> {
     for device in 1..count {
         let mut command = command.clone();
         command.env.push((DEVICE.into(), device.to_string().into()));
-        let hello = greet(&command, &limits).await;
+        let hello = greet_executor(&command, &limits).await;
         greetings.push((command, hello));
     }
     greetings
 }
 
-fn print(greetings: &[Greeting]) -> Result<(), CommandError> {
+fn print_greetings(greetings: &[Greeting]) -> Result<(), CommandError> {
     let head = ["backend", "device", "details"].map(str::to_owned);
     let rows = greetings.iter().map(|(command, greeting)| match greeting {
         Ok(hello) => vec![command.backend.clone(), hello.device.name.clone(), hello.device.details.join(", ")],
         Err(failure) => vec![command.backend.clone(), "not available".to_owned(), failure.message.clone()],
     });
-    super::print_out(&table(&head, &rows.collect::<Vec<_>>()))
+    super::print_out(&format_table(&head, &rows.collect::<Vec<_>>()))
 }
 
 fn print_json(greetings: &[Greeting]) -> Result<(), CommandError> {

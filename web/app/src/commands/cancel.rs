@@ -8,7 +8,7 @@ use assay_server::RunStateName;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::{CancelArgs, CommandError};
-use crate::terminal::{command, say};
+use crate::terminal::{command_line, print_line};
 
 /// How long the other process is given to write that its run is over: it kills its steps after two seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -36,12 +36,12 @@ pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandErro
         match state().await? {
             Some(RunStateName::Running) => tokio::time::sleep(PAUSE).await,
             Some(state) => {
-                say(format_args!("run {run} is over: {state}"));
+                print_line(format_args!("run {run} is over: {state}"));
                 return Ok(ExitCode::SUCCESS);
             }
             None => break,
         }
     }
-    let show = command(home, &["show", &run.to_string()]);
+    let show = command_line(home, &["show", &run.to_string()]);
     Err(format!("run {run} was told to stop, and has not ended yet; `{show}` says how it stands").into())
 }

@@ -12,11 +12,11 @@ use assay_store::{Store, TaskView};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::results::chosen;
+use super::results::select_results;
 use crate::cli::{CommandError, CompareArgs};
 use crate::difference::{Difference, differences};
 use crate::record::RunRecord;
-use crate::tables::table;
+use crate::tables::format_table;
 
 /// One side of a comparison.
 struct Side {
@@ -53,9 +53,9 @@ struct Held {
 
 pub async fn run(home: &Path, args: &CompareArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let base = side(&store, &args.base, &args.metrics).await?;
-    let candidate = side(&store, &args.candidate, &args.metrics).await?;
-    let pairs = pairs(&base, &candidate);
+    let base = load_side(&store, &args.base, &args.metrics).await?;
+    let candidate = load_side(&store, &args.candidate, &args.metrics).await?;
+    let pairs = match_columns(&base, &candidate);
     if pairs.is_empty() {
         let message = format!("`{}` and `{}` have no cell in common that has results", args.base, args.candidate);
         return Err(format!("{message}; name two cells, as in `assay compare '1:train[x=1]' '2:train[x=2]'`").into());
@@ -70,13 +70,13 @@ pub async fn run(home: &Path, args: &CompareArgs) -> Result<ExitCode, CommandErr
     Ok(ExitCode::SUCCESS)
 }
 
-async fn side(store: &Store, text: &str, metrics: &[String]) -> Result<Side, CommandError> {
+async fn load_side(store: &Store, text: &str, metrics: &[String]) -> Result<Side, CommandError> {
     let (run, cell) = match text.split_once(':') {
         Some((run, cell)) => (run, Some(cell.to_owned())),
         None => (text, None),
     };
     let record = RunRecord::load(store, super::find_run(store, run).await?).await?;
-    let results = chosen(&record, metrics)?;
+    let results = select_results(&record, metrics)?;
     if let Some(cell) = &cell
         && !record.tasks.iter().any(|task| task.cell == *cell)
     {
@@ -112,7 +112,7 @@ impl Side {
     }
 
     /// The cache keys behind a value.
-    fn works(&self, value: &CellValue) -> BTreeSet<&str> {
+    fn work_keys(&self, value: &CellValue) -> BTreeSet<&str> {
         let tasks = value.tasks.iter().filter_map(|&ix| self.record.tasks.get(ix));
         tasks.filter_map(|task| task.cache_key.as_deref()).collect()
     }
@@ -126,19 +126,19 @@ impl Side {
 }
 
 /// Two cells that are named are a pair; else the cells that both sides have.
-fn pairs(base: &Side, candidate: &Side) -> Vec<Pair> {
+fn match_columns(base: &Side, candidate: &Side) -> Vec<Pair> {
     let (left, right) = (base.rows(), candidate.rows());
     if let (Some(_), Some(_), [base], [candidate]) = (&base.cell, &candidate.cell, &left[..], &right[..]) {
         return vec![Pair { base: *base, candidate: *candidate }];
     }
     let known: BTreeMap<(&str, String), usize> =
-        right.iter().map(|&row| (identity(&candidate.results.rows[row]), row)).collect();
-    let partner = |row: usize| Some(Pair { base: row, candidate: *known.get(&identity(&base.results.rows[row]))? });
+        right.iter().map(|&row| (row_identity(&candidate.results.rows[row]), row)).collect();
+    let partner = |row: usize| Some(Pair { base: row, candidate: *known.get(&row_identity(&base.results.rows[row]))? });
     left.iter().filter_map(|&row| partner(row)).collect()
 }
 
 /// What a cell is: its job and its matrix values.
-fn identity(row: &Row) -> (&str, String) {
+fn row_identity(row: &Row) -> (&str, String) {
     (&row.job, serde_json::to_string(&row.matrix).unwrap_or_default())
 }
 
@@ -181,11 +181,11 @@ fn held_together(base: &Side, candidate: &Side, pairs: &[Pair]) -> Vec<Held> {
     let mut all = Vec::new();
     for pair in pairs {
         for (at, column) in base.results.columns.iter().enumerate() {
-            let partner = partner(column, &candidate.results.columns);
+            let partner = find_column(column, &candidate.results.columns);
             let values = partner.and_then(|b| Some((base.value(pair.base, at)?, candidate.value(pair.candidate, b)?)));
             let Some((left, right)) = values else { continue };
-            let shared = base.works(left).intersection(&candidate.works(right)).next().is_some();
-            let comparison = if shared { None } else { compared(&left.measured, &right.measured, column.better) };
+            let shared = base.work_keys(left).intersection(&candidate.work_keys(right)).next().is_some();
+            let comparison = if shared { None } else { compare_values(&left.measured, &right.measured, column.better) };
             all.push(Held {
                 base_cell: base.results.rows[pair.base].cell.clone(),
                 candidate_cell: candidate.results.rows[pair.candidate].cell.clone(),
@@ -209,19 +209,19 @@ fn held_together(base: &Side, candidate: &Side, pairs: &[Pair]) -> Vec<Held> {
         }
     }
     for held in all.iter_mut().filter(|held| held.verdict.is_empty()) {
-        held.verdict = verdict(held);
+        held.verdict = verdict_text(held);
     }
     all
 }
 
 /// The column of the other table that shows the same.
-fn partner(column: &Column, columns: &[Column]) -> Option<usize> {
+fn find_column(column: &Column, columns: &[Column]) -> Option<usize> {
     let same = |other: &Column| other.kind == column.kind && other.metric == column.metric;
     let exact = columns.iter().position(|other| same(other) && other.job == column.job);
     exact.or_else(|| columns.iter().position(same))
 }
 
-fn compared(base: &Measured, candidate: &Measured, better: Better) -> Option<Comparison> {
+fn compare_values(base: &Measured, candidate: &Measured, better: Better) -> Option<Comparison> {
     let direction = match better {
         Better::Higher => Direction::HigherIsBetter,
         Better::Lower | Better::Neither => Direction::LowerIsBetter,
@@ -230,7 +230,7 @@ fn compared(base: &Measured, candidate: &Measured, better: Better) -> Option<Com
 }
 
 /// What may be said of a metric, in words.
-fn verdict(held: &Held) -> String {
+fn verdict_text(held: &Held) -> String {
     let Some(comparison) = &held.comparison else { return "not compared: a value is not finite".to_owned() };
     let exact = |values: &[f64]| values.windows(2).all(|pair| pair[0] == pair[1]);
     if comparison.difference.value == 0.0 && exact(&held.base.values) && exact(&held.candidate.values) {
@@ -272,8 +272,8 @@ fn only_in(side: &Side, other: &Side) -> Vec<String> {
     if side.cell.is_some() || other.cell.is_some() {
         return Vec::new();
     }
-    let known: BTreeSet<(&str, String)> = other.results.rows.iter().map(identity).collect();
-    let rows = side.results.rows.iter().filter(|row| !known.contains(&identity(row)));
+    let known: BTreeSet<(&str, String)> = other.results.rows.iter().map(row_identity).collect();
+    let rows = side.results.rows.iter().filter(|row| !known.contains(&row_identity(row)));
     rows.map(|row| row.cell.clone()).collect()
 }
 
@@ -287,8 +287,8 @@ fn as_text(args: &CompareArgs, base: &Side, candidate: &Side, configs: &Configs,
         }
     }
     let head = ["cell", "metric", "base", "candidate", "candidate - base", "ratio", "verdict"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = held.iter().map(line).collect();
-    parts.push(table(&head, &rows));
+    let rows: Vec<Vec<String>> = held.iter().map(table_line).collect();
+    parts.push(format_table(&head, &rows));
     parts.push(
         "Means with half of their 95 % intervals over replicates (Student's t); the difference and the ratio with Welch's \
          interval.\nTwo values are called different only if Welch's test says so after Holm's correction for everything in \
@@ -314,11 +314,11 @@ fn config_text(base: &Side, candidate: &Side, configs: &Configs) -> String {
     if rows.is_empty() {
         return "The configs do not differ.".to_owned();
     }
-    table(&["job", "config", "base", "candidate", "in"].map(str::to_owned), &rows)
+    format_table(&["job", "config", "base", "candidate", "in"].map(str::to_owned), &rows)
 }
 
 /// A line of the table of metrics.
-fn line(held: &Held) -> Vec<String> {
+fn table_line(held: &Held) -> Vec<String> {
     let cell = match held.base_cell == held.candidate_cell {
         true => held.base_cell.clone(),
         false => format!("{} | {}", held.base_cell, held.candidate_cell),

@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use crate::cli::{CommandError, ExecutorArgs};
 
 pub fn run(args: &ExecutorArgs) -> Result<ExitCode, CommandError> {
-    Ok(assay_native::execute(&args.backend, args.step.as_deref()))
+    Ok(assay_native::run_executor(&args.backend, args.step.as_deref()))
 }

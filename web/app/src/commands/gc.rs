@@ -7,7 +7,7 @@ use assay_statistics::format;
 use assay_store::Store;
 
 use crate::cli::{CommandError, GcArgs};
-use crate::tables::table;
+use crate::tables::format_table;
 
 pub async fn run(home: &Path, args: &GcArgs) -> Result<ExitCode, CommandError> {
     let garbage = if args.delete {
@@ -31,7 +31,7 @@ pub async fn run(home: &Path, args: &GcArgs) -> Result<ExitCode, CommandError> {
         let head = ["file", "size"].map(str::to_owned);
         let rows: Vec<Vec<String>> =
             all().map(|file| vec![file.name.clone(), format::quantity(file.bytes as f64, "B")]).collect();
-        super::print_out(&table(&head, &rows))?;
+        super::print_out(&format_table(&head, &rows))?;
     }
     let size = format::quantity(all().map(|file| file.bytes).sum::<u64>() as f64, "B");
     let what = format!("{} artifacts and {} metric segments", garbage.artifacts.len(), garbage.segments.len());

@@ -18,12 +18,12 @@ pub async fn run(home: &Path, args: &GetArgs) -> Result<ExitCode, CommandError> 
         return Err(format!("`{}` has no output `{}`; it has: {known}", args.task, args.output).into());
     };
     match output {
-        OutputView::Artifact { hash, name, .. } => copy(&store, hash, name, args.to.as_deref()).await,
+        OutputView::Artifact { hash, name, .. } => copy_artifact(&store, hash, name, args.to.as_deref()).await,
         OutputView::Value { value } => write_value(value, args.to.as_deref()),
     }
 }
 
-async fn copy(store: &Store, hash: &str, name: &str, to: Option<&Path>) -> Result<ExitCode, CommandError> {
+async fn copy_artifact(store: &Store, hash: &str, name: &str, to: Option<&Path>) -> Result<ExitCode, CommandError> {
     let from = match store.verify_artifact(hash).await? {
         Content::Whole(path) => path,
         Content::Lost { why } => {
@@ -37,7 +37,7 @@ async fn copy(store: &Store, hash: &str, name: &str, to: Option<&Path>) -> Resul
             _ => return Ok(ExitCode::SUCCESS),
         }
     }
-    let to = target(name, to)?;
+    let to = target_path(name, to)?;
     let failed = |error: std::io::Error| format!("cannot write `{}`: {error}", to.display());
     let mut file = std::fs::File::create(&to).map_err(failed)?;
     std::io::copy(&mut std::fs::File::open(&from)?, &mut file).map_err(failed)?;
@@ -46,11 +46,11 @@ async fn copy(store: &Store, hash: &str, name: &str, to: Option<&Path>) -> Resul
 }
 
 /// The file to write: the one that was named, or one of the artifact's own name here, which is not replaced.
-fn target(name: &str, to: Option<&Path>) -> Result<PathBuf, CommandError> {
+fn target_path(name: &str, to: Option<&Path>) -> Result<PathBuf, CommandError> {
     if let Some(to) = to {
-        return Ok(if to.is_dir() { to.join(plain(name)) } else { to.to_owned() });
+        return Ok(if to.is_dir() { to.join(plain_name(name)) } else { to.to_owned() });
     }
-    let here = PathBuf::from(plain(name));
+    let here = PathBuf::from(plain_name(name));
     if here.exists() {
         return Err(format!("`{}` exists already; name another file with -o", here.display()).into());
     }
@@ -58,7 +58,7 @@ fn target(name: &str, to: Option<&Path>) -> Result<PathBuf, CommandError> {
 }
 
 /// A name without folders: names come from steps, which may be anybody's.
-fn plain(name: &str) -> &str {
+fn plain_name(name: &str) -> &str {
     Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("artifact")
 }
 
@@ -83,7 +83,7 @@ mod tests {
         for (name, expected) in
             [("model.onnx", "model.onnx"), ("../../etc/x", "x"), ("/etc/x", "x"), ("..", "artifact")]
         {
-            assert_eq!(plain(name), expected);
+            assert_eq!(plain_name(name), expected);
         }
     }
 }

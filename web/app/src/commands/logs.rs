@@ -12,7 +12,7 @@ use assay_store::query::{AttemptView, LogView, TaskView};
 use assay_store::{Epoch, Store};
 
 use crate::cli::{CommandError, Level, LogsArgs};
-use crate::terminal::moment;
+use crate::terminal::format_time;
 
 /// Lines asked of the store at a time.
 const PAGE: u64 = 1000;
@@ -90,21 +90,21 @@ impl Log {
         }
         for attempt in &attempts {
             let own = lines.iter().filter(|line| line.epoch == attempt.epoch);
-            self.add(attempt, &own.collect::<Vec<_>>(), &mut text);
+            self.add_attempt(attempt, &own.collect::<Vec<_>>(), &mut text);
         }
         Ok(text)
     }
 
     /// The heading of an attempt, its new lines, and its end, as far as they were not printed before.
-    fn add(&mut self, attempt: &AttemptView, lines: &[&LogView], text: &mut Vec<String>) {
+    fn add_attempt(&mut self, attempt: &AttemptView, lines: &[&LogView], text: &mut Vec<String>) {
         let known = self.attempt.filter(|(epoch, _)| *epoch >= attempt.epoch);
         if known.is_none() {
-            let began = moment(attempt.began_at);
+            let began = format_time(attempt.began_at);
             text.push(format!("── attempt {} on {} ({}), {began}", attempt.epoch, attempt.worker, attempt.backend));
             self.attempt = Some((attempt.epoch, false));
         }
-        for line in lines.iter().filter(|line| weight(&line.level) >= self.level) {
-            let at = moment(line.at);
+        for line in lines.iter().filter(|line| level_of(&line.level) >= self.level) {
+            let at = format_time(line.at);
             text.push(format!("{}  {:>6}  {}", &at[11..], line.level, printable_lines(&line.text)));
         }
         let told = known.is_some_and(|(epoch, told)| epoch > attempt.epoch || told);
@@ -125,7 +125,7 @@ impl Log {
 }
 
 /// How much a line of a level matters.
-fn weight(level: &str) -> Level {
+fn level_of(level: &str) -> Level {
     match level {
         "warn" => Level::Warn,
         "error" => Level::Error,

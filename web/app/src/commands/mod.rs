@@ -7,6 +7,7 @@ pub mod compare;
 pub mod executor;
 pub mod gc;
 pub mod get;
+pub mod help;
 pub mod logs;
 pub mod plan;
 pub mod results;
@@ -16,6 +17,7 @@ pub mod runs;
 pub mod schema;
 pub mod server;
 pub mod show;
+mod sizes;
 pub mod tag;
 pub mod verify;
 
@@ -28,10 +30,10 @@ use assay_store::{Store, TaskView};
 use serde_json::Value;
 
 use crate::cli::{CommandError, Overrides};
-use crate::terminal::{command, say};
+use crate::terminal::{command_line, print_line};
 
 /// Every step kind, as the spec needs it.
-pub fn kinds() -> Vec<StepKind> {
+pub fn step_kinds() -> Vec<StepKind> {
     assay_steps::registry().iter().map(|step| step.kind()).collect()
 }
 
@@ -40,13 +42,14 @@ fn read_workflow(file: &Path, overrides: &Overrides) -> Result<(String, Workflow
     let mut params = Vec::new();
     for file in &overrides.files {
         let (name, text) = read_text("file of parameters", file)?;
-        params.extend(assay_spec::read_overrides(&name, &text).map_err(|problems| rejected(&name, &problems))?);
+        params.extend(assay_spec::read_overrides(&name, &text).map_err(|problems| rejection_text(&name, &problems))?);
     }
     params.extend_from_slice(&overrides.params);
     let (name, text) = read_text("workflow file", file)?;
-    let workflow = assay_spec::check(&name, &text, &kinds(), &params).map_err(|problems| rejected(&name, &problems))?;
+    let workflow =
+        assay_spec::check(&name, &text, &step_kinds(), &params).map_err(|problems| rejection_text(&name, &problems))?;
     if !workflow.warnings.problems.is_empty() {
-        say(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
+        print_line(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
     }
     Ok((text, workflow))
 }
@@ -61,7 +64,7 @@ fn read_text(what: &str, file: &Path) -> Result<(String, String), CommandError> 
     Ok((name, text))
 }
 
-fn rejected(name: &str, problems: &Problems) -> String {
+fn rejection_text(name: &str, problems: &Problems) -> String {
     let count = problems.problems.len() + problems.omitted;
     let noun = if count == 1 { "a problem" } else { "problems" };
     format!("`{}` has {noun}:\n\n{problems}", printable(name))
@@ -80,7 +83,7 @@ async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     }
     let number = text.parse().map_err(|_| format!("`{text}` is no run: give its number, or `latest`"))?;
     let run = store.run(RunId(number)).await?;
-    let list = || command(store.home(), &["runs"]);
+    let list = || command_line(store.home(), &["runs"]);
     let run = run.ok_or_else(|| format!("there is no run {number} in this store; `{}` lists them", list()))?;
     Ok(run.summary.id)
 }

@@ -5,17 +5,18 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::{Lookup, expand_files};
-use assay_spec::{
-    ArtifactRef, Output, OutputKind, Outputs, ResolvedStep, Workflow, printable, printable_lines,
-};
+use assay_spec::{Outputs, ResolvedStep, Workflow, printable, printable_lines};
 use assay_statistics::format::duration;
+use assay_steps::PlannedSize;
 use assay_store::Store;
 use serde_json::json;
 
+use super::sizes::{describe_size, planned_sizes, producer_of, resolve_planned, size_json};
+
 use crate::cli::{CommandError, PlanArgs};
-use crate::machine::Machine;
-use crate::tables::table;
-use crate::terminal::say;
+use crate::local_node::LocalNode;
+use crate::tables::format_table;
+use crate::terminal::print_line;
 
 /// What is known of a task before anything runs.
 enum Prospect {
@@ -63,60 +64,61 @@ struct Estimate {
 
 pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
     let (_, mut workflow) = super::read_workflow(&args.file, &args.overrides)?;
-    let machine = Machine::look(&workflow, home).await?;
+    let machine = LocalNode::probe_backends(&workflow, home).await?;
     machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
-    let mut prospects = prospects(&workflow, store.as_ref()).await?;
-    refuse_impossible(&workflow, &machine, &mut prospects);
+    let mut prospects = find_prospects(&workflow, store.as_ref()).await?;
+    let sizes = planned_sizes(&workflow);
+    refuse_impossible(&workflow, &machine, &sizes, &mut prospects);
     let history = match &store {
         Some(store) => store.job_seconds(&workflow.name).await?,
         None => BTreeMap::new(),
     };
-    let estimate = estimate(&workflow, &prospects, history, machine.capacity.cpus);
+    let estimate = estimate_duration(&workflow, &prospects, history, machine.capacity.cpus);
     let failing = prospects.iter().any(|prospect| prospect.problem().is_some());
     if args.json {
-        super::print_json(&as_json(&workflow, &prospects, &estimate))?;
+        super::print_json(&as_json(&workflow, &prospects, &sizes, &estimate))?;
     } else {
-        print(&workflow, &prospects, &estimate)?;
+        print_plan(&workflow, &prospects, &sizes, &estimate)?;
     }
     Ok(if failing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Marks the tasks that would certainly fail: no variant of theirs can run here, or their step is known to refuse.
-fn refuse_impossible(workflow: &Workflow, machine: &Machine, prospects: &mut [Prospect]) {
+fn refuse_impossible(
+    workflow: &Workflow,
+    machine: &LocalNode,
+    sizes: &[Option<PlannedSize>],
+    prospects: &mut [Prospect],
+) {
     for (ix, task) in workflow.tasks.iter().enumerate() {
         if !prospects[ix].may_run() {
             continue;
         }
-        let refusal = machine.refusal(task).or_else(|| refused_export(workflow, ix));
+        let size = match &sizes[ix] {
+            Some(PlannedSize::Unreachable(message)) => Some(message.clone()),
+            _ => None,
+        };
+        let refusal = machine.refusal(task).or(size).or_else(|| refused_export(workflow, ix));
         if let Some(message) = refusal {
             prospects[ix] = Prospect::Impossible(message);
         }
     }
 }
 
-/// Why an export would refuse the model that it is going to be given. The outputs of all tasks stand for themselves: each is an
-/// artifact whose hash is the task's place.
+/// Why an export would refuse the model that it is going to be given.
 fn refused_export(workflow: &Workflow, ix: usize) -> Option<String> {
     if workflow.tasks[ix].kind != "export" {
         return None;
     }
-    let kinds = super::kinds();
-    let outputs = |task: usize| {
-        let kind = kinds.iter().find(|kind| kind.name == workflow.tasks[task].kind)?;
-        let stand_in = |name: &str| ArtifactRef { hash: format!("{task:064x}"), name: name.to_owned(), bytes: 0 };
-        let one = |output: &OutputKind| (output.name.to_owned(), Output::Artifact(stand_in(output.name)));
-        Some(kind.outputs.iter().map(one).collect::<Outputs>())
-    };
-    let export = workflow.resolve(ix, &outputs).ok()?;
-    let place = |step: &ResolvedStep| usize::from_str_radix(&step.artifacts.first()?.hash, 16).ok();
-    let producer = place(&export).filter(|&task| task < ix)?;
-    let config = workflow.resolve(producer, &outputs).ok()?.config;
+    let export = resolve_planned(workflow, ix)?;
+    let producer = producer_of(&export.artifacts.first()?.hash, ix)?;
+    let config = resolve_planned(workflow, producer)?.config;
     assay_steps::refuse_planned(&export.config, &workflow.tasks[producer].kind, &config)
 }
 
-fn estimate(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap<String, f64>, cpus: u32) -> Estimate {
+fn estimate_duration(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap<String, f64>, cpus: u32) -> Estimate {
     let (mut work, mut longest, mut unknown) = (0.0, 0.0f64, BTreeSet::new());
     let cpus = cpus.max(1);
     for (task, _) in std::iter::zip(&workflow.tasks, prospects).filter(|(_, prospect)| prospect.may_run()) {
@@ -132,7 +134,7 @@ fn estimate(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap<String, 
     Estimate { jobs, seconds: longest.max(work / f64::from(cpus)), unknown }
 }
 
-async fn prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
+async fn find_prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
     let mut known: BTreeMap<usize, Outputs> = BTreeMap::new();
     let mut keys: BTreeMap<String, usize> = BTreeMap::new();
     let mut prospects = Vec::new();
@@ -171,7 +173,7 @@ async fn prospect_of(
         }
     }
     let known = match store {
-        Some(store) => store.lookup(&step.key).await?,
+        Some(store) => store.look_up_result(&step.key).await?,
         None => Lookup::Unknown,
     };
     if let Lookup::Known(result) = known {
@@ -187,7 +189,7 @@ async fn prospect_of(
     })
 }
 
-fn words(workflow: &Workflow, prospect: &Prospect) -> String {
+fn prospect_text(workflow: &Workflow, prospect: &Prospect) -> String {
     match prospect {
         Prospect::Cached(_) => "cached".to_owned(),
         Prospect::Runs => "runs".to_owned(),
@@ -199,7 +201,7 @@ fn words(workflow: &Workflow, prospect: &Prospect) -> String {
     }
 }
 
-fn resources(task: &assay_spec::Task) -> String {
+fn resources_text(task: &assay_spec::Task) -> String {
     let one = |r: &assay_spec::Resource| {
         let memory = r.memory.map(|bytes| format!(" {}", assay_statistics::format::quantity(bytes as f64, "B")));
         let alone = if r.exclusive { " alone" } else { "" };
@@ -208,41 +210,64 @@ fn resources(task: &assay_spec::Task) -> String {
     task.resources.iter().map(one).collect::<Vec<_>>().join(" | ")
 }
 
-fn print(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> Result<(), CommandError> {
-    let head = ["task", "step", "needs", "would", "takes about"].map(str::to_owned);
+fn print_plan(
+    workflow: &Workflow,
+    prospects: &[Prospect],
+    sizes: &[Option<PlannedSize>],
+    estimate: &Estimate,
+) -> Result<(), CommandError> {
+    let mut head = ["task", "step", "needs", "would", "takes about"].map(str::to_owned).to_vec();
+    let has_models = sizes.iter().any(Option::is_some);
+    if has_models {
+        head.push("parameters".to_owned());
+    }
     let takes = |task: &assay_spec::Task, prospect: &Prospect| match estimate.jobs.get(&task.job) {
         Some(seconds) if prospect.may_run() => duration(*seconds),
         _ => "-".to_owned(),
     };
     let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
-        .map(|(task, p)| {
-            vec![task.address.clone(), task.kind.clone(), resources(task), words(workflow, p), takes(task, p)]
+        .zip(sizes)
+        .map(|((task, p), size)| {
+            let size = has_models.then(|| describe_size(size.as_ref()));
+            let row = [
+                task.address.clone(),
+                task.kind.clone(),
+                resources_text(task),
+                prospect_text(workflow, p),
+                takes(task, p),
+            ];
+            row.into_iter().chain(size).collect()
         })
         .collect();
-    super::print_out(&table(&head, &rows))?;
+    super::print_out(&format_table(&head, &rows))?;
     let count = |wanted: fn(&Prospect) -> bool| prospects.iter().filter(|prospect| wanted(prospect)).count();
     let cached = count(|prospect| matches!(prospect, Prospect::Cached(_)));
-    say(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
+    print_line(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
     let runs = count(Prospect::may_run);
     if runs > 0 && estimate.seconds > 0.0 {
         let unknown: Vec<_> = estimate.unknown.iter().map(|job| format!("`{}`", printable(job))).collect();
         let without = if unknown.is_empty() { String::new() } else { format!(", without {}", unknown.join(", ")) };
-        say(format_args!("{runs} would take about {}, as in earlier runs{without}", duration(estimate.seconds)));
+        print_line(format_args!("{runs} would take about {}, as in earlier runs{without}", duration(estimate.seconds)));
     } else if runs > 0 {
-        say("how long it takes is not known: no run of a workflow of this name has finished these jobs yet");
+        print_line("how long it takes is not known: no run of a workflow of this name has finished these jobs yet");
     }
     for (task, prospect) in std::iter::zip(&workflow.tasks, prospects) {
         if let Some(message) = prospect.problem() {
-            say(format_args!("{}: {}", printable(&task.address), printable_lines(message)));
+            print_line(format_args!("{}: {}", printable(&task.address), printable_lines(message)));
         } else if let Prospect::RunsAgain(why) = prospect {
-            say(format_args!("{} runs again: {}", printable(&task.address), printable_lines(why)));
+            print_line(format_args!("{} runs again: {}", printable(&task.address), printable_lines(why)));
         }
     }
     Ok(())
 }
 
-fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> serde_json::Value {
-    let tasks = std::iter::zip(&workflow.tasks, prospects).map(|(task, prospect)| {
+fn as_json(
+    workflow: &Workflow,
+    prospects: &[Prospect],
+    sizes: &[Option<PlannedSize>],
+    estimate: &Estimate,
+) -> serde_json::Value {
+    let tasks = std::iter::zip(&workflow.tasks, prospects).zip(sizes).map(|((task, prospect), size)| {
         let would = match prospect {
             Prospect::Cached(_) => "cached",
             Prospect::Runs | Prospect::RunsAgain(_) => "run",
@@ -254,7 +279,8 @@ fn as_json(workflow: &Workflow, prospects: &[Prospect], estimate: &Estimate) -> 
         let seconds = estimate.jobs.get(&task.job).filter(|_| prospect.may_run());
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
-            "resources": resources(task), "would": would, "error": prospect.problem(), "seconds": seconds,
+            "resources": resources_text(task), "would": would, "error": prospect.problem(), "seconds": seconds,
+            "model": size_json(size.as_ref()),
             "because": if let Prospect::RunsAgain(why) = prospect { Some(why) } else { None },
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })

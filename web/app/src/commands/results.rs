@@ -14,7 +14,7 @@ pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandErr
     let store = super::existing_store(home).await?;
     let id = super::find_run(&store, &args.run).await?;
     let record = RunRecord::load(&store, id).await?;
-    let results = chosen(&record, &args.metrics)?;
+    let results = select_results(&record, &args.metrics)?;
     match args.format {
         Format::Json => super::print_json(&as_json(&record, &results)?)?,
         Format::Csv => super::print_out(results_csv(&results).trim_end())?,
@@ -29,8 +29,8 @@ pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandErr
 ///
 /// # Errors
 /// If a name fits no metric of the run.
-pub fn chosen(record: &RunRecord, metrics: &[String]) -> Result<Results, CommandError> {
-    let kinds = super::kinds();
+pub fn select_results(record: &RunRecord, metrics: &[String]) -> Result<Results, CommandError> {
+    let kinds = super::step_kinds();
     if metrics.is_empty() {
         return Ok(record.results(&kinds, &Selection::Headlines));
     }

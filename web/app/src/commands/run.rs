@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_server::{Marks, RunStateName, Submission, WorkerLink, execute};
+use assay_server::{Marks, RunStateName, Submission, WorkerLink, execute_run};
 use assay_spec::{Workflow, printable};
 use assay_store::Store;
 use tokio::sync::mpsc;
@@ -15,32 +15,32 @@ use tokio::task::JoinHandle;
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
 use crate::git;
-use crate::machine::Machine;
+use crate::local_node::LocalNode;
 use crate::progress::{self, Board, Detail, Row};
 use crate::record::RunRecord;
 use crate::report;
 use crate::signals::StopSignals;
-use crate::terminal::say;
+use crate::terminal::print_line;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let (source, workflow) = super::read_workflow(&args.file, &args.overrides)?;
-    let (mut workflow, forced) = select(workflow, &args)?;
+    let (mut workflow, forced) = select_jobs(workflow, &args)?;
     let store = Store::open(home).await?;
-    for lost in store.recover().await? {
+    for lost in store.recover_runs().await? {
         let name = printable(&lost.name);
-        say(format_args!("run {} ({name}) exited unexpectedly; completed tasks were kept", lost.run));
+        print_line(format_args!("run {} ({name}) exited unexpectedly; completed tasks were kept", lost.run));
     }
 
     let warnings = serde_json::to_value(&workflow.warnings.problems)?;
-    let machine = Machine::look(&workflow, home).await?;
+    let machine = LocalNode::probe_backends(&workflow, home).await?;
     machine.describe_to(&mut workflow);
     let (link, node) = embedded_worker(machine, args.jobs)?;
     let (cancel, cancelled) = mpsc::channel(1);
-    tokio::spawn(watch_for_interrupt(StopSignals::listen(), cancel));
+    tokio::spawn(watch_for_interrupt(StopSignals::listen_for_stop(), cancel));
     let (watch, events) = mpsc::unbounded_channel();
     let history = store.job_seconds(&workflow.name).await?;
-    let board = board(&workflow, &history, link.capacity.cpus);
-    let display = tokio::spawn(progress::show(board, events, detail(&args)));
+    let board = new_board(&workflow, &history, link.capacity.cpus);
+    let display = tokio::spawn(progress::show_progress(board, events, progress_detail(&args)));
 
     let (tags, note, file) = (args.tags, args.note.unwrap_or_default(), args.file.clone());
     let git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
@@ -49,13 +49,13 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         file: args.file.display().to_string(),
         source,
         machine: serde_json::to_value(assay_steps::Machine::read())?,
-        version: version(),
+        version: version_text(),
         marks,
         workflow,
         forced,
     };
     let store = Arc::new(store);
-    let result = execute(store.clone(), submission, vec![link], cancelled, watch).await;
+    let result = execute_run(store.clone(), submission, vec![link], cancelled, watch).await;
     // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
     let _ = node.await;
     let _ = display.await;
@@ -67,23 +67,23 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     store.close().await;
     let (report, record) = loaded?;
     if args.json {
-        let mut json = report::json(&record, &super::kinds());
+        let mut json = report::run_json(&record, &super::step_kinds());
         json["warnings"] = warnings;
         super::print_json(&json)?;
     } else {
-        let results = report::results(&record, &super::kinds(), super::terminal_width());
+        let results = report::results_table(&record, &super::step_kinds(), super::terminal_width());
         if !results.is_empty() {
             super::print_out(&results)?;
         }
         if !args.quiet || report.state != RunStateName::Succeeded {
-            say(format_args!("\n{}", report::outcome(&record, home).trim_end()));
+            print_line(format_args!("\n{}", report::outcome_text(&record, home).trim_end()));
         }
     }
     Ok(ExitCode::from(exit::code_of_run(&report)))
 }
 
 /// The part of the workflow that was asked for, and the jobs whose tasks run although their results are known.
-fn select(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
+fn select_jobs(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
     let workflow = if args.only.is_empty() { workflow } else { workflow.only(&args.only)? };
     let forced = match (args.force, args.only.is_empty()) {
         (false, _) => BTreeSet::new(),
@@ -94,7 +94,7 @@ fn select(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<Stri
 }
 
 /// How much is printed while the run is in progress.
-fn detail(args: &RunArgs) -> Option<Detail> {
+fn progress_detail(args: &RunArgs) -> Option<Detail> {
     match (args.quiet, args.verbose) {
         (true, _) => Some(Detail::Quiet),
         (_, true) => Some(Detail::Verbose),
@@ -104,15 +104,15 @@ fn detail(args: &RunArgs) -> Option<Detail> {
 }
 
 /// A node in this process: its link, and its life.
-fn embedded_worker(machine: Machine, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
-    let Machine { capacity, finder, missing, .. } = machine;
-    missing.values().for_each(say);
+fn embedded_worker(machine: LocalNode, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+    let LocalNode { capacity, finder, missing, .. } = machine;
+    missing.values().for_each(print_line);
     let capacity = Capacity { attempts: jobs, ..capacity };
     let (to, to_worker) = mpsc::channel(64);
     let (to_server, from) = mpsc::channel(1024);
     let room = assay_worker::Machine::open(capacity.cpus)?;
-    let find = move |backend: &str| finder.find(backend);
-    let node = tokio::spawn(assay_worker::run(Arc::new(find), capacity.memory, room, to_worker, to_server));
+    let find = move |backend: &str| finder.find_executor(backend);
+    let node = tokio::spawn(assay_worker::run_node(Arc::new(find), capacity.memory, room, to_worker, to_server));
     Ok((WorkerLink { name: capacity.name.clone(), capacity, to, from }, node))
 }
 
@@ -124,12 +124,12 @@ async fn watch_for_interrupt(mut signals: StopSignals, cancel: mpsc::Sender<()>)
             // The executors die with this process: the kernel kills them.
             std::process::exit(i32::from(exit::INTERRUPTED));
         }
-        say("stopping; press Ctrl-C again to stop at once");
+        print_line("stopping; press Ctrl-C again to stop at once");
         let _ = cancel.send(()).await;
     }
 }
 
-fn board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) -> Board {
+fn new_board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) -> Board {
     let jobs: Vec<String> = workflow.jobs.iter().map(|job| job.name.clone()).collect();
     let places: BTreeMap<&str, usize> = workflow.jobs.iter().map(|job| job.name.as_str()).zip(0..).collect();
     let rows = workflow.tasks.iter().map(|task| {
@@ -142,7 +142,7 @@ fn board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) -> Boa
 }
 
 /// Assay's version, with the commit that it was built from where that is known.
-fn version() -> String {
+fn version_text() -> String {
     match option_env!("ASSAY_COMMIT") {
         Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         _ => env!("CARGO_PKG_VERSION").to_owned(),

@@ -8,16 +8,16 @@ use assay_server::TaskStateName;
 use assay_store::{RunSummary, Store};
 
 use crate::cli::{CommandError, Order, RunsArgs};
-use crate::tables::table;
-use crate::terminal::{command, say};
+use crate::tables::format_table;
+use crate::terminal::{command_line, print_line};
 
 /// Runs asked of the store at a time.
 const PAGE: u64 = 500;
 
 pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let mut runs = wanted(&store, args).await?;
-    sort(&mut runs, args.sort, args.reverse);
+    let mut runs = find_runs(&store, args).await?;
+    sort_runs(&mut runs, args.sort, args.reverse);
     runs.truncate(args.limit as usize);
     if args.json {
         super::print_json(&serde_json::json!({ "runs": runs }))?;
@@ -26,35 +26,35 @@ pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError>
     if runs.is_empty() {
         match store.runs(1, 0).await?.is_empty() {
             true => {
-                let start = command(home, &["run", "FILE"]);
-                say(format_args!("no runs in {} yet; start one with `{start}`", home.display()));
+                let start = command_line(home, &["run", "FILE"]);
+                print_line(format_args!("no runs in {} yet; start one with `{start}`", home.display()));
             }
-            false => say("no run matches these filters; `assay runs` lists the latest ones"),
+            false => print_line("no run matches these filters; `assay runs` lists the latest ones"),
         }
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["run", "name", "state", "tasks", "cached", "failed", "took", "tags", "file"];
     let rows = runs.iter().map(|run| {
-        let took =
-            took(run).map_or("-".to_owned(), |millis| assay_statistics::format::duration(millis as f64 / 1000.0));
+        let took = duration_ms(run)
+            .map_or("-".to_owned(), |millis| assay_statistics::format::duration(millis as f64 / 1000.0));
         vec![
             run.id.to_string(),
             run.name.clone(),
             run.state.to_string(),
             run.tasks.to_string(),
-            count(run, TaskStateName::Cached).to_string(),
-            count(run, TaskStateName::Failed).to_string(),
+            count_tasks(run, TaskStateName::Cached).to_string(),
+            count_tasks(run, TaskStateName::Failed).to_string(),
             took,
             run.tags.join(" "),
             run.file.clone(),
         ]
     });
-    super::print_out(&table(&head.map(str::to_owned), &rows.collect::<Vec<_>>()))?;
+    super::print_out(&format_table(&head.map(str::to_owned), &rows.collect::<Vec<_>>()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The runs that were asked for, newest first.
-async fn wanted(store: &Store, args: &RunsArgs) -> Result<Vec<RunSummary>, CommandError> {
+async fn find_runs(store: &Store, args: &RunsArgs) -> Result<Vec<RunSummary>, CommandError> {
     // Newest first is how the store gives them: without another order, no more are needed than are shown.
     let enough = (args.sort == Order::Run && !args.reverse).then_some(args.limit as usize);
     let (mut wanted, mut offset) = (Vec::new(), 0);
@@ -75,24 +75,24 @@ fn is_wanted(run: &RunSummary, args: &RunsArgs) -> bool {
         && args.name.as_ref().is_none_or(|name| run.name.contains(name.as_str()))
 }
 
-fn count(run: &RunSummary, state: TaskStateName) -> u64 {
+fn count_tasks(run: &RunSummary, state: TaskStateName) -> u64 {
     run.states.get(&state).copied().unwrap_or(0)
 }
 
 /// Milliseconds; `None` while it is under way.
-fn took(run: &RunSummary) -> Option<u64> {
+fn duration_ms(run: &RunSummary) -> Option<u64> {
     run.ended_at.map(|end| end.saturating_sub(run.created_at))
 }
 
 /// Runs that are alike in this stay in the order in which they were.
-fn sort(runs: &mut [RunSummary], order: Order, reverse: bool) {
+fn sort_runs(runs: &mut [RunSummary], order: Order, reverse: bool) {
     match order {
         Order::Run => runs.sort_by_key(|run| Reverse(run.id)),
         Order::Name => runs.sort_by(|a, b| a.name.cmp(&b.name)),
         Order::State => runs.sort_by_key(|run| run.state),
         Order::Tasks => runs.sort_by_key(|run| Reverse(run.tasks)),
-        Order::Failed => runs.sort_by_key(|run| Reverse(count(run, TaskStateName::Failed))),
-        Order::Took => runs.sort_by_key(|run| Reverse(took(run))),
+        Order::Failed => runs.sort_by_key(|run| Reverse(count_tasks(run, TaskStateName::Failed))),
+        Order::Took => runs.sort_by_key(|run| Reverse(duration_ms(run))),
     }
     if reverse {
         runs.reverse();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::cli::{CommandError, ServerArgs};
 use crate::signals::StopSignals;
-use crate::terminal::say;
+use crate::terminal::print_line;
 
 pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
@@ -15,8 +15,8 @@ pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandErro
         format!("cannot listen on {address}: {error}; choose another port with --port, or 0 for any")
     })?;
     let bound = listener.local_addr()?;
-    say(format_args!("serving {} on http://{bound}  (Ctrl-C stops)", home.display()));
-    let mut stops = StopSignals::listen();
-    assay_ui::serve(store, super::kinds(), listener, async move { stops.next().await }).await?;
+    print_line(format_args!("serving {} on http://{bound}  (Ctrl-C stops)", home.display()));
+    let mut stops = StopSignals::listen_for_stop();
+    assay_ui::serve(store, super::step_kinds(), listener, async move { stops.next().await }).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use crate::cli::CommandError;
 pub async fn run(home: &Path, as_json: bool) -> Result<ExitCode, CommandError> {
     // The files are read in any case; only where the store can be written is it remembered.
     let store = super::existing_store(home).await?;
-    let audit = store.audit().await?;
+    let audit = store.audit_files().await?;
     if as_json {
         super::print_json(&serde_json::to_value(&audit)?)?;
     } else {

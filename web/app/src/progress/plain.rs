@@ -7,7 +7,7 @@ use assay_protocol::LogLevel;
 use assay_server::{RunEvent, TaskStateName};
 use assay_spec::{printable, printable_lines};
 
-use super::{Board, clock};
+use super::{Board, format_clock};
 
 /// How often a long attempt is reported.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -45,20 +45,20 @@ impl Plain {
     }
 
     /// The lines for an event, which the board does not know yet; `now` is the time since the start.
-    pub fn event(&mut self, board: &Board, event: &RunEvent, now: Duration) -> Vec<String> {
+    pub fn on_event(&mut self, board: &Board, event: &RunEvent, now: Duration) -> Vec<String> {
         if let (RunEvent::Task { task, state, .. }, Detail::Normal) = (event, self.detail)
             && GROUPED.contains(state)
         {
-            return self.add(board, *task, *state, now);
+            return self.add_change(board, *task, *state, now);
         }
-        let Some(line) = line(board, event, self.detail) else { return Vec::new() };
+        let Some(line) = event_line(board, event, self.detail) else { return Vec::new() };
         let mut lines = self.take_group(board);
         lines.push(line);
         lines
     }
 
     /// What is due by now: tasks from the cache, and a line for each attempt that runs for more than a minute.
-    pub fn tick(&mut self, board: &Board, now: Duration) -> Vec<String> {
+    pub fn on_tick(&mut self, board: &Board, now: Duration) -> Vec<String> {
         let mut lines = Vec::new();
         if now.saturating_sub(self.since) >= TOGETHER {
             lines.extend(self.take_group(board));
@@ -77,12 +77,12 @@ impl Plain {
     }
 
     /// What is left to tell at the end.
-    pub fn end(&mut self, board: &Board) -> Vec<String> {
+    pub fn on_end(&mut self, board: &Board) -> Vec<String> {
         self.take_group(board)
     }
 
     /// One more task of a group; the lines of the group before, if that was another one.
-    fn add(&mut self, board: &Board, task: TaskIx, state: TaskStateName, now: Duration) -> Vec<String> {
+    fn add_change(&mut self, board: &Board, task: TaskIx, state: TaskStateName, now: Duration) -> Vec<String> {
         if let Some((_, tasks)) = self.group.as_mut().filter(|(other, _)| *other == state) {
             tasks.push(task);
             return Vec::new();
@@ -102,7 +102,7 @@ impl Plain {
 }
 
 /// The line for an event, if it deserves one.
-fn line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String> {
+fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String> {
     let address = |task| printable(board.address(task));
     match event {
         RunEvent::Task { state: TaskStateName::Failed, task, detail } => {
@@ -115,7 +115,9 @@ fn line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String> {
         _ if detail == Detail::Quiet => None,
         RunEvent::Began(run) => {
             let after = match board.remaining(Duration::ZERO) {
-                Some(seconds) => format!(", about {} from earlier runs", clock(Duration::from_secs_f64(seconds))),
+                Some(seconds) => {
+                    format!(", about {} from earlier runs", format_clock(Duration::from_secs_f64(seconds)))
+                }
                 None => String::new(),
             };
             Some(format!("run {run}: {} ({} tasks{after})", printable(&board.name), board.rows.len()))
@@ -163,33 +165,33 @@ mod tests {
         Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows, cpus: 2 }
     }
 
-    fn changed(task: u32, state: TaskStateName) -> RunEvent {
+    fn task_changed(task: u32, state: TaskStateName) -> RunEvent {
         RunEvent::Task { task: TaskIx(task), state, detail: String::new() }
     }
 
     /// Tells a board of events at their seconds; the lines that were printed.
-    fn told(detail: Detail, events: &[(u64, RunEvent)], until: u64) -> Vec<String> {
+    fn printed_lines(detail: Detail, events: &[(u64, RunEvent)], until: u64) -> Vec<String> {
         let (mut board, mut plain, mut lines) = (board(), Plain::new(detail), Vec::new());
         let mut events = events.iter().peekable();
         for now in 0..=until {
             while let Some((_, event)) = events.next_if(|(at, _)| *at == now) {
-                lines.extend(plain.event(&board, event, seconds(now)));
-                board.apply(event, seconds(now));
+                lines.extend(plain.on_event(&board, event, seconds(now)));
+                board.apply_event(event, seconds(now));
             }
-            lines.extend(plain.tick(&board, seconds(now)));
+            lines.extend(plain.on_tick(&board, seconds(now)));
         }
-        lines.extend(plain.end(&board));
+        lines.extend(plain.on_end(&board));
         lines
     }
 
     #[test]
     fn tasks_from_the_cache_share_a_line() {
-        let cached = |task| (0, changed(task, TaskStateName::Cached));
+        let cached = |task| (0, task_changed(task, TaskStateName::Cached));
         let events = [(0, RunEvent::Began(RunId(3))), cached(0), cached(1), cached(2)];
-        assert_eq!(told(Detail::Normal, &events, 0), ["run 3: sweep (3 tasks)", "3 tasks cached"]);
-        assert_eq!(told(Detail::Verbose, &events, 0).len(), 4);
-        assert!(told(Detail::Quiet, &events, 0).is_empty());
-        assert_eq!(told(Detail::Normal, &events[..2], 5)[1], "data cached");
+        assert_eq!(printed_lines(Detail::Normal, &events, 0), ["run 3: sweep (3 tasks)", "3 tasks cached"]);
+        assert_eq!(printed_lines(Detail::Verbose, &events, 0).len(), 4);
+        assert!(printed_lines(Detail::Quiet, &events, 0).is_empty());
+        assert_eq!(printed_lines(Detail::Normal, &events[..2], 5)[1], "data cached");
     }
 
     #[test]
@@ -199,12 +201,12 @@ mod tests {
             progress: Progress { done, total: Some(400), unit: "steps".into(), note: "loss 1.93".into() },
         };
         let events = [
-            (0, changed(1, TaskStateName::Running)),
+            (0, task_changed(1, TaskStateName::Running)),
             (0, progress(0)),
             (50, progress(100)),
-            (130, changed(2, TaskStateName::Running)),
+            (130, task_changed(2, TaskStateName::Running)),
         ];
-        let lines = told(Detail::Normal, &events, 185);
+        let lines = printed_lines(Detail::Normal, &events, 185);
         let line = "train[tag=\\u{202e}x]#1  100/400 steps  2.00/s  2:30 left  loss 1.93";
         let reported: Vec<&String> = lines.iter().filter(|text| text.contains("steps")).collect();
         assert_eq!(reported, [line, line, line], "{lines:?}");

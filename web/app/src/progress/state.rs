@@ -85,7 +85,7 @@ impl Row {
     /// How far the present attempt is, in words: position, rate, remaining time and what the step says.
     pub fn position(&self, now: Duration) -> String {
         let Some(progress) = &self.progress else {
-            return self.began.map_or_else(String::new, |began| clock(now.saturating_sub(began)));
+            return self.began.map_or_else(String::new, |began| format_clock(now.saturating_sub(began)));
         };
         let mut parts = match progress.total {
             Some(total) if total > 0 => vec![format!("{}/{total} {}", progress.done, progress.unit)],
@@ -108,7 +108,7 @@ impl Row {
 }
 
 /// Minutes and seconds, with hours where there are any.
-pub fn clock(time: Duration) -> String {
+pub fn format_clock(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds / 3600 {
         0 => format!("{}:{:02}", seconds / 60, seconds % 60),
@@ -116,9 +116,9 @@ pub fn clock(time: Duration) -> String {
     }
 }
 
-/// [`clock`] of seconds, however many.
+/// [`format_clock`] of seconds, however many.
 pub fn clock_of(seconds: f64) -> String {
-    clock(Duration::from_secs_f64(seconds.clamp(0.0, 1e7)))
+    format_clock(Duration::from_secs_f64(seconds.clamp(0.0, 1e7)))
 }
 
 /// A rate with three significant digits.
@@ -132,7 +132,7 @@ fn three_digits(value: f64) -> String {
 
 impl Board {
     /// Takes an event into account; `now` is the time since the start of the display.
-    pub fn apply(&mut self, event: &RunEvent, now: Duration) {
+    pub fn apply_event(&mut self, event: &RunEvent, now: Duration) {
         match event {
             RunEvent::Began(run) => self.run = Some(*run),
             RunEvent::Task { task, state, detail } => {
@@ -185,7 +185,7 @@ impl Board {
     pub fn summary(&self, now: Duration) -> String {
         let done = self.rows.iter().filter(|row| row.is_over()).count();
         let left = self.remaining(now).map(|seconds| format!(", about {} left", clock_of(seconds)));
-        format!("{done} of {} tasks done after {}{}", self.rows.len(), clock(now), left.unwrap_or_default())
+        format!("{done} of {} tasks done after {}{}", self.rows.len(), format_clock(now), left.unwrap_or_default())
     }
 
     /// A task's address, for messages.

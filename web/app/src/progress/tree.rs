@@ -6,20 +6,20 @@ use assay_server::TaskStateName;
 use assay_spec::printable;
 use console::{Style, measure_text_width, truncate_str};
 
-use super::{Board, Row, clock, clock_of};
+use super::{Board, Row, clock_of, format_clock};
 
 /// Cells of one bar.
 const BAR: usize = 20;
 
 /// The tree as lines of at most `width` columns, at most `height` of them.
-pub fn render(board: &Board, elapsed: Duration, width: usize, height: usize) -> Vec<String> {
+pub fn render_tree(board: &Board, elapsed: Duration, width: usize, height: usize) -> Vec<String> {
     let bold = Style::new().for_stderr().bold();
     let dim = Style::new().for_stderr().dim();
     let run = board.run.map(|run| format!("run {run}")).unwrap_or_default();
     let left =
         board.remaining(elapsed).map(|seconds| format!("  about {} left", clock_of(seconds))).unwrap_or_default();
     let name = bold.apply_to(printable(&board.name));
-    let mut lines = vec![format!("{name}  {}  {}{}", dim.apply_to(run), clock(elapsed), dim.apply_to(left))];
+    let mut lines = vec![format!("{name}  {}  {}{}", dim.apply_to(run), format_clock(elapsed), dim.apply_to(left))];
     let column = board.jobs.iter().map(|name| measure_text_width(name)).max().unwrap_or(0);
     for (job, name) in board.jobs.iter().enumerate() {
         let rows: Vec<&Row> = board.rows.iter().filter(|row| row.job == job).collect();
@@ -70,7 +70,7 @@ fn job_line(name: &str, column: usize, rows: &[&Row]) -> String {
         Style::new().for_stderr().dim().apply_to("·")
     };
     let padding = " ".repeat(column.saturating_sub(measure_text_width(name)));
-    format!("{glyph} {name}{padding}  {} {done}/{}  {}", bar(fraction), rows.len(), notes.join(", "))
+    format!("{glyph} {name}{padding}  {} {done}/{}  {}", progress_bar(fraction), rows.len(), notes.join(", "))
 }
 
 /// A cell under way, or one that failed.
@@ -84,14 +84,14 @@ fn cell_line(row: &Row, elapsed: Duration) -> String {
                 let total = progress.total.filter(|&total| total > 0)?;
                 Some(progress.done as f64 / total as f64)
             });
-            let bar = fraction.map(|fraction| format!("{} ", bar(fraction))).unwrap_or_default();
+            let bar = fraction.map(|fraction| format!("{} ", progress_bar(fraction))).unwrap_or_default();
             format!("{address}  {bar}{}", row.position(elapsed))
         }
     }
 }
 
 /// A bar of [`BAR`] cells.
-fn bar(fraction: f64) -> String {
+fn progress_bar(fraction: f64) -> String {
     let filled = (fraction.clamp(0.0, 1.0) * BAR as f64).floor() as usize;
     let style = Style::new().for_stderr();
     format!("{}{}", style.clone().cyan().apply_to("━".repeat(filled)), style.dim().apply_to("─".repeat(BAR - filled)))
@@ -114,11 +114,11 @@ mod tests {
         Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows, cpus: 2 }
     }
 
-    fn changed(task: u32, state: TaskStateName, detail: &str) -> RunEvent {
+    fn task_changed(task: u32, state: TaskStateName, detail: &str) -> RunEvent {
         RunEvent::Task { task: TaskIx(task), state, detail: detail.into() }
     }
 
-    fn at(task: u32, done: u64) -> RunEvent {
+    fn progress_at(task: u32, done: u64) -> RunEvent {
         let progress = Progress { done, total: Some(400), unit: "steps".into(), note: "loss 1.93".into() };
         RunEvent::Progress { task: TaskIx(task), progress }
     }
@@ -127,14 +127,14 @@ mod tests {
     fn the_tree_shows_rates_and_remaining_time() {
         console::set_colors_enabled_stderr(false);
         let mut board = board();
-        board.apply(&RunEvent::Began(RunId(3)), Duration::ZERO);
-        board.apply(&changed(0, TaskStateName::Cached, ""), Duration::ZERO);
-        board.apply(&changed(1, TaskStateName::Running, ""), Duration::from_secs(1));
-        board.apply(&changed(2, TaskStateName::Running, ""), Duration::from_secs(1));
-        board.apply(&at(1, 0), Duration::from_secs(1));
-        board.apply(&at(1, 100), Duration::from_secs(3));
-        board.apply(&changed(3, TaskStateName::Failed, "ran longer than 30 min"), Duration::from_secs(3));
-        insta::assert_snapshot!(render(&board, Duration::from_secs(65), 100, 20).join("\n"));
+        board.apply_event(&RunEvent::Began(RunId(3)), Duration::ZERO);
+        board.apply_event(&task_changed(0, TaskStateName::Cached, ""), Duration::ZERO);
+        board.apply_event(&task_changed(1, TaskStateName::Running, ""), Duration::from_secs(1));
+        board.apply_event(&task_changed(2, TaskStateName::Running, ""), Duration::from_secs(1));
+        board.apply_event(&progress_at(1, 0), Duration::from_secs(1));
+        board.apply_event(&progress_at(1, 100), Duration::from_secs(3));
+        board.apply_event(&task_changed(3, TaskStateName::Failed, "ran longer than 30 min"), Duration::from_secs(3));
+        insta::assert_snapshot!(render_tree(&board, Duration::from_secs(65), 100, 20).join("\n"));
     }
 
     #[test]
@@ -142,9 +142,9 @@ mod tests {
         console::set_colors_enabled_stderr(false);
         let mut board = board();
         for task in 1..4 {
-            board.apply(&changed(task, TaskStateName::Running, ""), Duration::ZERO);
+            board.apply_event(&task_changed(task, TaskStateName::Running, ""), Duration::ZERO);
         }
-        let lines = render(&board, Duration::ZERO, 24, 4);
+        let lines = render_tree(&board, Duration::ZERO, 24, 4);
         assert_eq!(lines.len(), 4);
         assert!(lines.iter().all(|line| measure_text_width(line) <= 24), "{lines:?}");
     }

@@ -1,6 +1,6 @@
 //! Curves of one metric: one a task, or one a cell with the range of its replicates.
 
-use assay_server::number;
+use assay_server::number_to_json;
 use serde::{Serialize, Serializer};
 
 /// What one task measured, as two columns of the same length.
@@ -134,7 +134,8 @@ pub(crate) struct Gaps<'a>(pub &'a [f64]);
 
 impl Serialize for Gaps<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|&value| if value.is_finite() { number(value) } else { ().into() }))
+        serializer
+            .collect_seq(self.0.iter().map(|&value| if value.is_finite() { number_to_json(value) } else { ().into() }))
     }
 }
 

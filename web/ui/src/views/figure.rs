@@ -174,10 +174,11 @@ fn hover(sweep: &Sweep, cell: &super::sweep::SweepCell, axes: &[&str]) -> String
     };
     let place: Vec<String> = axes.iter().map(at).collect();
     let observations = cell.measured.listed.iter().enumerate().map(|(i, text)| format!("#{} {}", i + 1, plain(text)));
-    let kind = match (cell.provisional, cell.best) {
-        (true, _) => ", still running",
-        (false, true) => ", the best",
-        (false, false) => "",
+    let kind = match (cell.provisional, cell.best, cell.may_be_best) {
+        (true, ..) => ", still running",
+        (false, true, _) => ", the best",
+        (false, false, true) => ", may be the best",
+        (false, false, false) => "",
     };
     format!(
         "<b>{}</b><br>{}: {}<br>{}{kind}<br>{}",
@@ -191,7 +192,11 @@ fn hover(sweep: &Sweep, cell: &super::sweep::SweepCell, axes: &[&str]) -> String
 
 fn n(cell: &super::sweep::SweepCell) -> String {
     let more = if cell.provisional { " …" } else { "" };
-    format!("n = {}{more}", cell.measured.n)
+    let failed = match cell.failed {
+        0 => String::new(),
+        failed => format!(", {failed} of {} failed", failed + cell.measured.n),
+    };
+    format!("n = {}{failed}{more}", cell.measured.n)
 }
 
 /// A value and its uncertainty on two lines, so that they fit into a cell.

@@ -1,6 +1,7 @@
 //! Times, sizes and matrix values as people read them. Numbers with units are `assay_statistics::format`'s.
 
 use assay_statistics::format;
+use jiff::Timestamp;
 use serde::Serialize;
 
 /// A moment: for people, and for the `datetime` attribute (from which a script makes local time).
@@ -12,28 +13,13 @@ pub(crate) struct Moment {
     pub iso: String,
 }
 
-/// A moment, given in milliseconds since 1970.
+/// A moment, given in milliseconds since 1970; the last one of the year 9999 if it is later.
 pub(crate) fn moment(at: u64) -> Moment {
-    let (days, rest) = (at / 86_400_000, at % 86_400_000);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second, milli) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000);
+    let time = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok()).unwrap_or(Timestamp::MAX);
     Moment {
-        text: format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"),
-        iso: format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"),
+        text: time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        iso: time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
     }
-}
-
-/// The Gregorian date of a day counted from 1970-01-01. (H. Hinnant, chrono-compatible low-level date algorithms,
-/// `civil_from_days`; years begin in March there, so that the leap day is the last.)
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// The time between two moments in words; up to `now` where the second is not known.

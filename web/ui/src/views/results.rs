@@ -20,7 +20,7 @@ pub(crate) struct ResultsView {
 /// The table of a run's headline metrics. The tasks are those of one run, in their order.
 pub(crate) fn results(tasks: &[TaskView], kinds: &[StepKind]) -> Results {
     let tasks: Vec<TaskResult<'_>> = tasks.iter().map(TaskView::result).collect();
-    assay_server::results(&tasks, kinds, &Selection::Headlines)
+    assay_server::tabulate_results(&tasks, kinds, &Selection::Headlines)
 }
 
 /// The same for a page.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_server::{Measured, Ranking, direction, measured, rank};
+use assay_server::{Candidate, Measured, Ranking, TaskStateName, direction_text, rank_cells, summarize_values};
 use assay_spec::{Better, value_name};
 use assay_store::TaskView;
 use serde::Serialize;
@@ -52,7 +52,7 @@ pub(crate) struct Sweep {
     pub y: Option<String>,
     /// The other axes, each held at one value.
     pub fixed: BTreeMap<String, String>,
-    /// The cells that have values, by row and then by column.
+    /// The cells that have values or failed tasks, by row and then by column.
     pub cells: Vec<SweepCell>,
     /// What may be said of these cells; empty while the job is not finished, or where no value is better.
     pub verdict: String,
@@ -74,12 +74,19 @@ pub(crate) struct SweepCell {
     pub x: String,
     /// The value on the axis upwards; empty without one.
     pub y: String,
-    /// The tasks: their places in the run.
+    /// The tasks: their places in the run; those with values first, in their order.
     pub tasks: Vec<u32>,
     /// Whether some task of the cell is still under way, so that the values are not the last.
     pub provisional: bool,
     /// Whether this cell may be called the best of those shown.
     pub best: bool,
+    /// Whether this cell is one of several that may be the best, as far as the data can tell.
+    pub may_be_best: bool,
+    /// How many of its tasks failed or were skipped.
+    pub failed: usize,
+    /// Parallel to the values: the replicate of each.
+    #[serde(skip)]
+    pub replicates: Vec<Option<u32>>,
     /// The replicates together.
     #[serde(flatten)] // Written only, and never read back by this program.
     pub measured: Measured,
@@ -119,22 +126,47 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
     // A reader who changes the metric means the jobs that have it.
     let asked = choice.job.clone().filter(|job| jobs.contains(job));
     let job = asked.or_else(|| widest_job(&jobs, &measuring)).unwrap_or_default();
-    let members: Vec<&TaskView> = measuring.into_iter().filter(|task| task.job == job).collect();
+    // Tasks that failed have a place too: a sweep without them would show the survivors alone.
+    let counts = |task: &&TaskView| task.job == job && (task.metrics.contains_key(&metric) || is_failed(task));
+    let members: Vec<&TaskView> = tasks.iter().filter(counts).collect();
     let axes = axes(&members);
     let (x, y) = choose_axes(&axes, choice);
     let fixed = fix(&axes, [&x, &y], &members, &choice.at);
     let (unit, better) = about(&metric);
     let mut cells = cells(&members, &metric, unit, (&x, &y), &fixed, &axes);
     let finished = tasks.iter().filter(|task| task.job == job).all(|task| is_final(task.state));
-    let verdict = if finished { mark_best(&mut cells, better) } else { String::new() };
-    let direction = direction(better);
+    let verdict = if finished { mark_best(&mut cells, better, unit, (&x, &y)) } else { String::new() };
+    let direction = direction_text(better);
     Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells, verdict }
 }
 
 /// Marks the cell that may be called the best, if there is one; returns what may be said of all.
-fn mark_best(cells: &mut [SweepCell], better: Better) -> String {
-    let values: Vec<&[f64]> = cells.iter().map(|cell| cell.measured.values.as_slice()).collect();
-    let Ranking { best, verdict, .. } = rank(&values, better);
+fn mark_best(
+    cells: &mut [SweepCell],
+    better: Better,
+    unit: &str,
+    (x, y): (&Option<String>, &Option<String>),
+) -> String {
+    let name = |cell: &SweepCell| {
+        let axis = |(axis, value): (&Option<String>, &String)| axis.as_ref().map(|axis| format!("{axis}={value}"));
+        let parts: Vec<String> = [(x, &cell.x), (y, &cell.y)].into_iter().filter_map(axis).collect();
+        parts.join(",")
+    };
+    let names: Vec<String> = cells.iter().map(name).collect();
+    let candidates: Vec<Candidate<'_>> = std::iter::zip(&*cells, &names)
+        .map(|(cell, name)| Candidate {
+            name,
+            values: &cell.measured.values,
+            replicates: &cell.replicates,
+            failed: cell.failed,
+        })
+        .collect();
+    let Ranking { leader, close, best, power, verdict, .. } = rank_cells(&candidates, better, unit);
+    if best.is_none() && power.is_some() {
+        for at in close.into_iter().chain(leader) {
+            cells[at].may_be_best = true;
+        }
+    }
     if let Some(cell) = best.and_then(|best| cells.get_mut(best)) {
         cell.best = true;
         return format!("the marked cell is {verdict}");
@@ -214,6 +246,11 @@ fn fix(
     fixed
 }
 
+/// Whether a task came to an end without the values that it was to have.
+fn is_failed(task: &TaskView) -> bool {
+    matches!(task.state, TaskStateName::Failed | TaskStateName::Skipped)
+}
+
 fn cells(
     tasks: &[&TaskView],
     metric: &str,
@@ -233,8 +270,13 @@ fn cells(
         grid.entry((place(y, &value(task, y)), place(x, &value(task, x)))).or_default().push(task);
     }
     let cell = |mut tasks: Vec<&TaskView>| {
-        tasks.sort_by_key(|task| (task.replicate, task.ix));
-        let values: Vec<f64> = tasks.iter().filter_map(|task| task.metrics.get(metric).copied()).collect();
+        // Those with values first, so that places of values are places of tasks.
+        tasks.sort_by_key(|task| (is_failed(task), task.replicate, task.ix));
+        let failed = tasks.iter().filter(|task| is_failed(task)).count();
+        let done = || tasks.iter().filter(|task| !is_failed(task));
+        let observed: Vec<(Option<u32>, f64)> =
+            done().filter_map(|task| Some((task.replicate, *task.metrics.get(metric)?))).collect();
+        let (replicates, values): (Vec<Option<u32>>, Vec<f64>) = observed.into_iter().unzip();
         let first = *tasks.first()?;
         Some(SweepCell {
             x: value(first, x),
@@ -242,7 +284,10 @@ fn cells(
             tasks: tasks.iter().map(|task| task.ix.0).collect(),
             provisional: tasks.iter().any(|task| !is_final(task.state)),
             best: false,
-            measured: measured(&values, unit)?,
+            may_be_best: false,
+            failed,
+            replicates,
+            measured: summarize_values(&values, unit).unwrap_or_else(|| Measured::missing("failed")),
         })
     };
     grid.into_values().filter_map(cell).collect()

@@ -116,22 +116,44 @@ fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_its_hover()
 }
 
 #[test]
-fn colours_span_the_scatter_and_the_verdict_says_what_can_be_told_apart() {
+fn colours_span_the_scatter_and_the_verdict_says_what_can_be_distinguished() {
     let sweep = draw(&Choice::default());
-    assert_eq!(sweep.verdict, "not ranked: 2 of 6 cells cannot be told apart");
+    let start = "not ranked: states=16,chunk=\"16\" and states=16,chunk=long (2 of 6 cells) cannot be distinguished; n = 2 detects";
+    assert!(sweep.verdict.starts_with(start), "{}", sweep.verdict);
+    assert_eq!(sweep.cells.iter().filter(|cell| cell.may_be_best).count(), 2);
     let figure = figure::sweep(&sweep).unwrap();
     let (low, high) = (figure["data"][0]["zmin"].as_f64().unwrap(), figure["data"][0]["zmax"].as_f64().unwrap());
     let half = sweep.cell("16", "\"16\"").unwrap().measured.half_width.unwrap();
     assert!((low - (16.15 - half)).abs() < 1e-9 && (high - (64.15 + half)).abs() < 1e-9, "{low} to {high}");
 
     let line = draw(&chosen(&[("y", NO_AXIS)]));
-    assert_eq!(line.verdict, "the marked cell is best; told apart from every other cell");
+    assert_eq!(line.verdict, "the marked cell is best; distinguished from the 2 other cells");
     assert_eq!(line.cells.iter().filter(|cell| cell.best).map(|cell| cell.x.as_str()).collect::<Vec<_>>(), ["16"]);
 
     let mut unfinished = tasks();
     unfinished[1].state = TaskStateName::Running;
     let unfinished = super::sweep(&unfinished, &Choice::default(), &["loss".into()], &|_| ("s", Better::Lower));
     assert_eq!(unfinished.verdict, "");
+}
+
+#[test]
+fn failed_tasks_keep_their_cells_and_are_never_the_best() {
+    let mut tasks = tasks();
+    for task in tasks.iter_mut().filter(|task| task.matrix.get("states") == Some(&json!(64))) {
+        (task.state, task.metrics) = (TaskStateName::Failed, BTreeMap::new());
+    }
+    let lost = tasks.iter_mut().find(|task| task.matrix.get("states") == Some(&json!(16))).unwrap();
+    // What diverged had reported a value before.
+    lost.state = TaskStateName::Failed;
+    let sweep = sweep(&tasks, &chosen(&[("y", NO_AXIS)]), &["loss".into()], &|_| ("s", Better::Lower));
+    assert_eq!(sweep.values(&sweep.x), ["16", "32", "64"], "no value of the axis is gone");
+    let counts: Vec<(usize, usize)> = sweep.cells.iter().map(|cell| (cell.measured.n, cell.failed)).collect();
+    assert_eq!(counts, [(1, 1), (2, 0), (0, 2)]);
+    assert_eq!(sweep.cells[2].measured.text, "failed");
+    assert!(sweep.cells.iter().all(|cell| !cell.best));
+    let words = "not ranked: there are no two cells to compare; not compared: states=16 (1 of 2 failed) and states=64 (2 of 2 failed)";
+    assert_eq!(sweep.verdict, words);
+    assert!(figure::sweep(&sweep).unwrap()["data"][0]["y"][2].is_null());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! A config holds only choices; sizes that follow from the data (vocabulary, classes, longest sequence) are in
 //! [`Task`]. Both are stored in a checkpoint, which is thereby complete.
 
+mod choice;
+mod count;
 mod finding;
 mod model;
 mod pulse;
@@ -14,6 +16,7 @@ mod ten;
 mod tests;
 mod transformer;
 
+pub use choice::{ModelChoice, SizedModel};
 pub use finding::Finding;
 pub use model::{Common, ModelConfig};
 pub use pulse::{GateKind, LocalKind, MemoryConfig, Mixing, PulseConfig, PulsePositions, Routing};

@@ -26,7 +26,7 @@ pub struct SparsityConfig {
     pub global: usize,
     /// `kind: threshold` and `learned`: the share of the blocks up to its own that a block looks at.
     #[serde(default = "half")]
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub density: f64,
 }
 

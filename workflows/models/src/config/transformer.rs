@@ -51,7 +51,7 @@ pub struct TransformerConfig {
     pub tied: bool,
     /// Share of the values that training sets to zero after the embedding and on each branch; none in evaluation.
     #[serde(default)]
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// What the backward pass computes a second time instead of keeping it.
     #[serde(default)]

@@ -6,9 +6,9 @@ use crate::carry::{Carry, State};
 use crate::config::{LocalKind, PulseConfig};
 use crate::error::ModelError;
 use crate::heads::together;
+use crate::kv_cache::{KvCache, Names};
 use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope, constant};
-use crate::past::{Names, Past};
 use crate::pieces::Pieces;
 use crate::positions::Rotations;
 
@@ -70,11 +70,11 @@ impl Local {
         x: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
         match &self.kind {
             Kind::Attention(window) => {
-                let attend = |part: Part, open: bool| window.attend(&part, carry, open.then_some(&mut *after));
+                let attend = |part: Part, open: bool| window.attend(&part, carry, open.then_some(&mut *next_state));
                 window.out.onto(Some(base), &by_part(x, pieces, attend)?)
             }
             Kind::Conv { taps } => {
@@ -82,7 +82,7 @@ impl Local {
                 let mixed = by_part(x, pieces, |part, open| {
                     let (y, last) = convolve(taps, &part, &name, carry)?;
                     if open {
-                        after.insert(name.clone(), last);
+                        next_state.insert(name.clone(), last);
                     }
                     Ok(y)
                 })?;
@@ -152,17 +152,17 @@ fn by_part(
 }
 
 impl Window {
-    /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`. Keys and values go into `after` if
+    /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`. Keys and values go into `next_state` if
     /// the chunk goes on.
-    fn attend(&self, part: &Part, carry: &Carry, after: Option<&mut State>) -> Result<Tensor, ModelError> {
+    fn attend(&self, part: &Part, carry: &Carry, next_state: Option<&mut State>) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (part.x.dims()[0], part.x.dims()[1], part.x.dims()[2] / 3);
         let width = dim / self.heads;
         let tables = self.rotations.as_ref().map(|r| r.tables(&part.x, part.before, length)).transpose()?;
         let rotary = tables.as_ref().map(|tables| tables.from(part.before));
         if let (1, None, false) = (length, self.qkv.precision.rounded(), part.x.is_tracked())
-            && let Some(past) = Past::new(carry, &self.names, part.before, [batch, self.heads, width])
+            && let Some(cache) = KvCache::new(carry, &self.names, part.before, [batch, self.heads, width])
         {
-            return past.attend(&part.x, self.heads, rotary, after);
+            return cache.attend(&part.x, self.heads, rotary, next_state);
         }
         let [q, k, v] = part.x.heads(self.heads, rotary)?;
         let k = carry.behind(&self.names.keys, k, part.before)?;
@@ -170,9 +170,9 @@ impl Window {
         let options = AttentionOptions { causal: true, scale: 1.0 / (width as f64).sqrt(), kind: AttentionKind::Flash };
         let kept = |x: &Tensor| self.qkv.precision.round(x);
         let mixed = together(&kept(&q)?.attention(&kept(&k)?, &kept(&v)?, options)?)?;
-        if let Some(after) = after {
-            after.insert(self.names.keys.clone(), k);
-            after.insert(self.names.values.clone(), v);
+        if let Some(next_state) = next_state {
+            next_state.insert(self.names.keys.clone(), k);
+            next_state.insert(self.names.values.clone(), v);
         }
         Ok(mixed)
     }

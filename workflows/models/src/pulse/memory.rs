@@ -35,7 +35,7 @@ impl Memory {
         x: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
         let (batch, dim) = (x.dims()[0], x.dims()[2]);
         let (rows, width) = (self.initial.dims()[0], self.initial.dims()[1]);
@@ -66,9 +66,9 @@ impl Memory {
             }
         }
         let [name, name_sum] = names;
-        after.insert(name, memory);
+        next_state.insert(name, memory);
         if let Some(sum) = sum {
-            after.insert(name_sum, sum);
+            next_state.insert(name_sum, sum);
         }
         self.out.onto(Some(base), &Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?)
     }

@@ -77,9 +77,9 @@ impl SequenceModel for Pulse {
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let (x, length) = self.embed(tokens, carry.position)?;
         let x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::with_room_of(&carry.state);
-        let x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
-        Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: after }))
+        let mut next_state = State::with_room_of(&carry.state);
+        let x = stack(&self.blocks, x, carry, &mut next_state, mode, (self.checkpoint, self.precision))?;
+        Ok((self.norm.forward(&x)?, Carry { position: carry.position + length, state: next_state }))
     }
 }
 
@@ -144,8 +144,8 @@ impl Layer for Block {
         &self.prefix
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
-        self.run(x, carry, after, mode, &mut |_| Ok(()))
+    fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
+        self.run(x, carry, next_state, mode, &mut |_| Ok(()))
     }
 }
 
@@ -154,14 +154,14 @@ impl Block {
         &self,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         mode: &Mode,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let [mixer, ffn] = &self.dropout;
-        let mix = |base: Option<&Tensor>| self.mixer.after(&self.norm1, base, x, carry, after, observe);
+        let mix = |base: Option<&Tensor>| self.mixer.forward_normed(&self.norm1, base, x, carry, next_state, observe);
         let x = mixer.onto(x, carry.position, mode, mix)?;
-        ffn.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
+        ffn.onto(&x, carry.position, mode, |base| self.ffn.forward_normed(&self.norm2, base, &x))
     }
 
     fn build(
@@ -186,14 +186,14 @@ impl Block {
 }
 
 impl Chunked {
-    /// As [`Mixer::after`].
-    fn after(
+    /// As [`Mixer::forward_normed`].
+    fn forward_normed(
         &self,
         norm: &LayerNorm,
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let Chunked { slots, local, memory } = self;
@@ -203,36 +203,38 @@ impl Chunked {
             && window.qkv.int8().is_some()
         {
             // Layers with int8 weights normalise what they read on the way.
-            let read = slots.project(base, &norm.then(&slots.input, x)?, &pieces, carry, after, observe)?;
-            return local.forward(&read, &norm.then(&window.qkv, x)?, &pieces, carry, after);
+            let read = slots.project(base, &norm.then(&slots.input, x)?, &pieces, carry, next_state, observe)?;
+            return local.forward(&read, &norm.then(&window.qkv, x)?, &pieces, carry, next_state);
         }
         let normal = norm.forward(x)?;
-        let read = slots.forward(base, &normal, &pieces, carry, after, observe)?;
+        let read = slots.forward(base, &normal, &pieces, carry, next_state, observe)?;
         let mixed = match &local.kind {
-            Kind::Attention(window) => local.forward(&read, &window.qkv.forward(&normal)?, &pieces, carry, after)?,
-            Kind::Conv { .. } => local.forward(&read, &normal, &pieces, carry, after)?,
+            Kind::Attention(window) => {
+                local.forward(&read, &window.qkv.forward(&normal)?, &pieces, carry, next_state)?
+            }
+            Kind::Conv { .. } => local.forward(&read, &normal, &pieces, carry, next_state)?,
         };
         match memory {
             None => Ok(mixed),
-            Some(memory) => memory.forward(&mixed, &normal, &pieces, carry, after),
+            Some(memory) => memory.forward(&mixed, &normal, &pieces, carry, next_state),
         }
     }
 }
 
 impl Mixer {
     /// `base`, if there is one, plus what is mixed of `norm x`.
-    fn after(
+    fn forward_normed(
         &self,
         norm: &LayerNorm,
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         match self {
-            Mixer::Attention(attention) => attention.after(norm, base, x, carry, after),
-            Mixer::Slots(chunked) => chunked.after(norm, base, x, carry, after, observe),
+            Mixer::Attention(attention) => attention.forward_normed(norm, base, x, carry, next_state),
+            Mixer::Slots(chunked) => chunked.forward_normed(norm, base, x, carry, next_state, observe),
         }
     }
 

@@ -107,15 +107,15 @@ impl Slots {
         x: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         match Folded::of(self, pieces)? {
-            None => self.project(base, &self.input.forward(x)?, pieces, carry, after, observe),
+            None => self.project(base, &self.input.forward(x)?, pieces, carry, next_state, observe),
             Some(folded) => {
                 let x = x.split(1, &pieces.lengths())?;
                 let tokens = Tokens { queries: &x, values: &x, folded: Some(&folded) };
-                let read = self.walk(tokens, pieces, carry, after, observe)?;
+                let read = self.read_pieces(tokens, pieces, carry, next_state, observe)?;
                 Ok(base.map(|base| base.add(&read)).transpose()?.unwrap_or(read))
             }
         }
@@ -131,11 +131,11 @@ impl Slots {
         projected: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         if projected.dims()[1] == 1
-            && let Some(read) = self.one_token(projected, pieces, carry, after, observe)?
+            && let Some(read) = self.one_token(projected, pieces, carry, next_state, observe)?
         {
             return self.out.onto(base, &read);
         }
@@ -143,22 +143,22 @@ impl Slots {
         let projected = projected.split(2, &[width, width])?;
         let [queries, values] = [projected[0].split(1, &lengths)?, projected[1].split(1, &lengths)?];
         let tokens = Tokens { queries: &queries, values: &values, folded: None };
-        self.out.onto(base, &self.walk(tokens, pieces, carry, after, observe)?)
+        self.out.onto(base, &self.read_pieces(tokens, pieces, carry, next_state, observe)?)
     }
 
     /// What the tokens read, piece after piece: `[B, T, P]`, or `[B, T, D]` from the output on where it is folded.
-    fn walk(
+    fn read_pieces(
         &self,
         tokens: Tokens<'_>,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Tensor, ModelError> {
         let Tokens { queries, values, folded } = tokens;
         let (batch, slots, width) = (queries[0].dims()[0], self.initial.dims()[0], self.width());
         let scale = 1.0 / (width as f64).sqrt();
-        let mut running = self.start(carry, pieces, batch)?;
+        let mut running = self.load_state(carry, pieces, batch)?;
         let mut reads = Vec::with_capacity(queries.len());
         for (index, (query, value)) in queries.iter().zip(values).enumerate() {
             let (query, value) = (self.input.precision.round(query)?, self.input.precision.round(value)?);
@@ -167,7 +167,7 @@ impl Slots {
                 None => (sides[0].clone(), sides[1].clone()),
                 Some(folded) => (folded.query.forward(&sides[0])?, self.out.forward(&sides[1])?),
             };
-            let weights = self.route(&query.matmul_with(&keys.scale(scale)?, false, true)?)?;
+            let weights = self.route_tokens(&query.matmul_with(&keys.scale(scale)?, false, true)?)?;
             observe(&weights)?;
             reads.push(weights.matmul(&contents)?);
             let mass = weights.sum(&[1], false)?.reshape([batch, slots, 1])?;
@@ -177,7 +177,7 @@ impl Slots {
                 running = self.update(running)?;
             }
         }
-        self.save(running, after);
+        self.save_state(running, next_state);
         Ok(Tensor::concat(&reads.iter().collect::<Vec<_>>(), 1)?)
     }
 
@@ -193,10 +193,10 @@ impl Slots {
         projected: &Tensor,
         pieces: &Pieces,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
         observe: &mut Observer,
     ) -> Result<Option<Tensor>, ModelError> {
-        let mut running = self.start(carry, pieces, projected.dims()[0])?;
+        let mut running = self.load_state(carry, pieces, projected.dims()[0])?;
         let sides = running.sides(&self.sides)?;
         let written = running.written.as_ref().map(|(sum, mass)| (sum, mass));
         let known = written.map_or([false; 2], |(sum, mass)| [sum.is_tracked(), mass.is_tracked()]);
@@ -210,12 +210,12 @@ impl Slots {
         if pieces.closes(0) {
             running = self.update(running)?;
         }
-        self.save(running, after);
+        self.save_state(running, next_state);
         Ok(Some(read))
     }
 
     /// Scores `[B, T', S]` to weights of the same shape, which sum to 1 over the kept slots of each token.
-    fn route(&self, scores: &Tensor) -> Result<Tensor, ModelError> {
+    fn route_tokens(&self, scores: &Tensor) -> Result<Tensor, ModelError> {
         let Some(kept) = self.top_k else { return Ok(scores.softmax()?) };
         let hidden = scores.detach().top_k_mask(kept)?.offset(-1.0)?.scale(HIDDEN)?;
         Ok(scores.add(&hidden)?.softmax()?)
@@ -233,7 +233,7 @@ impl Slots {
     }
 
     /// From the carry, or the learned beginning.
-    fn start(&self, carry: &Carry, pieces: &Pieces, batch: usize) -> Result<Running, ModelError> {
+    fn load_state(&self, carry: &Carry, pieces: &Pieces, batch: usize) -> Result<Running, ModelError> {
         let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
         let (names, get) =
             (&self.names, |name: &str, last: usize| carry.get(name, &[Some(batch), Some(slots), Some(last)]));
@@ -253,8 +253,8 @@ impl Slots {
         Ok(Running { state, sides: get(&names.sides, 2 * width)?.cloned(), written })
     }
 
-    fn save(&self, running: Running, after: &mut State) {
-        let (names, mut put) = (&self.names, |name: &Arc<str>, tensor: Tensor| after.insert(name.clone(), tensor));
+    fn save_state(&self, running: Running, next_state: &mut State) {
+        let (names, mut put) = (&self.names, |name: &Arc<str>, tensor: Tensor| next_state.insert(name.clone(), tensor));
         put(&names.state, running.state.slots);
         if let Some(cell) = running.state.cell {
             put(&names.cell, cell);
@@ -372,19 +372,19 @@ mod tests {
                 let pieces = Pieces::new(carries[0].position, length, slots.chunk);
                 assert!(Folded::of(&slots, &pieces).unwrap().is_some());
                 let run = |folded: bool, carry: &mut Carry| {
-                    let (mut after, mut routed) = (State::default(), Vec::new());
+                    let (mut next_state, mut routed) = (State::default(), Vec::new());
                     let mut observe = |weights: &Tensor| {
                         routed.push(weights.clone());
                         Ok(())
                     };
                     let read = match folded {
-                        true => slots.forward(Some(&x), &x, &pieces, carry, &mut after, &mut observe),
+                        true => slots.forward(Some(&x), &x, &pieces, carry, &mut next_state, &mut observe),
                         false => {
                             let projected = slots.input.forward(&x).unwrap();
-                            slots.project(Some(&x), &projected, &pieces, carry, &mut after, &mut observe)
+                            slots.project(Some(&x), &projected, &pieces, carry, &mut next_state, &mut observe)
                         }
                     };
-                    *carry = Carry { position: carry.position + length, state: after };
+                    *carry = Carry { position: carry.position + length, state: next_state };
                     let read = read.unwrap();
                     let learned = read.square().unwrap().sum_all().unwrap().backward().unwrap();
                     (read, routed, learned.get(&x).unwrap().clone())
@@ -408,7 +408,7 @@ mod tests {
         let device = assay_reference::device();
         let slots = slots(&device, json!({"states": scores.len(), "routing": "top_k", "top_k": top_k}));
         let scores = constant(&device, DType::F64, scores.to_vec(), &[1, 1, scores.len()]).unwrap();
-        slots.route(&scores).unwrap().to_f64_vec().unwrap()
+        slots.route_tokens(&scores).unwrap().to_f64_vec().unwrap()
     }
 
     fn softmax(scores: &[f64]) -> Vec<f64> {

@@ -79,11 +79,11 @@ impl Sparse {
         (q, k, v): (&Tensor, &Tensor, &Tensor),
         precision: Precision,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
         let scores = match self.config.kind {
             SparsityKind::Block => None,
-            SparsityKind::Threshold | SparsityKind::Learned => self.scores(x, (q, k), carry, after)?,
+            SparsityKind::Threshold | SparsityKind::Learned => self.scores(x, (q, k), carry, next_state)?,
         };
         let first = carry.position / self.config.block;
         let last = (carry.position + q.dims()[2] - 1) / self.config.block;

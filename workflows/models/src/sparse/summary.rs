@@ -44,7 +44,7 @@ impl Sparse {
         x: &Tensor,
         (q, k): (&Tensor, &Tensor),
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Option<Scores>, ModelError> {
         let (heads, length, width) = (q.dims()[1], q.dims()[2], q.dims()[3]);
         let fresh = match &self.select {
@@ -58,7 +58,7 @@ impl Sparse {
         let block = self.config.block;
         let (first, end) = (carry.position / block, carry.position + length);
         let span = Span { block, start: first.saturating_sub(1), first, ended: end / block, end };
-        let (queries, keys) = self.means(&fresh, &span, carry, after)?;
+        let (queries, keys) = self.means(&fresh, &span, carry, next_state)?;
         let row = span.first.max(1);
         let rows = ((end - 1) / block + 1).saturating_sub(row);
         let (Some(queries), Some(keys)) = (queries, keys) else { return Ok(None) };
@@ -83,7 +83,7 @@ impl Sparse {
         fresh: &Tensor,
         span: &Span,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<(Option<Tensor>, Option<Tensor>), ModelError> {
         let (batch, both) = (fresh.dims()[0], fresh.dims()[2]);
         let names = [format!("{}.recent", self.path), format!("{}.means", self.path)];
@@ -115,9 +115,9 @@ impl Sparse {
         };
         let [name, name_means] = names;
         let kept = span.ended.saturating_sub(1) * block;
-        after.insert(name, recent.slice(1, kept - from, span.end - kept)?);
+        next_state.insert(name, recent.slice(1, kept - from, span.end - kept)?);
         if let Some(keys) = &keys {
-            after.insert(name_means, keys.clone());
+            next_state.insert(name_means, keys.clone());
         }
         Ok((queries, keys))
     }

@@ -37,16 +37,16 @@ impl Layer for Block {
         &self.prefix
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         let [mix_drop, ffn_drop] = &self.dropout;
         match self.place {
             NormPlace::Pre => {
-                let mix = |base: Option<&Tensor>| self.mixer.after(&self.norm1, base, x, carry, after);
+                let mix = |base: Option<&Tensor>| self.mixer.forward_normed(&self.norm1, base, x, carry, next_state);
                 let x = mix_drop.onto(x, carry.position, mode, mix)?;
-                ffn_drop.onto(&x, carry.position, mode, |base| self.ffn.after(&self.norm2, base, &x))
+                ffn_drop.onto(&x, carry.position, mode, |base| self.ffn.forward_normed(&self.norm2, base, &x))
             }
             NormPlace::Post => {
-                let mix = |base: Option<&Tensor>| self.mixer.forward(base, x, carry, after);
+                let mix = |base: Option<&Tensor>| self.mixer.forward(base, x, carry, next_state);
                 let x = self.norm1.forward(&mix_drop.onto(x, carry.position, mode, mix)?)?;
                 let feed = |base: Option<&Tensor>| self.ffn.forward(base, &x);
                 self.norm2.forward(&ffn_drop.onto(&x, carry.position, mode, feed)?)

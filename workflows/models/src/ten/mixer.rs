@@ -48,14 +48,14 @@ impl Mixer {
     /// Puts the cells together; they remember under `name`.
     pub(super) fn new(name: String, cells: &[Cell], config: &TenConfig) -> Result<Self, ModelError> {
         let share = 1.0 / cells.len() as f64;
-        let (output, turn) = outputs(cells, share)?;
+        let (output, turn) = join_outputs(cells, share)?;
         let mut skip: Option<Tensor> = None;
         for next in cells.iter().filter_map(|cell| cell.skip.as_ref()) {
             let next = if cells.len() == 1 { next.clone() } else { next.scale(share)? };
             skip = Some(skip.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
         }
         Ok(Mixer {
-            input: inputs(cells)?,
+            input: join_inputs(cells)?,
             recurrence: Recurrence::new(cells)?,
             output,
             skip,
@@ -79,9 +79,9 @@ impl Mixer {
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
-        let (re, im) = self.states(x, self.input.parts(x, self.fields())?, carry, after)?;
+        let (re, im) = self.run_recurrence(x, self.input.split_parts(x, self.fields())?, carry, next_state)?;
         if self.turn.is_none() {
             let im = (self.readout == Field::Complex).then_some(&im);
             let skip = self.skip.as_ref().map(|factor| Skip { factor, of: x, norm: None });
@@ -100,13 +100,13 @@ impl Mixer {
     ///
     /// # Errors
     /// As [`Mixer::forward`].
-    pub(super) fn after(
+    pub(super) fn forward_normed(
         &self,
         norm: &LayerNorm,
         base: Option<&Tensor>,
         x: &Tensor,
         carry: &Carry,
-        after: &mut State,
+        next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
         // Nothing but these layers sees the norm, and each takes it itself.
         if let ([input], Recurrence::Diagonal { .. }, None, Some(before)) =
@@ -114,14 +114,15 @@ impl Mixer {
             && input.int8().is_some()
             && self.output.0.iter().all(|linear| linear.int8().is_some())
         {
-            let (re, im) = self.states(x, parts(norm.then(input, x)?, self.fields())?, carry, after)?;
+            let (re, im) =
+                self.run_recurrence(x, split_parts(norm.then(input, x)?, self.fields())?, carry, next_state)?;
             let im = (self.readout == Field::Complex).then_some(&im);
             let skip = self.skip.as_ref().map(|factor| Skip { factor, of: x, norm: Some(before) });
             if let Some(y) = readout(&self.output.0, (&re, im), skip, base)? {
                 return Ok(y);
             }
         }
-        self.forward(base, &norm.forward(x)?, carry, after)
+        self.forward(base, &norm.forward(x)?, carry, next_state)
     }
 
     /// How many parts beta has.
@@ -130,7 +131,13 @@ impl Mixer {
     }
 
     /// All states, `[B, T, N]` twice, for beta in parts `[B, T, N]`.
-    fn states(&self, x: &Tensor, beta: Vec<Tensor>, carry: &Carry, after: &mut State) -> Result<Pair, ModelError> {
+    fn run_recurrence(
+        &self,
+        x: &Tensor,
+        beta: Vec<Tensor>,
+        carry: &Carry,
+        next_state: &mut State,
+    ) -> Result<Pair, ModelError> {
         let mut beta = beta.into_iter();
         let re = beta.next().ok_or_else(|| ModelError::Config("a block has no cell".into()))?;
         let (batch, length) = (x.dims()[0], x.dims()[1]);
@@ -152,8 +159,8 @@ impl Mixer {
             1 => c.reshape([batch, self.states]),
             _ => c.slice(1, length - 1, 1)?.reshape([batch, self.states]),
         };
-        after.insert(name_re.clone(), last(&re)?);
-        after.insert(name_im.clone(), last(&im)?);
+        next_state.insert(name_re.clone(), last(&re)?);
+        next_state.insert(name_im.clone(), last(&im)?);
         Ok((re, im))
     }
 
@@ -196,25 +203,25 @@ impl Joined {
             Some(matrices) => {
                 let joined = concat(&matrices, 1)?;
                 let (rows, width) = (joined.dims()[0] * joined.dims()[1], joined.dims()[2]);
-                Ok(Joined(vec![dense(joined.reshape([rows, width])?, cells)?]))
+                Ok(Joined(vec![round_dense(joined.reshape([rows, width])?, cells)?]))
             }
             None => {
                 let linears = cells.iter().map(linear).collect::<Result<Vec<_>, _>>()?;
                 let states = cells.first().map_or(1, |cell| cell.phase.dims()[0]);
-                let joined = if linears.len() > 1 { bytes(&linears, states)? } else { None };
+                let joined = if linears.len() > 1 { join_int8(&linears, states)? } else { None };
                 Ok(Joined(joined.map_or(linears, |joined| vec![joined])))
             }
         }
     }
 
     /// What comes out for `x` `[B, T, D]`, cut into `count` parts `[B, T, N]`.
-    pub(super) fn parts(&self, x: &Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
+    pub(super) fn split_parts(&self, x: &Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
         match self.0.as_slice() {
-            [linear] => parts(linear.forward(x)?, count),
+            [linear] => split_parts(linear.forward(x)?, count),
             linears => {
                 let mut all = vec![Vec::new(); count];
                 for linear in linears {
-                    for (part, y) in all.iter_mut().zip(parts(linear.forward(x)?, count)?) {
+                    for (part, y) in all.iter_mut().zip(split_parts(linear.forward(x)?, count)?) {
                         part.push(y);
                     }
                 }
@@ -225,7 +232,7 @@ impl Joined {
 }
 
 /// `[B, T, count N]` in `count` parts.
-fn parts(y: Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
+fn split_parts(y: Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
     match count {
         1 => Ok(vec![y]),
         _ => Ok(y.split(2, &vec![y.dims()[2] / count; count])?),
@@ -233,7 +240,7 @@ fn parts(y: Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
 }
 
 /// gamma W_in of all cells.
-fn inputs(cells: &[Cell]) -> Result<Joined, ModelError> {
+fn join_inputs(cells: &[Cell]) -> Result<Joined, ModelError> {
     let matrix = |cell: &Cell| {
         let Some(matrix) = by_state(cell, &cell.input)? else { return Ok(None) };
         let states = matrix.dims()[1];
@@ -270,7 +277,7 @@ fn by_state(cell: &Cell, linear: &Linear) -> Result<Option<Tensor>, ModelError> 
 }
 
 /// W_out of all cells times `share`, with the readout's resonance in it; and R itself where the matrices are int8.
-fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), ModelError> {
+fn join_outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), ModelError> {
     let matrix = |cell: &Cell| -> Result<Option<Tensor>, ModelError> {
         let Weight::Dense(weight) = &cell.output.weight else { return Ok(None) };
         let (dim, states) = (weight.dims()[0], cell.phase.dims()[0]);
@@ -285,7 +292,7 @@ fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), Model
             Weight::Int8 { q, scale } => {
                 Linear::new(Weight::Int8 { q: q.clone(), scale: scale.scale(share)? }, cell.precision)
             }
-            Weight::Dense(weight) => dense(weight.scale(share)?, cells),
+            Weight::Dense(weight) => round_dense(weight.scale(share)?, cells),
         };
         let linears = cells.iter().map(scaled).collect::<Result<_, ModelError>>()?;
         return Ok((Joined(linears), stacked(cells, Resonance::Readout)?));
@@ -294,12 +301,12 @@ fn outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), Model
     let (dim, width) = (joined.dims()[0], joined.dims()[1] * joined.dims()[2]);
     let joined = joined.reshape([dim, width])?;
     let joined = if cells.len() == 1 { joined } else { joined.scale(share)? };
-    Ok((Joined(vec![dense(joined, cells)?]), None))
+    Ok((Joined(vec![round_dense(joined, cells)?]), None))
 }
 
 /// int8 matrices `[parts K, D]` as one `[parts cells K, D]`: each row keeps its scale, so that the results stay what they are.
 /// None where one is not int8, or has a bias.
-fn bytes(linears: &[Linear], states: usize) -> Result<Option<Linear>, ModelError> {
+fn join_int8(linears: &[Linear], states: usize) -> Result<Option<Linear>, ModelError> {
     let (mut matrices, mut scales, mut precision) = (Vec::new(), Vec::new(), Precision::default());
     for linear in linears {
         let (Weight::Int8 { q, scale }, None) = (&linear.weight, &linear.bias) else { return Ok(None) };
@@ -315,7 +322,7 @@ fn bytes(linears: &[Linear], states: usize) -> Result<Option<Linear>, ModelError
 }
 
 /// A matrix that was made from those of the cells, which are exact: it is rounded here, and once.
-fn dense(weight: Tensor, cells: &[Cell]) -> Result<Linear, ModelError> {
+fn round_dense(weight: Tensor, cells: &[Cell]) -> Result<Linear, ModelError> {
     Linear::new(Weight::Dense(weight), cells.first().map_or_else(Precision::default, |cell| cell.precision))
 }
 

@@ -49,16 +49,16 @@ impl SequenceModel for Ten {
         let lengths =
             self.cut.map_or_else(|| vec![length], |chunk| Pieces::new(carry.position, length, chunk).lengths());
         if lengths.len() == 1 {
-            return self.piece(tokens, carry, mode);
+            return self.run_piece(tokens, carry, mode);
         }
         let (mut carry, mut outputs, mut start) = (carry.clone(), Vec::new(), 0);
         for length in lengths {
             if start > 0 {
                 carry = carry.detach();
             }
-            let (output, after) = self.piece(&tokens.slice(1, start, length)?, &carry, mode)?;
+            let (output, next_carry) = self.run_piece(&tokens.slice(1, start, length)?, &carry, mode)?;
             outputs.push(output);
-            carry = after;
+            carry = next_carry;
             start += length;
         }
         Ok((Tensor::concat(&outputs.iter().collect::<Vec<_>>(), 1)?, carry))
@@ -66,7 +66,7 @@ impl SequenceModel for Ten {
 }
 
 impl Ten {
-    fn piece(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
+    fn run_piece(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let mut x = self.embedding.forward(tokens)?;
         let (length, dim) = (x.dims()[1], x.dims()[2]);
         x = match &self.positions {
@@ -75,12 +75,12 @@ impl Ten {
             Positions::Sinusoidal => x.add(&sinusoids(x.device(), x.dtype(), carry.position, length, dim)?)?,
         };
         x = self.dropout.forward(&x, carry.position, mode)?;
-        let mut after = State::with_room_of(&carry.state);
-        x = stack(&self.blocks, x, carry, &mut after, mode, (self.checkpoint, self.precision))?;
+        let mut next_state = State::with_room_of(&carry.state);
+        x = stack(&self.blocks, x, carry, &mut next_state, mode, (self.checkpoint, self.precision))?;
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;
         }
-        Ok((x, Carry { position: carry.position + length, state: after }))
+        Ok((x, Carry { position: carry.position + length, state: next_state }))
     }
 
     /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.

@@ -64,7 +64,7 @@ impl Recurrence {
             return Ok(Recurrence::Selective { select, alpha, phase: all(&|cell| Ok(cell.phase.clone()))? });
         }
         if let Some(r) = stacked(cells, Resonance::Recurrent)? {
-            return Ok(Recurrence::Coupled { transition: transition(cells, &r)? });
+            return Ok(Recurrence::Coupled { transition: build_transition(cells, &r)? });
         }
         let (re, im): (Vec<_>, Vec<_>) = cells.iter().map(Cell::decay).collect::<Result<_, _>>()?;
         Ok(Recurrence::Diagonal { decay: (concat(&re, 0)?, concat(&im, 0)?) })
@@ -73,31 +73,31 @@ impl Recurrence {
     /// All states, `[B, T, N]` twice. `boundary` is what turns the states where a chunk begins, `[cells, K, K]`.
     pub(super) fn run(&self, states: States<'_>, boundary: Option<&Tensor>) -> Result<Pair, ModelError> {
         let decay = match self {
-            Recurrence::Coupled { transition } => return states.unrolled(transition),
+            Recurrence::Coupled { transition } => return states.multiply_steps(transition),
             Recurrence::Diagonal { decay } => decay.clone(),
-            Recurrence::Selective { select, alpha, phase } => selected(select, alpha, phase, states.x)?,
+            Recurrence::Selective { select, alpha, phase } => select_decay(select, alpha, phase, states.x)?,
         };
         match boundary {
             // The scan counts segments from its first step, which may stand inside a chunk.
-            None if states.truncate && states.begins_inside() => states.turned(&decay, None),
+            None if states.truncate && states.begins_inside() => states.scan_chunks(&decay, None),
             None => {
                 let segment = states.truncate.then_some(states.chunk);
-                scan(&decay, (&states.beta.0, states.beta.1.as_ref()), &states.carry, segment)
+                run_scan(&decay, (&states.beta.0, states.beta.1.as_ref()), &states.carry, segment)
             }
-            Some(boundary) => states.turned(&decay, Some(boundary)),
+            Some(boundary) => states.scan_chunks(&decay, Some(boundary)),
         }
     }
 }
 
 /// a_t = sigmoid(alpha + 0.1 tanh(u_t)) exp(i (w + 0.1 tanh(v_t))), `[B, T, N]`.
-fn selected(select: &Joined, alpha: &Tensor, phase: &Tensor, x: &Tensor) -> Result<Pair, ModelError> {
-    let parts = select.parts(x, 2)?;
+fn select_decay(select: &Joined, alpha: &Tensor, phase: &Tensor, x: &Tensor) -> Result<Pair, ModelError> {
+    let parts = select.split_parts(x, 2)?;
     let magnitude = parts[0].tanh()?.scale(SELECTION)?.add(alpha)?.sigmoid()?;
     let phase = parts[1].tanh()?.scale(SELECTION)?.add(phase)?;
     Ok((magnitude.mul(&phase.cos()?)?, magnitude.mul(&phase.sin()?)?))
 }
 
-fn scan(
+fn run_scan(
     decay: &Pair,
     input: (&Tensor, Option<&Tensor>),
     carry: &Pair,
@@ -123,7 +123,7 @@ impl States<'_> {
 
     /// Chunk by chunk, with the states turned by `boundary`, if there is one, where a chunk begins, except at the very
     /// beginning.
-    fn turned(&self, decay: &Pair, boundary: Option<&Tensor>) -> Result<Pair, ModelError> {
+    fn scan_chunks(&self, decay: &Pair, boundary: Option<&Tensor>) -> Result<Pair, ModelError> {
         let lengths = Pieces::new(self.position, self.x.dims()[1], self.chunk).lengths();
         let (input_re, input_im) = (self.beta.0.split(1, &lengths)?, self.beta.1.as_ref());
         let input_im = input_im.map(|im| im.split(1, &lengths)).transpose()?;
@@ -145,8 +145,8 @@ impl States<'_> {
                 carry = (coupled(boundary, &carry.0)?, coupled(boundary, &carry.1)?);
             }
             let here = decays.as_ref().map_or_else(|| decay.clone(), |d| (d.0[index].clone(), d.1[index].clone()));
-            let states = scan(&here, (&input_re[index], input_im.as_ref().map(|im| &im[index])), &carry, None)?;
-            carry = (last(&states.0)?, last(&states.1)?);
+            let states = run_scan(&here, (&input_re[index], input_im.as_ref().map(|im| &im[index])), &carry, None)?;
+            carry = (take_last_step(&states.0)?, take_last_step(&states.1)?);
             re.push(states.0);
             im.push(states.1);
             at += length;
@@ -155,7 +155,7 @@ impl States<'_> {
     }
 
     /// Step by step, as products with `transition` `[cells, 2K, 2K]`.
-    fn unrolled(&self, transition: &Tensor) -> Result<Pair, ModelError> {
+    fn multiply_steps(&self, transition: &Tensor) -> Result<Pair, ModelError> {
         let (batch, length) = (self.x.dims()[0], self.x.dims()[1]);
         let (cells, states) = (transition.dims()[0], transition.dims()[1] / 2);
         // [B, T, N] twice becomes T times [cells, B, 2K].
@@ -181,7 +181,7 @@ impl States<'_> {
 }
 
 /// The last step of `[B, T, N]`, `[B, N]`.
-fn last(states: &Tensor) -> Result<Tensor, ModelError> {
+fn take_last_step(states: &Tensor) -> Result<Tensor, ModelError> {
     let &[batch, length, width] = states.dims() else {
         return Err(ModelError::Input(format!("states have shape {:?}, not [B, T, N]", states.dims())));
     };
@@ -189,7 +189,7 @@ fn last(states: &Tensor) -> Result<Tensor, ModelError> {
 }
 
 /// R diag(a) of each cell over real numbers: [[P, -Q], [Q, P]] for P + i Q.
-fn transition(cells: &[Cell], r: &Tensor) -> Result<Tensor, ModelError> {
+fn build_transition(cells: &[Cell], r: &Tensor) -> Result<Tensor, ModelError> {
     let (count, states) = (r.dims()[0], r.dims()[1]);
     let column = |of: &dyn Fn(&Cell) -> Result<Tensor, ModelError>| -> Result<Tensor, ModelError> {
         Ok(concat(&cells.iter().map(of).collect::<Result<Vec<_>, _>>()?, 0)?.reshape([count, 1, states])?)

@@ -34,10 +34,10 @@ impl Layer for Level {
         }
     }
 
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         match self {
-            Level::One(block) => block.forward(x, carry, after, mode),
-            Level::Many(scales) => scales.forward(x, carry, after, mode),
+            Level::One(block) => block.forward(x, carry, next_state, mode),
+            Level::Many(scales) => scales.forward(x, carry, next_state, mode),
         }
     }
 }
@@ -80,11 +80,11 @@ pub struct Scales {
 }
 
 impl Scales {
-    fn forward(&self, x: &Tensor, carry: &Carry, after: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
+    fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError> {
         let weights = self.weights.softmax()?;
         let mut sum: Option<Tensor> = None;
         for (index, (scale, block)) in self.blocks.iter().enumerate() {
-            let y = at_scale(*scale, block, x, carry, after, mode)?.mul(&weights.slice(0, index, 1)?)?;
+            let y = at_scale(*scale, block, x, carry, next_state, mode)?.mul(&weights.slice(0, index, 1)?)?;
             sum = Some(sum.map_or(Ok(y.clone()), |sum| sum.add(&y))?);
         }
         sum.ok_or_else(|| ModelError::Config("a layer has no scale".into()))
@@ -97,11 +97,11 @@ fn at_scale(
     block: &Block,
     x: &Tensor,
     carry: &Carry,
-    after: &mut State,
+    next_state: &mut State,
     mode: &Mode,
 ) -> Result<Tensor, ModelError> {
     if scale == 1 {
-        return block.forward(x, carry, after, mode);
+        return block.forward(x, carry, next_state, mode);
     }
     let (batch, dim) = (x.dims()[0], x.dims()[2]);
     let (pending, held) = (format!("{}pending", block.prefix()), format!("{}held", block.prefix()));
@@ -109,26 +109,26 @@ fn at_scale(
         Some(tensor) => Ok(tensor.reshape([batch, 1, dim])?),
         None => constant(x.device(), x.dtype(), vec![0.0; batch * dim], &[batch, 1, dim]),
     };
-    let (sums, rest) = windows(x, scale, carry.position, &remembered(&pending)?)?;
-    after.insert(pending.clone(), rest.reshape([batch, dim])?);
+    let (sums, rest) = sum_windows(x, scale, carry.position, &remembered(&pending)?)?;
+    next_state.insert(pending.clone(), rest.reshape([batch, dim])?);
 
     let inner = Carry { position: carry.position / scale, ..carry.below(block.prefix()) };
     let mut known = remembered(&held)?;
     if let Some(sums) = sums {
-        let made = block.forward(&sums.scale(1.0 / scale as f64)?, &inner, after, mode)?;
+        let made = block.forward(&sums.scale(1.0 / scale as f64)?, &inner, next_state, mode)?;
         known = Tensor::concat(&[&known, &made], 1)?;
     } else {
         // The block has read nothing: it remembers what it did.
-        after.extend(inner.state.into_iter().filter(|(name, _)| **name != *pending && **name != *held));
+        next_state.extend(inner.state.into_iter().filter(|(name, _)| **name != *pending && **name != *held));
     }
     let last = known.dims()[1] - 1;
-    after.insert(held, known.slice(1, last, 1)?.reshape([batch, dim])?);
-    repeated(&known, scale, carry.position, x.dims()[1])
+    next_state.insert(held, known.slice(1, last, 1)?.reshape([batch, dim])?);
+    repeat_outputs(&known, scale, carry.position, x.dims()[1])
 }
 
 /// The sums of the windows of `x` `[B, T, D]` that end here, `[B, windows, D]` or none, and what the window that does not
 /// end here has so far, `[B, 1, D]`. The first one begins with what is `pending`.
-fn windows(
+fn sum_windows(
     x: &Tensor,
     scale: usize,
     position: usize,
@@ -157,7 +157,7 @@ fn windows(
 
 /// For each of `length` tokens from `position` on the row of `known` `[B, rows, D]` that holds for it: the first row until
 /// the next window ends, each other from the last token of its window on.
-fn repeated(known: &Tensor, scale: usize, position: usize, length: usize) -> Result<Tensor, ModelError> {
+fn repeat_outputs(known: &Tensor, scale: usize, position: usize, length: usize) -> Result<Tensor, ModelError> {
     let (batch, rows, dim) = (known.dims()[0], known.dims()[1], known.dims()[2]);
     let times = |row: usize, count: usize| known.slice(1, row, 1)?.broadcast_to([batch, count, dim]);
     let first = length.min(scale - 1 - position % scale);

@@ -11,6 +11,7 @@ mod pulse;
 mod sequence;
 mod shapes;
 mod shares;
+mod sizes;
 mod sparse;
 mod storage;
 mod telemetry;

@@ -34,6 +34,24 @@ fn a_ten_tells_how_long_it_remembers() {
 }
 
 #[test]
+fn a_recurrent_resonance_tells_its_spectral_radius() {
+    let radius = |strength: f64| {
+        let model = ten(json!({"resonance": "recurrent", "resonance_strength": strength, "cells": 2}));
+        assert_eq!(model.recurrent_radius().unwrap(), Some(get(&model, "ten/spectral_radius")));
+        (get(&model, "ten/spectral_radius"), get(&model, "ten/magnitude/max"))
+    };
+    // R is the identity: the radius is the largest magnitude.
+    let (none, largest) = radius(0.0);
+    assert!((none - largest).abs() < 2e-3, "{none} is not {largest}");
+    // |R| is at most 1 + strength.
+    let (strong, largest) = radius(10.0);
+    assert!(strong > 1.0 && strong < 11.0 * largest, "{strong}");
+    let readout = ten(json!({"resonance": "readout"}));
+    assert_eq!(readout.recurrent_radius().unwrap(), None);
+    assert!(readout.telemetry(None).unwrap().iter().all(|(name, _)| name != "ten/spectral_radius"));
+}
+
+#[test]
 fn every_model_tells_the_same_names_of_finite_numbers() {
     for (name, config) in grid() {
         let model = exact(&config, &classify());

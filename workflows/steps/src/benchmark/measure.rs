@@ -141,7 +141,7 @@ fn warm_up(
             if context.cancelled() {
                 return Err(StepError::Cancelled);
             }
-            let seconds = timed(&subject.model, batch, 1).map_err(|error| explain(error, subject, length))?;
+            let seconds = timed(&subject.model, batch, 1).map_err(|error| explain_failure(error, subject, length))?;
             quickest = quickest.min(seconds);
         }
         let (name, seconds) = (subject.name.clone(), Vec::with_capacity(plan.samples));
@@ -167,7 +167,7 @@ fn timed(model: &Model, batch: &Batch, repetitions: u32) -> Result<f64, StepErro
     Ok(began.elapsed().as_secs_f64())
 }
 
-fn explain(error: StepError, subject: &Subject, length: usize) -> StepError {
+fn explain_failure(error: StepError, subject: &Subject, length: usize) -> StepError {
     match error {
         StepError::Failed { message, .. } => StepError::Failed {
             message: format!("`{}` cannot read {length} tokens: {message}", subject.name),

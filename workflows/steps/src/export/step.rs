@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_models::{AttentionKind, Model, ModelConfig, Resonance, Weight, checkpoint};
+use assay_models::{AttentionKind, Model, ModelChoice, ModelConfig, Resonance, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use safetensors::SafeTensors;
 use schemars::JsonSchema;
@@ -88,10 +88,10 @@ impl Step for Export {
             refuse_formless(model.config())?;
         }
         if config.formats.contains(&Format::Safetensors) {
-            safetensors(&model, context)?;
+            write_safetensors(&model, context)?;
         }
         if config.formats.contains(&Format::Onnx) {
-            onnx(&model, config.seed, context)?;
+            write_onnx(&model, config.seed, context)?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ pub fn refuse_planned(export: &Value, producer: &str, config: &Value) -> Option<
             let bits = "an int8 model cannot be exported to ONNX; export the model that `train` made";
             return Some(format!("{bits}, or give `formats: [safetensors]`"));
         }
-        "train" => refuse_formless(&ModelConfig::deserialize(config.get("model")?).ok()?),
+        "train" => refuse_formless(ModelChoice::deserialize(config.get("model")?).ok()?.config()),
         _ => return None,
     };
     match refusal {
@@ -154,7 +154,7 @@ fn refuse_formless(model: &ModelConfig) -> Result<(), StepError> {
     })
 }
 
-fn safetensors(model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+fn write_safetensors(model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
     let path = context.workdir().join("model.safetensors");
     let bytes = checkpoint::save(model, &path).map_err(|error| failed("the file cannot be written", error))?;
     check_safetensors(model, &path)?;
@@ -180,7 +180,7 @@ fn check_safetensors(model: &Model, path: &Path) -> Result<(), StepError> {
     Ok(())
 }
 
-fn onnx(model: &Model, seed: u64, context: &mut dyn Context) -> Result<(), StepError> {
+fn write_onnx(model: &Model, seed: u64, context: &mut dyn Context) -> Result<(), StepError> {
     let bytes = onnx::to_bytes(model).map_err(|error| failed("the model cannot be written as ONNX", error))?;
     let cases = cases(model, seed)?;
     let worst = in_tract(&bytes, &cases, context)?;

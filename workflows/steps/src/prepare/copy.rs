@@ -111,8 +111,7 @@ impl Copy {
             valid,
             test,
             metrics: self.bounds(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            ..Made::default()
         })
     }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::StepError;
-use crate::dataset::{Goal, Split};
+use crate::dataset::{Goal, Origin, Split};
 
 /// No more tokens than this in all, so that a dataset stays below 1 GiB.
 pub const MAX_TOKENS: u64 = 1 << 28;
@@ -51,6 +51,8 @@ pub struct Made {
     pub notes: Vec<String>,
     /// What a person should know before using it.
     pub warnings: Vec<String>,
+    /// The files that it was read from.
+    pub origin: Origin,
 }
 
 /// Why a config is impossible: the key, what is wrong, and a hint.

@@ -1,13 +1,22 @@
-//! `prepare`: makes a dataset, out of nothing but a seed or out of a local text.
+//! `prepare`: makes a dataset, out of nothing but a seed or out of local files as their authors publish them.
 //!
-//! A dataset is a file: `listops.rs`, `copy.rs`, `recall.rs`, `text.rs`. Each makes a `Made`, which `step.rs` describes,
-//! reports and writes.
+//! Each kind of dataset is a file of its own, such as `listops.rs` and `images.rs`. Each makes a `Made`, which `step.rs` describes,
+//! reports and writes. `facts.rs` says of real data what a person should know.
 
+mod babi;
 mod copy;
+mod facts;
+mod images;
 mod listops;
+mod lra;
 mod made;
+mod pathfinder;
+mod planned;
 mod recall;
+mod source;
+mod splits;
 mod step;
 mod text;
 
+pub use planned::plan_task;
 pub use step::Prepare;

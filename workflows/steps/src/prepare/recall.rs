@@ -123,8 +123,7 @@ impl Recall {
             valid,
             test,
             metrics: self.bounds(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            ..Made::default()
         })
     }
 

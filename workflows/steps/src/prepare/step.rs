@@ -5,9 +5,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::babi::Babi;
 use super::copy::Copy;
+use super::facts;
+use super::images::Images;
 use super::listops::{self, ListOps};
+use super::lra::Lra;
 use super::made::{Impossible, Made};
+use super::pathfinder::Pathfinder;
 use super::recall::Recall;
 use super::text::Text;
 use crate::context::{Context, StepError};
@@ -28,8 +33,16 @@ enum Config {
     Copy(Copy),
     /// Pairs of key and value that are to be remembered over a distance.
     Recall(Recall),
-    /// A local file, byte by byte, for a language model.
+    /// Local files, byte by byte, for a language model.
     Text(Text),
+    /// Labelled images as sequences of pixels, for a classifier.
+    Images(Images),
+    /// Two dots and dashed paths, generated as Pathfinder and Path-X of Long Range Arena, for a classifier.
+    Pathfinder(Pathfinder),
+    /// ListOps, Text and Pathfinder from the files that Long Range Arena publishes, for a classifier.
+    Lra(Lra),
+    /// The twenty bAbI tasks, from the published files or generated, for a classifier of answers.
+    Babi(Babi),
 }
 
 const OUTPUTS: &[OutputKind] = &[OutputKind {
@@ -42,10 +55,17 @@ const METRICS: &[MetricKind] = &[
     describes("data/generated"),
     describes("data/rejected"),
     describes("data/bytes"),
+    describes("data/documents"),
     describes("data/length/*"),
     describes("data/label/*"),
     describes("data/loss_floor"),
     describes("data/accuracy_ceiling"),
+    describes("data/classes"),
+    describes("data/*/length/*"),
+    describes("data/*/label/*"),
+    describes("data/*/duplicates"),
+    describes("data/*/shared_with/*"),
+    describes("data/contradictions"),
     describes("baseline/accuracy"),
     MetricKind { name: "size/bytes", unit: "B", better: Better::Neither, headline: None, covers: "" },
 ];
@@ -58,9 +78,9 @@ impl Step for Prepare {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "prepare",
-            version: 1,
+            version: 2,
             measures: false,
-            about: "Makes a dataset: generates it, so that nothing is downloaded, or cuts up a local text.",
+            about: "Makes a dataset: generates it, or reads local files as their authors publish them. Nothing is downloaded.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,
@@ -78,6 +98,7 @@ impl Step for Prepare {
         let (metrics, notes, warnings) = (made.metrics.clone(), made.notes.clone(), made.warnings.clone());
         let dataset = collect(made, echo);
         report(&dataset, context);
+        facts::report(&dataset, context);
         metrics.into_iter().for_each(|(name, value)| context.metric(name, 0, value));
         notes.iter().for_each(|note| context.log(note));
         warnings.iter().for_each(|warning| context.warn(warning));
@@ -102,6 +123,10 @@ impl Config {
             Config::Copy(config) => config.impossible(),
             Config::Recall(config) => config.impossible(),
             Config::Text(config) => config.impossible(),
+            Config::Images(config) => config.impossible(),
+            Config::Pathfinder(config) => config.impossible(),
+            Config::Lra(config) => config.impossible(),
+            Config::Babi(config) => config.impossible(),
         }
     }
 
@@ -109,6 +134,10 @@ impl Config {
         match self {
             Config::ListOps(config) => of_listops(config, context),
             Config::Text(config) => config.make(context),
+            Config::Images(config) => config.make(context),
+            Config::Lra(config) => config.make(context),
+            Config::Babi(config) => config.make(context),
+            Config::Pathfinder(config) => config.make(|found| going_on(found, None, context)),
             Config::Copy(config) => config.make(|found| going_on(found, None, context)),
             Config::Recall(config) => config.make(|found| going_on(found, None, context)),
         }
@@ -155,7 +184,7 @@ fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<Made, StepE
         test: deal(config.test),
         metrics: vec![("data/generated", generated.samples.len() as f64), ("data/rejected", rejected.total() as f64)],
         notes,
-        warnings: Vec::new(),
+        ..Made::default()
     })
 }
 
@@ -168,6 +197,7 @@ fn collect(made: Made, echo: Value) -> Dataset {
         classes: made.classes,
         max_length: made.max_length,
         config: echo,
+        origin: made.origin,
     };
     Dataset { about, train: made.train, valid: made.valid, test: made.test }
 }

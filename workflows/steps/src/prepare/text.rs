@@ -1,23 +1,28 @@
-//! `dataset: text`: a local file, byte by byte, for a language model.
+//! `dataset: text`: local files, byte by byte, for a language model.
 //!
-//! The vocabulary is the 256 bytes, whatever the text's encoding. The file is divided where it stands: its beginning is
-//! `train`, then comes `valid`, and its end is `test`, so that no test sequence lies between two that were trained on.
-//! Each part is cut into sequences of `length` bytes, one after another; a shorter rest is kept if it has two bytes.
+//! The vocabulary is the 256 bytes, whatever the text's encoding. A single file is divided where it stands: its beginning is
+//! `train`, then comes `valid`, and its end is `test`, so that no test sequence lies between two that were trained on. Of several
+//! files, each is a document that goes into one split as a whole. Each part or document is cut into sequences of `length` bytes, one
+//! after another; a shorter rest is kept if it has two bytes.
 
-use assay_spec::ArtifactRef;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::made::{Impossible, MAX_TOKENS, Made};
+use super::source::{LocalFile, digests};
 use crate::context::{Context, StepError};
-use crate::dataset::{Goal, Split};
+use crate::dataset::{Goal, Origin, Split};
+use crate::random::shuffle;
 
 /// The parameters of `dataset: text`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Text {
-    /// A file, relative to the folder of the workflow file. What is in it counts, and not where it lies: its content
-    /// goes into the store, and into the cache key.
+    /// A file, a folder of files or an archive, relative to the folder of the workflow file; gzip is read as it is. Each file of a
+    /// folder is a document, and goes into one split as a whole. What is in it counts, and not where it lies: its content goes into
+    /// the store, and into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MAX_TOKENS))]
     pub file: LocalFile,
     /// Bytes of a sequence.
@@ -31,30 +36,17 @@ pub struct Text {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub test_fraction: f64,
+    /// Which documents of a folder go into which split follows from it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seed: u64,
+}
+
+fn is_zero(seed: &u64) -> bool {
+    *seed == 0
 }
 
 fn tenth() -> f64 {
     0.1
-}
-
-/// A file: by its path as a person writes it, by its content as soon as the workflow runs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)] // Written only; reading says what is wrong itself.
-pub enum LocalFile {
-    /// A path, for a step that is run by hand.
-    Path(String),
-    /// The content, in the store.
-    Content(ArtifactRef),
-}
-
-impl<'de> Deserialize<'de> for LocalFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::Error;
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(path) => Ok(LocalFile::Path(path)),
-            other => serde_json::from_value(other).map(LocalFile::Content).map_err(D::Error::custom),
-        }
-    }
 }
 
 impl Text {
@@ -77,30 +69,39 @@ impl Text {
     }
 
     /// # Errors
-    /// [`StepError::Failed`] if the file cannot be read, or is too large or too short.
+    /// [`StepError::Failed`] if a file cannot be read, or there is too much text or too little.
     pub fn make(&self, context: &dyn Context) -> Result<Made, StepError> {
-        let (path, name) = match &self.file {
-            LocalFile::Path(path) => (path.into(), path.clone()),
-            LocalFile::Content(artifact) => (context.input(artifact)?, artifact.name.clone()),
-        };
-        let failed = |error: std::io::Error| StepError::failed(format!("`{name}` cannot be read: {error}"));
-        let bytes = std::fs::metadata(&path).map_err(failed)?.len();
-        if bytes > MAX_TOKENS {
-            return Err(StepError::Failed {
-                message: format!("`{name}` has {bytes} bytes, which is more than {MAX_TOKENS}"),
-                hint: Some("take a part of it".into()),
-            });
+        let files = self.file.open(context)?;
+        let names: Vec<String> = files.names().map(str::to_owned).collect();
+        let (mut documents, mut bytes) = (Vec::new(), 0);
+        for name in &names {
+            let document = files.read(name, MAX_TOKENS - bytes).map_err(|error| StepError::Failed {
+                message: format!("{}; `{}` may have {MAX_TOKENS} bytes in all", error.message, files.name()),
+                hint: Some(error.hint),
+            })?;
+            bytes += document.len() as u64;
+            documents.push(document);
         }
-        let text = std::fs::read(&path).map_err(failed)?;
-        let [train, valid, test] = self.divide(&text).ok_or_else(|| StepError::Failed {
-            message: format!("`{name}` has {bytes} bytes, which leaves a split without two of them"),
-            hint: Some("take a longer text, or larger fractions".into()),
+        let name = files.name();
+        let parts = match documents.as_slice() {
+            [text] => self.divide(text).map(|parts| parts.map(|part| vec![part])),
+            documents => self.divide_documents(documents),
+        };
+        let parts = parts.ok_or_else(|| StepError::Failed {
+            message: match documents.len() {
+                1 => format!("`{name}` has {bytes} bytes, which leaves a split without two of them"),
+                count => {
+                    format!("`{name}` has {count} documents of {bytes} bytes, which leaves a split without two of them")
+                }
+            },
+            hint: Some("take a longer text or at least three documents, or larger fractions".into()),
         })?;
-        let short = [("train", train), ("valid", valid), ("test", test)].map(|(split, part)| (split, part.len()));
-        let short: Vec<String> = short
+        let longest = |part: &Vec<&[u8]>| part.iter().map(|document| document.len()).max().unwrap_or(0);
+        let short: Vec<String> = ["train", "valid", "test"]
             .iter()
-            .filter(|(_, bytes)| *bytes < self.length)
-            .map(|(split, bytes)| format!("{split} has {bytes}"))
+            .zip(&parts)
+            .filter(|(_, part)| longest(part) < self.length)
+            .map(|(split, part)| format!("{split} has {}", longest(part)))
             .collect();
         let length = self.length;
         let warnings = match short.is_empty() {
@@ -110,20 +111,45 @@ impl Text {
                 short.join(", ")
             )],
         };
+        let [train, valid, test] = parts.map(|part| self.cut(&part));
         Ok(Made {
             warnings,
             name: "text",
-            description: format!("The bytes of `{name}`, {} at a time.", self.length),
-            vocabulary: (0..=u8::MAX).map(printed).collect(),
+            description: format!("The bytes of `{name}`, {length} at a time."),
+            vocabulary: byte_names(),
             goal: Goal::Predict,
-            classes: 0,
-            max_length: self.length,
-            train: self.cut(train),
-            valid: self.cut(valid),
-            test: self.cut(test),
-            metrics: vec![("data/bytes", bytes as f64)],
-            notes: vec![format!("`{name}`: {bytes} bytes, cut to sequences of {}", self.length)],
+            max_length: length,
+            train,
+            valid,
+            test,
+            metrics: vec![("data/bytes", bytes as f64), ("data/documents", documents.len() as f64)],
+            notes: vec![format!(
+                "`{name}`: {bytes} bytes of {} documents, cut to sequences of {length}",
+                documents.len()
+            )],
+            origin: Origin { files: digests(&files, &names)?, ..Origin::default() },
+            ..Made::default()
         })
+    }
+
+    /// The documents of each split: in an order that follows from the seed, those of the test come first, then those for validation,
+    /// each until its part of all bytes is reached. None if a split has no document of two bytes.
+    fn divide_documents<'a>(&self, documents: &'a [Vec<u8>]) -> Option<[Vec<&'a [u8]>; 3]> {
+        let mut order: Vec<&[u8]> =
+            documents.iter().map(Vec::as_slice).filter(|document| document.len() >= 2).collect();
+        shuffle(&mut order, &mut ChaCha8Rng::seed_from_u64(self.seed));
+        let all: usize = order.iter().map(|document| document.len()).sum();
+        let mut take = |fraction: f64| {
+            let (mut part, mut bytes) = (Vec::new(), 0);
+            while (bytes as f64) < all as f64 * fraction {
+                let document: &[u8] = order.pop()?;
+                bytes += document.len();
+                part.push(document);
+            }
+            Some(part)
+        };
+        let (test, valid) = (take(self.test_fraction)?, take(self.valid_fraction)?);
+        (!order.is_empty()).then_some([order, valid, test])
     }
 
     /// The three parts of a text; none if one of them has no two bytes.
@@ -135,14 +161,21 @@ impl Text {
         parts.iter().all(|part| part.len() >= 2).then_some(parts)
     }
 
-    fn cut(&self, text: &[u8]) -> Split {
+    fn cut(&self, documents: &[&[u8]]) -> Split {
         let mut split = Split::default();
-        for piece in text.chunks(self.length).filter(|piece| piece.len() >= 2) {
+        let pieces = documents.iter().flat_map(|document| document.chunks(self.length));
+        for piece in pieces.filter(|piece| piece.len() >= 2) {
             let tokens: Vec<u32> = piece.iter().map(|byte| u32::from(*byte)).collect();
             split.push_unlabelled(&tokens);
         }
         split
     }
+}
+
+/// The vocabulary of bytes, as they are printed.
+#[must_use]
+pub fn byte_names() -> Vec<String> {
+    (0..=u8::MAX).map(printed).collect()
 }
 
 /// A byte as it is printed.
@@ -156,7 +189,7 @@ mod tests {
     use crate::testing::TestContext;
 
     fn config(length: usize) -> Text {
-        Text { file: LocalFile::Path(String::new()), length, valid_fraction: 0.2, test_fraction: 0.1 }
+        Text { file: LocalFile::Path(String::new()), length, valid_fraction: 0.2, test_fraction: 0.1, seed: 0 }
     }
 
     fn made(mut config: Text, text: &[u8]) -> Result<Made, StepError> {
@@ -178,6 +211,30 @@ mod tests {
         assert_eq!(made.vocabulary.len(), 256);
         assert_eq!((made.vocabulary[65].as_str(), made.vocabulary[10].as_str()), ("A", "\\x0a"));
         assert!(made.description.contains("some.txt"));
+    }
+
+    #[test]
+    fn a_document_of_a_folder_goes_into_one_split() {
+        let folder = tempfile::tempdir().unwrap();
+        for letter in b'a'..=b'j' {
+            std::fs::write(folder.path().join(format!("{}.txt", char::from(letter))), [letter; 50]).unwrap();
+        }
+        let made = |seed: u64, folder: &std::path::Path| {
+            let file = LocalFile::Path(folder.display().to_string());
+            Text { file, seed, ..config(16) }.make(&TestContext::new(assay_cpu::device(1).unwrap()))
+        };
+        let first = made(1, folder.path()).unwrap();
+        let letters = |split: &Split| split.tokens().iter().copied().collect::<std::collections::BTreeSet<u32>>();
+        let [train, valid, test] = [&first.train, &first.valid, &first.test].map(letters);
+        assert_eq!([train.len(), valid.len(), test.len()], [7, 2, 1]);
+        assert_eq!(train.union(&valid).chain(&test).count(), 10);
+        assert_eq!(first.test.tokens().len(), 50);
+        assert_eq!(first.origin.files.len(), 10);
+        assert!((2..9).any(|seed| letters(&made(seed, folder.path()).unwrap().test) != test));
+        let two = tempfile::tempdir().unwrap();
+        ["a", "b"].iter().for_each(|name| std::fs::write(two.path().join(name), "some text").unwrap());
+        let message = made(1, two.path()).err().unwrap().to_string();
+        assert!(message.contains("has 2 documents of 18 bytes"), "{message}");
     }
 
     #[test]
@@ -211,7 +268,7 @@ mod tests {
             .make(&TestContext::new(assay_cpu::device(1).unwrap()))
             .err()
             .unwrap();
-        assert!(error.to_string().contains("`/nowhere/a.txt` cannot be read"), "{error}");
+        assert!(error.to_string().contains("`a.txt` cannot be read"), "{error}");
     }
 
     #[test]

@@ -31,22 +31,22 @@ use assay_models::{
 #[must_use]
 pub fn operations_per_token(model: &Model, length: usize) -> f64 {
     let matrices: f64 =
-        model.parameters().iter().map(|(name, parameter)| weights(model.config(), name, parameter, length)).sum();
+        model.parameters().iter().map(|(name, parameter)| count_weights(model.config(), name, parameter, length)).sum();
     let predicts = model.task().objective == Objective::Predict;
     // A tied language model's head is a product with the embedding table, which is no matrix by its role.
     let table = match model.parameters().get("embedding.table") {
-        Some(table) if model.config().common().tied && predicts => elements(&table.value),
+        Some(table) if model.config().common().tied && predicts => count_elements(&table.value),
         _ => 0,
     };
-    6.0 * (matrices + table as f64) + mixing(model.config(), length)
+    6.0 * (matrices + table as f64) + count_mixing(model.config(), length)
 }
 
 /// The weights of a matrix, as often as a token meets them.
-fn weights(config: &ModelConfig, name: &str, parameter: &Parameter, length: usize) -> f64 {
+fn count_weights(config: &ModelConfig, name: &str, parameter: &Parameter, length: usize) -> f64 {
     if parameter.role != Role::Linear {
         return 0.0;
     }
-    let once = elements(&parameter.value) as f64;
+    let once = count_elements(&parameter.value) as f64;
     match config {
         ModelConfig::Ten(_) => once / scale(name),
         ModelConfig::Pulse(config) => once * per_token(config, name, length),
@@ -70,31 +70,31 @@ fn per_token(config: &PulseConfig, name: &str, length: usize) -> f64 {
         ["slots", "sides", ..] => each_chunk,
         // W_q for each chunk, W_v for each but the last.
         ["slots", "in", ..] if folds(config, length) => {
-            0.5 * (each_chunk + config.states as f64 * updates(config, length))
+            0.5 * (each_chunk + config.states as f64 * count_updates(config, length))
         }
         ["slots", "out", ..] if folds(config, length) => each_chunk,
-        ["slots", "gates" | "candidate" | "mix", ..] => config.states as f64 * updates(config, length),
-        ["memory", "write", ..] => updates(config, length),
+        ["slots", "gates" | "candidate" | "mix", ..] => config.states as f64 * count_updates(config, length),
+        ["memory", "write", ..] => count_updates(config, length),
         _ => 1.0,
     }
 }
 
 /// How often the slots of a PULSE are updated, for each token: after every chunk but the last.
-fn updates(config: &PulseConfig, length: usize) -> f64 {
+fn count_updates(config: &PulseConfig, length: usize) -> f64 {
     (length.div_ceil(config.chunk) - 1) as f64 / length as f64
 }
 
 /// What mixing over time takes without weights.
-fn mixing(config: &ModelConfig, length: usize) -> f64 {
+fn count_mixing(config: &ModelConfig, length: usize) -> f64 {
     match config {
-        ModelConfig::Ten(config) => recurrence(config),
-        ModelConfig::Pulse(config) => (0..config.layers).map(|layer| slots(config, layer, length)).sum(),
-        ModelConfig::Transformer(config) => (config.dim * config.layers) as f64 * 6.0 * keys(config, length),
+        ModelConfig::Ten(config) => count_recurrence(config),
+        ModelConfig::Pulse(config) => (0..config.layers).map(|layer| count_slots(config, layer, length)).sum(),
+        ModelConfig::Transformer(config) => (config.dim * config.layers) as f64 * 6.0 * count_keys(config, length),
     }
 }
 
 /// Twice the keys that a token of a transformer has on average.
-fn keys(config: &TransformerConfig, length: usize) -> f64 {
+fn count_keys(config: &TransformerConfig, length: usize) -> f64 {
     match config.attention {
         _ if !config.causal => 2.0 * length as f64,
         AttentionKind::Sparse => config.sparsity.realised(&[length]) * (length as f64 + 1.0),
@@ -102,13 +102,13 @@ fn keys(config: &TransformerConfig, length: usize) -> f64 {
     }
 }
 
-fn slots(config: &PulseConfig, layer: usize, length: usize) -> f64 {
+fn count_slots(config: &PulseConfig, layer: usize, length: usize) -> f64 {
     let (dim, states, width) = (config.dim as f64, config.states as f64, config.width() as f64);
     if config.attends(layer) {
         return 6.0 * dim * (length as f64 + 1.0);
     }
     let mixing =
-        if config.mixing == Mixing::On { 12.0 * width * states * states * updates(config, length) } else { 0.0 };
+        if config.mixing == Mixing::On { 12.0 * width * states * states * count_updates(config, length) } else { 0.0 };
     let local = match config.local {
         LocalKind::Attention => 6.0 * dim * (config.chunk.min(length) as f64 + 1.0),
         LocalKind::Conv => 24.0 * dim,
@@ -118,14 +118,14 @@ fn slots(config: &PulseConfig, layer: usize, length: usize) -> f64 {
     18.0 * met * states + mixing + local + memory
 }
 
-fn recurrence(config: &TenConfig) -> f64 {
+fn count_recurrence(config: &TenConfig) -> f64 {
     let states = config.states as f64;
     let state = if config.resonance == Resonance::Recurrent { 32.0 + 24.0 * states } else { 32.0 };
     let blocks: f64 = config.scales.iter().map(|scale| config.layers as f64 / *scale as f64).sum();
     state * states * config.cells as f64 * blocks
 }
 
-fn elements(weight: &Weight) -> usize {
+fn count_elements(weight: &Weight) -> usize {
     match weight {
         Weight::Dense(tensor) => tensor.dims().iter().product(),
         Weight::Int8 { q, .. } => q.dims().iter().product(),

@@ -52,7 +52,7 @@ pub(super) fn analyse(samples: &Samples, seed: u64) -> Result<Results, StepError
             peak: median(&samples.peak)?,
             operations_per_token: samples.operations,
             tokens_per_second: median(&floors)?,
-            ratio: median(&ratios(&samples.train, &floors))?,
+            ratio: median(&divide_samples(&samples.train, &floors))?,
         })
     };
     Ok(Results {
@@ -60,12 +60,12 @@ pub(super) fn analyse(samples: &Samples, seed: u64) -> Result<Results, StepError
         floor,
         f32: median(&samples.f32)?,
         int8: median(&samples.int8)?,
-        int8_ratio: median(&ratios(&samples.int8, &samples.f32))?,
+        int8_ratio: median(&divide_samples(&samples.int8, &samples.f32))?,
         peak_memory: samples.peak_memory,
     })
 }
 
-fn ratios(above: &[f64], below: &[f64]) -> Vec<f64> {
+fn divide_samples(above: &[f64], below: &[f64]) -> Vec<f64> {
     std::iter::zip(above, below).map(|(above, below)| above / below).collect()
 }
 
@@ -93,10 +93,10 @@ impl Results {
         if let Some(bytes) = self.peak_memory {
             context.metric("memory/peak_bytes", 0, bytes as f64);
         }
-        self.tell(context);
+        self.log_summary(context);
     }
 
-    fn tell(&self, context: &mut dyn Context) {
+    fn log_summary(&self, context: &mut dyn Context) {
         let rate = |estimate: &Estimate| format::with_interval(estimate, "tokens/s");
         context.log(&format!("training: {}", rate(&self.train)));
         if let Some(floor) = &self.floor {

@@ -1,6 +1,6 @@
 //! The step kind `throughput`: its config, its metrics and its run.
 
-use assay_models::{ModelConfig, Precision};
+use assay_models::{ModelChoice, ModelConfig, Objective, Precision, Task};
 use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use super::report::analyse;
 use super::training::{Setup, Training};
 use crate::context::{Context, StepError};
 use crate::machine::Machine;
+use crate::planned::{CHOSEN_DIM, CHOSEN_PARAMETERS, resolve_model};
 use crate::quantize::quantize;
 use crate::quiet::{DISTURBED, Quiet, Watch};
 use crate::random::seed_for;
@@ -27,8 +28,9 @@ const FEWEST_SAMPLES: usize = 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The model. It is made afresh, as a language model over random tokens.
-    model: ModelConfig,
+    /// The model. It is made afresh, as a language model over random tokens. `parameters: 200k` in the place of its `dim`
+    /// chooses the width.
+    model: ModelChoice,
     /// Number of token ids.
     #[schemars(range(min = 1, max = 1_048_576))]
     vocabulary: usize,
@@ -111,12 +113,19 @@ const METRICS: &[MetricKind] = &[
     metric("decode/int8_ratio_low", "", Better::Neither, None),
     metric("decode/int8_ratio_high", "", Better::Neither, None),
     metric("memory/peak_bytes", "B", Better::Lower, Some("memory")),
+    metric("model/parameters", "", Better::Lower, None),
+    CHOSEN_PARAMETERS,
+    CHOSEN_DIM,
     DISTURBED,
 ];
 
 /// What its numbers cover.
 const ONE_PROCESS: &str = "all samples of a replicate come from one process, so that ± covers differences between \
     processes only where there are several replicates.";
+
+/// Said by the run itself, since a log is read without its table.
+const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as where memory \
+    lies, are not included; give the job `replicates: 3` or more, which run in a process each";
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
     MetricKind { name, unit, better, headline, covers: if headline.is_some() { ONE_PROCESS } else { "" } }
@@ -143,7 +152,8 @@ impl Step for Throughput {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
         let before = Machine::read();
-        let training = Training::new(context.device(), &config.setup(context))?;
+        let sized = resolve_model(&config.model, &config.task(), context)?;
+        let training = Training::new(context.device(), &config.setup(sized.config, context))?;
         let model = training.model()?.detached()?;
         let int8 = model.with_parameters(&quantize(model.parameters())?.0)?;
         let plan = Plan {
@@ -157,6 +167,7 @@ impl Step for Throughput {
         let load = watch.end(context)?;
         let results = analyse(&samples, config.seed)?;
         results.report(context);
+        context.warn(ONE_PROCESS_WARNING);
         let (threads, device, load_after) = (context.threads(), context.device().info(), Machine::read().load);
         let machine = json!({
             "before": before, "load_after": load_after, "others": load, "threads": threads, "device": device,
@@ -169,9 +180,14 @@ impl Step for Throughput {
 }
 
 impl Config {
-    fn setup(&self, context: &dyn Context) -> Setup {
+    /// What the model is made for.
+    fn task(&self) -> Task {
+        Task { vocabulary: self.vocabulary, max_length: self.length, objective: Objective::Predict }
+    }
+
+    fn setup(&self, model: ModelConfig, context: &dyn Context) -> Setup {
         Setup {
-            model: self.model.clone(),
+            model,
             optimizer: self.optimizer.clone(),
             vocabulary: self.vocabulary,
             batch: self.batch,
@@ -205,6 +221,11 @@ impl Config {
         ];
         for (key, value, least) in bounds.into_iter().filter(|(_, value, least)| value < least) {
             found.push(finding(&[key], format!("{key} is {value}"), format!("give {least} or more")));
+        }
+        if found.is_empty()
+            && let Err(fault) = self.model.resolve(&self.task())
+        {
+            found.push(finding(&["model", fault.key], fault.message, fault.hint));
         }
         if self.decode > self.length {
             let message = format!("decode {} is more than the {} tokens of a sequence", self.decode, self.length);
@@ -245,7 +266,8 @@ mod tests {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         context.run(&Throughput, config()).unwrap();
         let value = |name: &str| context.last(name).unwrap_or_else(|| panic!("no metric {name}"));
-        for metric in METRICS.iter().filter(|metric| metric.name != DISTURBED.name) {
+        let not_always = [DISTURBED, CHOSEN_PARAMETERS, CHOSEN_DIM].map(|metric| metric.name);
+        for metric in METRICS.iter().filter(|metric| !not_always.contains(&metric.name)) {
             assert!(value(metric.name) > 0.0, "{}", metric.name);
         }
         for name in ["train/tokens_per_second", "floor/ratio", "decode/int8_ratio"] {
@@ -256,6 +278,19 @@ mod tests {
         let samples: Samples = serde_json::from_value(written["samples"].clone()).unwrap();
         assert_eq!([samples.train.len(), samples.peak.len(), samples.f32.len(), samples.int8.len()], [20; 4]);
         assert_eq!(context.progress, (20, Some(20)));
+        let warned = context.logs.iter().any(|line| line.starts_with("warning: the intervals cover one process only"));
+        assert!(warned, "{:#?}", context.logs);
+    }
+
+    #[test]
+    fn a_number_of_parameters_chooses_the_width() {
+        let mut config = config();
+        config["model"] = json!({"family": "ten", "parameters": "3k", "layers": 1, "states": 4});
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        context.run(&Throughput, config).unwrap();
+        let count = context.last("chosen/parameters").unwrap();
+        assert!((2850.0..=3150.0).contains(&count) && context.last("model/parameters") == Some(count), "{count}");
+        assert!(context.last("chosen/dim").unwrap() > 1.0);
     }
 
     #[test]
@@ -266,6 +301,11 @@ mod tests {
             ("vocabulary", json!(0), "vocabulary is 0"),
             ("decode", json!(9), "more than the 8 tokens"),
             ("model", json!({"family": "ten", "dim": 0, "layers": 1, "states": 4}), "dim 0"),
+            (
+                "model",
+                json!({"family": "ten", "parameters": 1, "layers": 1, "states": 4}),
+                "no width gives 1 parameters",
+            ),
         ] {
             let mut config = config();
             config[key] = value;

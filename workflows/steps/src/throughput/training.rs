@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::StepError;
 use crate::profile::Profiler;
-use crate::train::{AdamW, Assignment, How, OptimizerConfig, Updater};
+use crate::train::{AdamW, BatchOptions, OptimizerConfig, TrainBatch, Updater};
 
 /// What to train, and on what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -89,8 +89,8 @@ impl Training {
     /// # Errors
     /// If the device fails.
     pub fn gradient_norm(&self) -> Result<(f64, f64), StepError> {
-        let how = assay_models::Training { precision: self.precision, ..assay_models::Training::default() };
-        let pass = self.model()?.learn(&self.batch, &[], &how)?;
+        let options = assay_models::Training { precision: self.precision, ..assay_models::Training::default() };
+        let pass = self.model()?.learn(&self.batch, &[], &options)?;
         let clip = self.updater.optimizer().clip(&pass.gradients)?.to_f64_vec().map_err(ModelError::from)?;
         Ok((pass.loss, clip.first().copied().unwrap_or(f64::NAN)))
     }
@@ -101,11 +101,12 @@ impl Training {
     /// If the device fails.
     pub fn step(&mut self) -> Result<f64, StepError> {
         self.steps += 1;
-        let how = How { pieces: 1, label_smoothing: 0.0, dropout: self.steps, precision: self.precision };
+        let options =
+            BatchOptions { micro_batches: 1, label_smoothing: 0.0, dropout: self.steps, precision: self.precision };
         let rows: Vec<&[u32]> = self.sequences.iter().map(Vec::as_slice).collect();
-        let assignment = Assignment::of(&self.model, &rows, &[], &how)?;
+        let train_batch = TrainBatch::from_sequences(&self.model, &rows, &[], &options)?;
         let (rate, profiler) = (self.rate, &mut Profiler::off());
-        Ok(self.updater.update(&mut self.model, assignment, rate, profiler, || true)?.loss)
+        Ok(self.updater.update(&mut self.model, train_batch, rate, profiler, || true)?.loss)
     }
 }
 

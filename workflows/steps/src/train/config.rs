@@ -1,6 +1,6 @@
 //! The config of `train`, and what its schema cannot say.
 
-use assay_models::{ModelConfig, Precision};
+use assay_models::{ModelChoice, Precision};
 use assay_spec::{ArtifactRef, Finding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,8 @@ pub struct Config {
     /// The dataset: the `dataset` output of a `prepare` job.
     #[schemars(with = "ArtifactSchema")]
     pub data: ArtifactRef,
-    /// The model to begin with.
-    pub model: ModelConfig,
+    /// The model to begin with. `parameters: 200k` in the place of its `dim` chooses the width.
+    pub model: ModelChoice,
     /// How gradients change it.
     pub optimizer: OptimizerConfig,
     /// Sequences a step; 32 unless `batching` is given.
@@ -26,8 +26,8 @@ pub struct Config {
     /// In the place of `batch_size`: as many sequences a step as fit a budget of tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<Budget>,
-    /// Computes the gradient of each step in so many pieces, one after another. It takes a fraction of the memory, and
-    /// the gradient is that of the whole batch up to rounding (but for dropout, whose masks are others).
+    /// Computes the gradient of each step in so many micro-batches, one after another (gradient accumulation). It takes a
+    /// fraction of the memory, and the gradient is that of the whole batch up to rounding, except that dropout has other masks.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]
     pub accumulate: usize,
@@ -41,12 +41,20 @@ pub struct Config {
     /// How much of each target is spread over all classes: the loss is `(1 - s)` times that of the target and `s` times
     /// the mean over the classes (Szegedy et al. 2016). Validation and test are scored without it.
     #[serde(default)]
-    #[schemars(range(min = 0.0, max = 0.99))]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: f64,
     /// Score the validation split each so many steps, besides the end.
     #[serde(default = "eval_every")]
     #[schemars(range(min = 1))]
     pub eval_every: u64,
+    /// Ends the training before its last step if a metric of the validation split no longer improves; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<EarlyStopping>,
+    /// Whose parameters the output `model` holds, and the test split is scored with: those after the last step, or those
+    /// after the evaluation with the best value of `early_stopping.metric` (`valid/loss` without early stopping). The step
+    /// is reported as `kept/step`.
+    #[serde(default, skip_serializing_if = "Keep::is_last")]
+    pub keep: Keep,
     /// Report the mean training metrics of each so many steps.
     #[serde(default = "log_every")]
     #[schemars(range(min = 1))]
@@ -61,6 +69,72 @@ pub struct Config {
     /// `chrome://tracing` open.
     #[serde(default)]
     pub profile: bool,
+}
+
+/// When a training ends before its last step. The step is reported as `stopped/step`.
+///
+/// A curriculum's earlier stages always run to their end: patience is counted in the last stage alone, since a model that has
+/// not seen the longer samples yet may not improve on them. The best value is that of all stages. The learning rate follows
+/// the schedule of the whole curriculum, wherever training stops. The count is part of the saved state, so that an interrupted
+/// training stops at the same step as an uninterrupted one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStopping {
+    /// What is watched; a loss and a perplexity are better lower, an accuracy higher.
+    #[serde(default)]
+    pub metric: ValidationMetric,
+    /// Training stops after so many evaluations in succession without an improvement; `eval_every` says when it is evaluated.
+    #[serde(default = "patience")]
+    #[schemars(range(min = 1))]
+    pub patience: u64,
+    /// An evaluation is an improvement if it is better by more than this than the last improvement.
+    #[serde(default)]
+    #[schemars(range(min = 0.0))]
+    pub min_delta: f64,
+}
+
+/// A metric of the validation split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ValidationMetric {
+    /// The mean cross entropy of a prediction, in nats.
+    #[default]
+    #[serde(rename = "valid/loss")]
+    Loss,
+    /// The share of right predictions.
+    #[serde(rename = "valid/accuracy")]
+    Accuracy,
+    /// exp of the loss; of language models alone.
+    #[serde(rename = "valid/perplexity")]
+    Perplexity,
+}
+
+impl ValidationMetric {
+    /// The metric's name in workflow files and tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ValidationMetric::Loss => "valid/loss",
+            ValidationMetric::Accuracy => "valid/accuracy",
+            ValidationMetric::Perplexity => "valid/perplexity",
+        }
+    }
+}
+
+/// Whose parameters the trained model holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// Those after the best evaluation.
+    Best,
+    /// Those after the last step.
+    #[default]
+    Last,
+}
+
+impl Keep {
+    fn is_last(&self) -> bool {
+        *self == Keep::Last
+    }
 }
 
 /// When a training saves its whole state. The newest state alone is kept, until the training succeeds; where it lies, and
@@ -117,7 +191,7 @@ pub struct AdamWConfig {
     pub betas: [f64; 2],
     /// Added to the root of the mean square.
     #[serde(default = "eps")]
-    #[schemars(range(min = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub eps: f64,
     /// Decay of matrices and tables (`Role::decays`); norms, biases and eigenvalues never decay.
     #[serde(default = "weight_decay")]
@@ -131,7 +205,7 @@ pub struct AdamWConfig {
     pub warmup_steps: u64,
     /// Scale the gradient down to this norm where it is larger; never if absent.
     #[serde(default)]
-    #[schemars(range(min = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
 }
 
@@ -162,6 +236,9 @@ fn eval_every() -> u64 {
 }
 fn log_every() -> u64 {
     10
+}
+fn patience() -> u64 {
+    5
 }
 fn betas() -> [f64; 2] {
     [0.9, 0.999]
@@ -201,7 +278,9 @@ impl Config {
         self.check_curriculum(&mut found);
         self.check_optimizer(&mut found);
         self.check_batches(&mut found);
-        let numbers: [(&[&str], Option<u64>); 4] = [
+        let stopping = self.early_stopping;
+        let numbers: [(&[&str], Option<u64>); 5] = [
+            (&["early_stopping", "patience"], stopping.map(|stopping| stopping.patience)),
             (&["eval_every"], Some(self.eval_every)),
             (&["log_every"], Some(self.log_every)),
             (&["accumulate"], Some(self.accumulate as u64)),
@@ -209,6 +288,12 @@ impl Config {
         ];
         for (path, _) in numbers.iter().filter(|(_, value)| *value == Some(0)) {
             found.push(finding(path, format!("{} is 0", path.join(".")), "give at least 1"));
+        }
+        if let Some(min_delta) = stopping.map(|stopping| stopping.min_delta)
+            && !(min_delta >= 0.0 && min_delta.is_finite())
+        {
+            let message = format!("min_delta {min_delta} is not a number from 0 up");
+            found.push(finding(&["early_stopping", "min_delta"], message, "leave it out where any improvement counts"));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
             let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);
@@ -239,7 +324,7 @@ impl Config {
         let most = self.batching.map_or(self.batch_size.unwrap_or(BATCH_SIZE), |budget| budget.max_sequences);
         if self.accumulate > most.max(1) {
             let message = format!("accumulate {} exceeds the {most} sequences of a batch", self.accumulate);
-            found.push(finding(&["accumulate"], message, "a piece has at least one sequence"));
+            found.push(finding(&["accumulate"], message, "a micro-batch has at least one sequence"));
         }
     }
 
@@ -378,6 +463,74 @@ pub mod tests {
             config["batching"] = json!({"max_tokens": 64});
         });
         assert_eq!(budget, Batching::Tokens(Budget { max_tokens: 64, max_sequences: 1024 }));
+    }
+
+    /// The bounded numbers with a fraction in a schema, by their pointers into `sample`: those that stand in it are tried.
+    fn bounded_numbers(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
+        if let Some(target) = schema["$ref"].as_str().and_then(|path| root.pointer(path.strip_prefix('#')?)) {
+            bounded_numbers(root, target, value, at, found);
+        }
+        for branch in ["oneOf", "anyOf", "allOf"].iter().filter_map(|key| schema[key].as_array()).flatten() {
+            let tag = |key: &str| branch["properties"][key]["const"].as_str().map(str::to_owned);
+            let other = |key: &str| tag(key).is_some_and(|tag| value[key] != json!(tag));
+            if !other("family") && !other("name") {
+                bounded_numbers(root, branch, value, at, found);
+            }
+        }
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            bounded_numbers(root, property, &value[key], &format!("{at}/{key}"), found);
+        }
+        if value.is_f64() && schema.to_string().contains("imum") {
+            found.push((at.to_owned(), schema.clone()));
+        }
+    }
+
+    #[test]
+    fn the_schema_and_the_checks_have_the_same_bounds() {
+        let models = [
+            json!({"family": "ten", "dim": 8, "layers": 1, "states": 4, "dropout": 0.1, "max_phase": 1.0,
+                   "resonance": "readout", "resonance_strength": 0.5}),
+            json!({"family": "pulse", "dim": 8, "layers": 1, "states": 4, "dropout": 0.1}),
+            json!({"family": "transformer", "dim": 8, "layers": 1, "dropout": 0.1, "attention": "sparse",
+                   "sparsity": {"kind": "learned", "density": 0.5}}),
+        ];
+        let schema = crate::step::schema_of::<Config>();
+        let mut tried = Vec::new();
+        for model in models {
+            let mut whole = sample();
+            whole["model"] = model;
+            whole["label_smoothing"] = json!(0.1);
+            whole["checkpoints"] = json!({"every_minutes": 1.5});
+            whole["early_stopping"] = json!({"min_delta": 0.5});
+            for (key, value) in [("eps", 1e-8), ("weight_decay", 0.01)] {
+                whole["optimizer"][key] = json!(value);
+            }
+            let mut found = Vec::new();
+            bounded_numbers(&schema, &schema, &whole, "", &mut found);
+            for (pointer, bounds) in found {
+                let bound = |key: &str| bounds[key].as_f64();
+                let edges =
+                    [("minimum", -1.0), ("exclusiveMinimum", -1.0), ("maximum", 1.0), ("exclusiveMaximum", 1.0)];
+                for (edge, out) in edges.iter().filter_map(|(key, out)| Some((bound(key)?, out))) {
+                    for value in [edge - 1e-6 * out, edge, edge + 1e-6 * out] {
+                        let fits = bound("minimum").is_none_or(|least| value >= least)
+                            && bound("exclusiveMinimum").is_none_or(|least| value > least)
+                            && bound("maximum").is_none_or(|most| value <= most)
+                            && bound("exclusiveMaximum").is_none_or(|most| value < most);
+                        let mut changed = whole.clone();
+                        *changed.pointer_mut(&pointer).unwrap() = json!(value);
+                        let config: Config = serde_json::from_value(changed).unwrap();
+                        assert_eq!(config.findings().is_empty(), fits, "{pointer}: {value}");
+                    }
+                }
+                tried.push(pointer);
+            }
+        }
+        for key in
+            ["/model/sparsity/density", "/model/dropout", "/optimizer/eps", "/optimizer/clip_norm", "/optimizer/lr"]
+        {
+            assert!(tried.iter().any(|pointer| pointer == key), "{key} is not among {tried:?}");
+        }
     }
 
     #[test]

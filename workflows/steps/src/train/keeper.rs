@@ -59,7 +59,7 @@ impl Keeper {
         let Some(folder) = &self.folder else { return Ok(Duration::ZERO) };
         // Whatever comes of it, the next one has its time.
         self.saved = step;
-        if let Err(error) = put(&state()?, folder, &context.workdir()) {
+        if let Err(error) = write_state(&state()?, folder, &context.workdir()) {
             context.log(&format!("the state after step {step} could not be saved: {error}"));
         }
         self.at = Instant::now();
@@ -90,7 +90,7 @@ pub fn refuse(why: &str, context: &mut dyn Context) {
     context.log(&format!("an earlier attempt's state is not used, and training begins anew: {why}"));
 }
 
-fn put(file: &ArrayFile, folder: &Path, workdir: &Path) -> Result<(), String> {
+fn write_state(file: &ArrayFile, folder: &Path, workdir: &Path) -> Result<(), String> {
     let temporary = workdir.join(NAME);
     file.write(&temporary).map_err(|error| error.to_string())?;
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;

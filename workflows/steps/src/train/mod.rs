@@ -1,13 +1,15 @@
 //! `train`: fits a model to a dataset.
 //!
 //! Read `config.rs` for what a person may choose, `schedule.rs` and `curriculum.rs` for what happens when,
-//! `gradient.rs`, `optimizer.rs` and `update.rs` for the update, `run.rs` for the loop, and `state.rs` and `keeper.rs` for how a
+//! `gradient.rs`, `optimizer.rs` and `update.rs` for the update, `run.rs` for the loop, `monitor.rs` for early stopping, and `state.rs` and `keeper.rs` for how a
 //! training that was stopped goes on.
 
 mod config;
 mod curriculum;
+mod divergence;
 mod gradient;
 mod keeper;
+mod monitor;
 mod optimizer;
 mod reports;
 #[cfg(test)]
@@ -21,7 +23,7 @@ mod tests;
 mod update;
 
 pub use config::OptimizerConfig;
-pub(crate) use gradient::{Assignment, How};
+pub(crate) use gradient::{BatchOptions, TrainBatch};
 pub(crate) use optimizer::AdamW;
 pub use step::Train;
 pub(crate) use update::Updater;

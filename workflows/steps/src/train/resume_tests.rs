@@ -39,8 +39,8 @@ fn state_in(folder: &Path) -> PathBuf {
 
 #[track_caller]
 fn goes_on_from(context: &TestContext, step: u64) {
-    let line = format!("goes on from step {step},");
-    assert!(context.logs.iter().any(|log| log.starts_with(&line)), "{line} is not in {:#?}", context.logs);
+    let line = format!("resuming from the checkpoint at step {step}");
+    assert!(context.logs.contains(&line), "{line} is not in {:#?}", context.logs);
 }
 
 #[track_caller]
@@ -49,10 +49,18 @@ fn same(one: &TestContext, other: &TestContext) {
     assert!(checkpoint_bytes(one) == checkpoint_bytes(other), "other parameters");
 }
 
+/// With this learning rate the model gets worse, so that training ends within the last stage.
+fn stop_early(config: &mut Value, keep: &str) {
+    config["eval_every"] = json!(1);
+    config["optimizer"] = json!({"name": "adamw", "lr": 0.5});
+    config["early_stopping"] = json!({"metric": "valid/loss", "patience": 2, "min_delta": 0.001});
+    config["keep"] = json!(keep);
+}
+
 #[test]
 fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
     type Change = fn(&mut Value);
-    let changes: [Change; 5] = [
+    let changes: [Change; 7] = [
         |_| (),
         |config| config["precision"] = json!("bf16"),
         |config| {
@@ -69,9 +77,14 @@ fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
             config["model"] = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2, "dropout": 0.1});
             config["label_smoothing"] = json!(0.1);
         },
+        |config| stop_early(config, "last"),
+        |config| stop_early(config, "best"),
     ];
     for change in changes {
         let whole = uninterrupted(change);
+        let last = whole.last("stopped/step").map_or(14, |step| step as u64);
+        let stops_early = world(Path::new("unused"), change).1.get("early_stopping").is_some();
+        assert_eq!(last < 14, stops_early, "{last}");
         let mut stops = std::collections::BTreeSet::new();
         for patience in 0.. {
             let folder = TempDir::new().unwrap();
@@ -89,7 +102,7 @@ fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
             same(&second, &whole);
         }
         // Also in the middle of a validation, between the pieces of a batch, and after the last step.
-        assert!(stops.iter().copied().eq(1..=14), "{stops:?}");
+        assert!(stops.iter().copied().eq(1..=last), "{stops:?}");
     }
 }
 
@@ -100,7 +113,7 @@ fn one_that_was_killed_goes_on_from_what_it_saved() {
     let folder = TempDir::new().unwrap();
     let (mut first, config) = world(folder.path(), |_| ());
     first.run(&Train, config).unwrap();
-    assert_eq!(first.logs.iter().filter(|log| log.contains("goes on")).count(), 0);
+    assert_eq!(first.logs.iter().filter(|log| log.starts_with("resuming")).count(), 0);
     // The state of step 12 is the last one: the training was through two steps later.
     let (mut second, config) = world(folder.path(), |_| ());
     second.run(&Train, config).unwrap();

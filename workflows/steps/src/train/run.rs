@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 use assay_models::{Batch, Blueprint, Model};
 use serde_json::json;
 
-use super::config::{Config, OptimizerConfig};
+use super::config::{Config, Keep, OptimizerConfig};
 use super::curriculum::Curriculum;
-use super::gradient::{Assignment, How};
+use super::divergence::Stability;
+use super::gradient::{BatchOptions, TrainBatch};
 use super::keeper::{Keeper, refuse};
+use super::monitor::Monitor;
 use super::optimizer::AdamW;
 use super::reports::Reports;
 use super::schedule::learning_rate;
@@ -37,6 +39,9 @@ pub struct Trainer<'a> {
     step: u64,
     /// Whether the validation after that step is yet to come.
     unvalidated: bool,
+    /// What the evaluations have shown.
+    monitor: Monitor,
+    stability: Stability,
     window: Window,
     /// When the steps of the window began, as if nothing but steps had happened since.
     since: Instant,
@@ -69,11 +74,13 @@ impl<'a> Trainer<'a> {
             curriculum,
             step: 0,
             unvalidated: false,
+            monitor: Monitor::new(config),
+            stability: Stability::default(),
             window: Window::default(),
             since: Instant::now(),
             reports: Reports::default(),
             keeper: Keeper::new(config.checkpoints, context),
-            identity: identity(config, context),
+            identity: identify_training(config, context),
             dropout: seed("dropout"),
             profiler: if config.profile { Profiler::on() } else { Profiler::off() },
         })
@@ -91,6 +98,7 @@ impl<'a> Trainer<'a> {
         let found = state::read(&file, &self.identity, &model, &mut optimizer);
         let found = found.and_then(|(there, place)| {
             self.curriculum.restore(place.sampler)?;
+            self.monitor.restore(place.evaluations);
             Ok((there, (place.step, place.unvalidated), place.window, place.reports))
         });
         match found {
@@ -100,7 +108,7 @@ impl<'a> Trainer<'a> {
             }
             Ok((there, (step, unvalidated), window, reports)) => {
                 reports.replay(context);
-                context.log(&format!("goes on from step {step}, after which an earlier attempt saved its state"));
+                context.log(&format!("resuming from the checkpoint at step {step}"));
                 self.updater = Updater::new(optimizer, context.device());
                 (self.step, self.unvalidated) = (step, unvalidated);
                 (self.window, self.reports) = (window, reports);
@@ -110,11 +118,13 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Runs every step that is left; returns the model after the last.
+    /// Runs the steps that are left; returns the model that the training ends with, and the step that its parameters are
+    /// those of.
     ///
     /// # Errors
     /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if asked to stop.
-    pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<Model, StepError> {
+    pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<(Model, u64), StepError> {
+        self.stability.observe(self.step, &model, context)?;
         let mut model = model.into_blueprint();
         let steps = self.config.steps();
         let last = self.step.saturating_add(PROFILED_STEPS);
@@ -128,8 +138,8 @@ impl<'a> Trainer<'a> {
                 }
                 return Err(error);
             }
-            if self.step >= steps {
-                return Ok(model.model()?);
+            if self.is_finished() {
+                return self.monitor.finish(model.model()?, (self.step, steps), context);
             }
             let step = self.step + 1;
             if step > last {
@@ -139,11 +149,11 @@ impl<'a> Trainer<'a> {
             if stage.replace(self.curriculum.stage()) != Some(self.curriculum.stage()) {
                 self.announce_stage(step, context);
             }
-            let loss = self.step(step, &mut model, &indices, context)?;
+            let loss = self.run_step(step, &mut model, &indices, context)?;
             self.step = step;
             context.progress(step, Some(steps), "steps", &format!("loss {loss:.2}"));
             if step.is_multiple_of(self.config.log_every) || step == steps {
-                self.report(context);
+                self.report_window(context);
             }
             self.unvalidated = step.is_multiple_of(self.config.eval_every) || step == steps;
         }
@@ -152,16 +162,27 @@ impl<'a> Trainer<'a> {
     /// What may happen after a step and before the next; where it is cancelled, the state is that of between them.
     fn between_steps(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         if self.unvalidated {
-            self.validate(&model.model()?, context)?;
+            self.evaluate_model(&model.model()?, context)?;
             self.unvalidated = false;
         }
-        if self.step == self.config.steps() {
+        if self.is_finished() {
             return Ok(());
         }
         if self.keeper.is_due(self.step) {
-            self.save(model, context)?;
+            self.save_checkpoint(model, context)?;
         }
         if context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Whether no step is left: the curriculum is over, or early stopping has ended it.
+    fn is_finished(&self) -> bool {
+        self.step >= self.config.steps() || self.monitor.has_stopped()
+    }
+
+    /// The failure of this training if it diverged.
+    #[must_use]
+    pub fn diverged(&self, seen: &str) -> StepError {
+        self.stability.diverged(self.config, seen)
     }
 
     /// Where the time went.
@@ -171,7 +192,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// One update; returns the loss before it.
-    fn step(
+    fn run_step(
         &mut self,
         step: u64,
         model: &mut Blueprint,
@@ -179,21 +200,21 @@ impl<'a> Trainer<'a> {
         context: &mut dyn Context,
     ) -> Result<f64, StepError> {
         let whole = self.profiler.begin();
-        let how = How {
-            pieces: self.config.accumulate,
+        let options = BatchOptions {
+            micro_batches: self.config.accumulate,
             label_smoothing: self.config.label_smoothing,
             dropout: mix(self.dropout ^ step),
             precision: self.config.precision,
         };
         let span = self.profiler.begin();
-        let assignment = Assignment::new(model, &self.dataset.train, indices, &how)?;
+        let train_batch = TrainBatch::new(model, &self.dataset.train, indices, &options)?;
         self.profiler.end(span, "batch");
-        let (count, tokens) = (assignment.count, assignment.tokens);
+        let (count, tokens) = (train_batch.count, train_batch.tokens);
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         let rate = learning_rate(adamw, step, self.config.steps());
         let going_on = || !context.cancelled();
         let Outcome { loss, correct, norm } =
-            self.updater.update(model, assignment, rate, &mut self.profiler, going_on)?;
+            self.updater.update(model, train_batch, rate, &mut self.profiler, going_on)?;
         while let Some(remark) = self.updater.remark() {
             context.log(&remark);
         }
@@ -218,7 +239,8 @@ impl<'a> Trainer<'a> {
         if what == "loss" {
             context.metric("train/loss", step, value);
         }
-        Err(diverged(self.config, &format!("the {what} is {value} at step {step} of {}", self.config.steps())))
+        let seen = format!("the {what} is {value} at step {step} of {}", self.config.steps());
+        Err(self.stability.diverged(self.config, &seen))
     }
 
     fn announce_stage(&mut self, step: u64, context: &mut dyn Context) {
@@ -235,7 +257,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Reports the means since the last report.
-    fn report(&mut self, context: &mut dyn Context) {
+    fn report_window(&mut self, context: &mut dyn Context) {
         let (window, seconds) = (std::mem::take(&mut self.window), self.since.elapsed().as_secs_f64().max(1e-9));
         self.since = Instant::now();
         let steps = window.steps.max(1) as f64;
@@ -251,7 +273,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn validate(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
+    fn evaluate_model(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
         let (began, span, step) = (Instant::now(), self.profiler.begin(), self.step);
         let valid = score(model, &self.dataset.valid, self.config, context)?;
         self.reports.metric(context, "valid/loss", step, valid.loss);
@@ -259,14 +281,16 @@ impl<'a> Trainer<'a> {
         if let Some(perplexity) = valid.perplexity(model.task().objective) {
             self.reports.metric(context, "valid/perplexity", step, perplexity);
         }
-        for (name, value) in model.telemetry(Some(&self.sample(model)?))? {
+        for (name, value) in model.telemetry(Some(&self.sample_batch(model)?))? {
             self.reports.metric(context, &name, step, value);
         }
         if let Some(bytes) = peak_bytes() {
             self.reports.metric(context, "memory/peak_bytes", step, bytes as f64);
         }
         context.log(&format!("step {step}: valid loss {:.3}, accuracy {:.1} %", valid.loss, 100.0 * valid.accuracy));
+        self.stability.observe(step, model, context)?;
         self.check_finite("validation loss", valid.loss, step, context)?;
+        self.monitor.observe(step, &valid, model)?;
         // The throughput is that of training alone.
         self.since += began.elapsed();
         self.profiler.end_numbered(span, "validate", step);
@@ -274,7 +298,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// A batch of the validation split, of middling length, to look into the model with: always the same.
-    fn sample(&self, model: &Model) -> Result<Batch, StepError> {
+    fn sample_batch(&self, model: &Model) -> Result<Batch, StepError> {
         let lengths: Vec<_> = self.dataset.valid.lengths().collect();
         let mut order: Vec<_> = (0..lengths.len()).collect();
         order.sort_by_key(|index| lengths[*index]);
@@ -283,12 +307,13 @@ impl<'a> Trainer<'a> {
         Ok(gather(model, &self.dataset.valid, middle)?.0)
     }
 
-    fn save(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
+    fn save_checkpoint(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         let span = self.profiler.begin();
         let place = Place {
             step: self.step,
             unvalidated: self.unvalidated,
             sampler: self.curriculum.state(),
+            evaluations: self.monitor.evaluations().cloned(),
             window: Window { seconds: self.since.elapsed().as_secs_f64(), ..self.window },
             reports: self.reports.clone(),
         };
@@ -300,17 +325,18 @@ impl<'a> Trainer<'a> {
 
     /// What is done is not lost where a training is stopped, if saving it takes no longer than a person waits.
     fn save_before_the_end(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
-        let values = 3 * model.parameters().count();
+        let copies = if self.config.keep == Keep::Best { 4 } else { 3 };
+        let values = copies * model.parameters().count();
         if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
-            self.save(model, context)?;
-            context.log(&format!("stopped after step {}; the next attempt goes on from there", self.step));
+            self.save_checkpoint(model, context)?;
+            context.log(&format!("stopped after step {}; the next attempt resumes from its checkpoint", self.step));
         }
         Ok(())
     }
 }
 
 /// All that decides what a training computes, as JSON: a state of another one must not be gone on from.
-fn identity(config: &Config, context: &dyn Context) -> String {
+fn identify_training(config: &Config, context: &dyn Context) -> String {
     json!({
         "assay": env!("CARGO_PKG_VERSION"),
         "config": config,
@@ -326,14 +352,4 @@ fn identity(config: &Config, context: &dyn Context) -> String {
 /// If the model cannot read the split, or [`StepError::Cancelled`].
 pub fn score(model: &Model, split: &Split, config: &Config, context: &dyn Context) -> Result<SplitScore, StepError> {
     score_batches(model, split, config.batching(), || context.cancelled())
-}
-
-/// A training whose numbers are not numbers any more: what was seen, and what may help.
-pub(super) fn diverged(config: &Config, seen: &str) -> StepError {
-    let OptimizerConfig::AdamW(adamw) = &config.optimizer;
-    let hint = match adamw.clip_norm {
-        None => "lower optimizer.lr, or give optimizer.clip_norm and optimizer.warmup_steps",
-        Some(_) => "lower optimizer.lr or optimizer.clip_norm, or raise optimizer.warmup_steps",
-    };
-    StepError::Check { message: format!("training diverged: {seen}"), hint: Some(hint.into()) }
 }

@@ -9,6 +9,8 @@
 //! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and where each begins |
 //! | `window`, F64 `[3]` | sums since the last report: loss, gradient norm, seconds |
 //! | `reports.name`, U32, `reports.step`, U64, `reports.value`, F64 | every metric point so far |
+//! | `best.value`, F64 `[2]` | with early stopping or `keep: best`: the best value so far, and the reference of patience |
+//! | `best.parameters.NAME`, F32 | with `keep: best`: the parameters of the best evaluation so far |
 //! | metadata `assay.training` | [`Counters`] as JSON: the step, counts, and the names of the metrics |
 //! | metadata `assay.identity` | what the training is: config, replicate, device, version of Assay, as JSON |
 //! | metadata `assay.hash` | BLAKE3 over all of the above |
@@ -16,12 +18,14 @@
 //! Nothing else has a state: the learning rate and the keys of dropout follow from the step and the seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use assay_models::{Array, ArrayFile, Model, ModelError, Parameters};
 use assay_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::curriculum::SamplerState;
+use super::monitor::Evaluations;
 use super::optimizer::{AdamW, dense};
 use super::reports::{Point, Reports};
 use crate::context::StepError;
@@ -52,6 +56,8 @@ pub struct Place {
     pub unvalidated: bool,
     /// Where the data stand.
     pub sampler: SamplerState,
+    /// What the evaluations have shown, if anything asks for it.
+    pub evaluations: Option<Evaluations>,
     /// What is yet to be reported.
     pub window: Window,
     /// What has been reported.
@@ -80,6 +86,17 @@ struct Counters {
     tokens: usize,
     /// The names of the metrics.
     names: Vec<String>,
+    /// Of the evaluations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    evaluations: Option<EvaluationCounters>,
+}
+
+/// The numbers of [`Evaluations`] that are no arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct EvaluationCounters {
+    best_step: u64,
+    unimproved: u64,
+    keeps_parameters: bool,
 }
 
 /// Writes a state into a file's arrays.
@@ -95,11 +112,11 @@ pub fn write(
     let mut file = ArrayFile::default();
     let (updates, moments) = optimizer.state();
     for (name, parameter) in parameters.iter() {
-        file.arrays.insert(format!("parameters.{name}"), array(dense(name, parameter)?)?);
+        file.arrays.insert(format!("parameters.{name}"), to_array(dense(name, parameter)?)?);
     }
     for (name, (m, v)) in moments {
-        file.arrays.insert(format!("adamw.m.{name}"), array(m)?);
-        file.arrays.insert(format!("adamw.v.{name}"), array(v)?);
+        file.arrays.insert(format!("adamw.m.{name}"), to_array(m)?);
+        file.arrays.insert(format!("adamw.v.{name}"), to_array(v)?);
     }
     let (sampler, window) = (&place.sampler, &place.window);
     let mut offsets = vec![0];
@@ -120,6 +137,7 @@ pub fn write(
         ("reports.step".into(), Array::u64(&steps, &[steps.len()])),
         ("reports.value".into(), Array::f64(&values, &[values.len()])),
     ]);
+    let evaluations = place.evaluations.as_ref().map(|evaluations| write_evaluations(evaluations, &mut file));
     let counters = Counters {
         format: 1,
         step: place.step,
@@ -132,18 +150,59 @@ pub fn write(
         count: window.count,
         tokens: window.tokens,
         names: names.to_vec(),
+        evaluations,
     };
     let counters = serde_json::to_string(&counters).map_err(|error| StepError::failed(error.to_string()))?;
     file.metadata.insert(COUNTERS.into(), counters);
     file.metadata.insert(IDENTITY.into(), identity.into());
-    file.metadata.insert(HASH.into(), digest(&file));
+    file.metadata.insert(HASH.into(), hash_content(&file));
     Ok(file)
+}
+
+fn write_evaluations(evaluations: &Evaluations, file: &mut ArrayFile) -> EvaluationCounters {
+    // As an array, since a perplexity may be infinite, which JSON cannot say.
+    let values = [evaluations.best_value, evaluations.reference];
+    file.arrays.insert("best.value".into(), Array::f64(&values, &[2]));
+    for (name, array) in evaluations.parameters.iter().flat_map(|parameters| parameters.iter()) {
+        file.arrays.insert(format!("best.parameters.{name}"), array.clone());
+    }
+    EvaluationCounters {
+        best_step: evaluations.best_step,
+        unimproved: evaluations.unimproved,
+        keeps_parameters: evaluations.parameters.is_some(),
+    }
+}
+
+fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Model) -> Result<Evaluations, String> {
+    let values = file.array("best.value").ok().and_then(Array::to_f64);
+    let Some([best_value, reference]) = values.as_deref() else {
+        return Err("`best.value` is not an array of two numbers".into());
+    };
+    let mut parameters = BTreeMap::new();
+    if counters.keeps_parameters {
+        for (name, parameter) in model.parameters().iter() {
+            let key = format!("best.parameters.{name}");
+            let array = file.array(&key).map_err(|error| error.to_string())?;
+            let dims = dense(name, parameter).map_err(|error| error.to_string())?.dims();
+            if array.shape != dims || array.to_f32().is_none() {
+                return Err(format!("`{key}` is no array of {dims:?} floats"));
+            }
+            parameters.insert(name.to_owned(), array.clone());
+        }
+    }
+    Ok(Evaluations {
+        best_step: counters.best_step,
+        best_value: *best_value,
+        reference: *reference,
+        unimproved: counters.unimproved,
+        parameters: counters.keeps_parameters.then(|| Arc::new(parameters)),
+    })
 }
 
 /// The model in the state of a file, and where its training was; a fresh optimizer goes there too. If the file is
 /// damaged, or belongs to another training, what is wrong is the answer, as a fragment.
 pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut AdamW) -> Result<(Model, Place), String> {
-    if file.metadata.get(HASH) != Some(&digest(file)) {
+    if file.metadata.get(HASH) != Some(&hash_content(file)) {
         return Err("its content does not have the hash that it should have".into());
     }
     if file.metadata.get(IDENTITY).map(String::as_str) != Some(identity) {
@@ -153,7 +212,7 @@ pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut Ada
     if counters.format != 1 {
         return Err(format!("its format is {}", counters.format));
     }
-    let place = place_of(file, &counters)?;
+    let place = place_of(file, &counters, model)?;
     let floats = |name: String, dims: &[usize]| {
         let array = file.array(&name).map_err(|error| error.to_string())?;
         let values = array.to_f32().filter(|_| array.shape == dims);
@@ -173,7 +232,7 @@ pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut Ada
     Ok((restored, place))
 }
 
-fn place_of(file: &ArrayFile, counters: &Counters) -> Result<Place, String> {
+fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Place, String> {
     let wrong = |name: &str| format!("`{name}` is not what it should be");
     let numbers = |name: &str| {
         let array = file.array(name).map_err(|error| error.to_string())?;
@@ -199,6 +258,7 @@ fn place_of(file: &ArrayFile, counters: &Counters) -> Result<Place, String> {
             pass,
             ready: ready.ok_or_else(|| wrong("sampler.ready.offsets"))?,
         },
+        evaluations: counters.evaluations.map(|counters| read_evaluations(file, counters, model)).transpose()?,
         window: Window {
             steps: counters.steps,
             loss,
@@ -212,12 +272,12 @@ fn place_of(file: &ArrayFile, counters: &Counters) -> Result<Place, String> {
     })
 }
 
-fn array(tensor: &Tensor) -> Result<Array, StepError> {
+fn to_array(tensor: &Tensor) -> Result<Array, StepError> {
     Ok(Array::f32(&tensor.to_f32_vec().map_err(ModelError::from)?, tensor.dims()))
 }
 
 /// A hash over all that the file says but its hash, without a copy of its bytes.
-fn digest(file: &ArrayFile) -> String {
+fn hash_content(file: &ArrayFile) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut part = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());

@@ -6,9 +6,10 @@ use assay_tensor::{DType, Device};
 use serde_json::Value;
 
 use super::config::Config;
-use super::run::{Trainer, diverged, score};
+use super::run::{Trainer, score};
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
+use crate::planned::{CHOSEN_DIM, CHOSEN_PARAMETERS, resolve_model};
 use crate::random::seed_for;
 use crate::scoring::scored;
 use crate::step::{Step, parse, schema_of};
@@ -17,7 +18,10 @@ use crate::step::{Step, parse, schema_of};
 pub struct Train;
 
 const OUTPUTS: &[OutputKind] = &[
-    OutputKind { name: "model", about: "The checkpoint after the last step." },
+    OutputKind {
+        name: "model",
+        about: "The trained model: that after the last step, or with `keep: best` that of the best evaluation.",
+    },
     OutputKind { name: "profile", about: "With `profile: true`: a trace of the first 100 steps, in Chrome's format." },
 ];
 
@@ -37,6 +41,12 @@ const METRICS: &[MetricKind] = &[
     metric("train/stage", "", Better::Neither, None),
     metric("memory/peak_bytes", "B", Better::Lower, None),
     metric("model/parameters", "", Better::Lower, None),
+    CHOSEN_PARAMETERS,
+    CHOSEN_DIM,
+    metric("stopped/step", "", Better::Neither, None),
+    metric("best/step", "", Better::Neither, None),
+    metric("best/value", "", Better::Neither, None),
+    metric("kept/step", "", Better::Neither, None),
     // What the families tell of themselves.
     metric("ten/*", "", Better::Neither, None),
     metric("ten/*/*", "", Better::Neither, None),
@@ -70,16 +80,16 @@ impl Step for Train {
         }
         check_precision(config.precision, context.device())?;
         let dataset = Dataset::read(&context.input(&config.data)?)?;
-        let model = fresh(&config, &dataset, context)?;
+        let model = create_model(&config, &dataset, context)?;
         let mut trainer = Trainer::new(&config, &model, &dataset, context)?;
         let model = trainer.resume(model, context)?;
-        let model = trainer.run(model, context)?;
+        let (model, kept) = trainer.run(model, context)?;
         if config.profile {
             let path = context.workdir().join("profile.json");
             trainer.profiler().write(&path)?;
             context.artifact("profile", &path)?;
         }
-        finish(&config, &model, &dataset, context)
+        write_model(&trainer, &config, (&model, kept), &dataset, context)
     }
 }
 
@@ -99,14 +109,15 @@ fn check_precision(precision: Precision, device: &Device) -> Result<(), StepErro
     })
 }
 
-fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {
+fn create_model(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Result<Model, StepError> {
     let seed = seed_for(config.seed, context.replicate(), "parameters");
-    let model = Model::fresh(context.device(), &config.model, &dataset.task(), seed, DType::F32)?;
-    let count = model.parameters().count();
-    context.metric("model/parameters", 0, count as f64);
+    let task = dataset.task();
+    let sized = resolve_model(&config.model, &task, context)?;
+    let model = Model::fresh(context.device(), &sized.config, &task, seed, DType::F32)?;
+    let count = sized.parameters;
     context.log(&format!(
         "{} with {count} parameters on {}; {} training sequences of `{}`",
-        config.model.family(),
+        sized.config.family(),
         context.device().name(),
         dataset.train.len(),
         dataset.about.name
@@ -114,28 +125,35 @@ fn fresh(config: &Config, dataset: &Dataset, context: &mut dyn Context) -> Resul
     Ok(model)
 }
 
-/// Writes the checkpoint, and scores the test split, which nothing was chosen by. A model that is not one of numbers is no
+/// Writes the checkpoint of the model, whose parameters are those after the step `kept`, and scores the test split, which
+/// nothing was chosen by. A model that is not one of numbers is no
 /// result, also where no batch has noticed: after the last update, or in parameters that no sequence has asked for.
-fn finish(config: &Config, model: &Model, dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
+fn write_model(
+    trainer: &Trainer,
+    config: &Config,
+    (model, kept): (&Model, u64),
+    dataset: &Dataset,
+    context: &mut dyn Context,
+) -> Result<(), StepError> {
     for (name, parameter) in model.parameters().iter() {
         if let Weight::Dense(tensor) = &parameter.value
             && let Some(value) = tensor.to_f32_vec().map_err(ModelError::from)?.iter().find(|value| !value.is_finite())
         {
-            return Err(diverged(config, &format!("`{name}` holds {value} after the last step")));
+            return Err(trainer.diverged(&format!("`{name}` holds {value} after step {kept}")));
         }
     }
     let path = context.workdir().join("model.safetensors");
     let bytes = checkpoint::save(model, &path)?;
-    context.metric("size/bytes", config.steps(), bytes as f64);
+    context.metric("size/bytes", kept, bytes as f64);
     let test = score(model, &dataset.test, config, context)?;
-    context.metric("test/loss", config.steps(), test.loss);
-    context.metric("test/accuracy", config.steps(), test.accuracy);
+    context.metric("test/loss", kept, test.loss);
+    context.metric("test/accuracy", kept, test.accuracy);
     if let Some(perplexity) = test.perplexity(model.task().objective) {
-        context.metric("test/perplexity", config.steps(), perplexity);
+        context.metric("test/perplexity", kept, perplexity);
     }
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
     if !test.loss.is_finite() {
-        return Err(diverged(config, &format!("the test loss is {}", test.loss)));
+        return Err(trainer.diverged(&format!("the test loss is {}", test.loss)));
     }
     context.artifact("model", &path)
 }
@@ -150,16 +168,19 @@ mod tests {
         let (mut context, config) = context(1);
         let config: Config = parse(config).unwrap();
         let dataset = Dataset::read(&context.input(&config.data).unwrap()).unwrap();
-        let model = fresh(&config, &dataset, &mut context).unwrap();
+        let model = create_model(&config, &dataset, &mut context).unwrap();
         let spoiled = model.parameters().map(|name, tensor| match name {
             "embedding.table" => Ok(tensor.scale(f64::NAN)?),
             _ => Ok(tensor.clone()),
         });
         let model = model.with_parameters(&spoiled.unwrap()).unwrap();
-        let Err(StepError::Check { message, .. }) = finish(&config, &model, &dataset, &mut context) else {
+        let trainer = Trainer::new(&config, &model, &dataset, &context).unwrap();
+        let Err(StepError::Check { message, .. }) =
+            write_model(&trainer, &config, (&model, 80), &dataset, &mut context)
+        else {
             panic!("it is no result")
         };
-        assert!(message.contains("`embedding.table` holds NaN after the last step"), "{message}");
+        assert!(message.contains("`embedding.table` holds NaN after step 80"), "{message}");
         assert!(context.artifacts.is_empty());
     }
 }

@@ -28,6 +28,7 @@ fn dataset() -> Dataset {
         classes: 3,
         max_length: 8,
         config: Value::Null,
+        origin: Default::default(),
     };
     Dataset { about, train: split(0, 120), valid: split(200, 30), test: split(300, 30) }
 }
@@ -131,6 +132,35 @@ fn what_is_reported_is_what_was_asked_for() {
     assert_eq!(context.last("model/parameters"), Some(model.parameters().count() as f64));
     assert_eq!(context.last("size/bytes"), Some(checkpoint_bytes(&context).len() as f64));
     assert_eq!(model.task(), &dataset().task());
+}
+
+#[test]
+fn a_number_of_parameters_chooses_the_width() {
+    for family in [
+        json!({"family": "ten", "layers": 1, "states": 8, "chunk": 4, "parameters": "4k"}),
+        json!({"family": "pulse", "layers": 1, "states": 4, "chunk": 4, "heads": 1, "mixing_heads": 1, "parameters": "4.2k"}),
+        json!({"family": "transformer", "layers": 1, "heads": 1, "parameters": 4000}),
+    ] {
+        let context = trained(1, 1, |config| {
+            config["model"] = family.clone();
+            config["curriculum"] = json!([{"until_step": 2, "max_length": 8}]);
+            config["optimizer"] = json!({"name": "adamw", "lr": 0.02});
+        });
+        let model = checkpoint::load(&assay_cpu::device(1).unwrap(), &context.artifacts["model"]).unwrap();
+        let (count, dim) = (model.parameters().count() as f64, model.config().common().dim as f64);
+        assert!((3800.0..=4400.0).contains(&count), "{count}: {family}");
+        assert_eq!(context.last("chosen/parameters"), Some(count));
+        assert_eq!((context.last("model/parameters"), context.last("chosen/dim")), (Some(count), Some(dim)));
+    }
+    let with = |change: Value| move |config: &mut Value| config["model"] = change;
+    let ten = |more: Value| {
+        let mut model = json!({"family": "ten", "layers": 1, "states": 8});
+        model.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        model
+    };
+    refused(with(ten(json!({"parameters": "10"}))), "no width gives 10 parameters within 5 %; the nearest are ");
+    refused(with(ten(json!({"parameters": "4k", "dim": 8}))), "both say how wide the model is");
+    refused(with(ten(json!({}))), "neither `dim` nor `parameters`");
 }
 
 #[test]
@@ -247,6 +277,29 @@ fn a_diverged_training_is_a_failed_check_that_names_the_step() {
 }
 
 #[test]
+fn an_unstable_recurrence_is_named_as_the_cause() {
+    let (mut context, mut config) = context(1);
+    config["model"]["resonance"] = json!("recurrent");
+    config["model"]["resonance_strength"] = json!(10.0);
+    config["optimizer"] = json!({"name": "adamw", "lr": 1e30});
+    let Err(StepError::Check { hint: Some(hint), .. }) = context.run(&Train, config) else { panic!("it must fail") };
+    assert!(
+        hint.starts_with("`resonance: recurrent` makes the recurrence unstable: after step 0 its spectral radius"),
+        "{hint}"
+    );
+    assert!(!hint.contains("optimizer.lr") && hint.contains("lower model.resonance_strength"), "{hint}");
+    let warning = "warning: after step 0 the recurrence has a spectral radius of ";
+    assert_eq!(context.logs.iter().filter(|line| line.starts_with(warning)).count(), 1, "{:#?}", context.logs);
+    // A weak one begins stable: then both may be the cause.
+    let (mut context, mut config) = self::context(1);
+    config["model"]["resonance"] = json!("recurrent");
+    config["model"]["resonance_strength"] = json!(1e-6);
+    config["optimizer"] = json!({"name": "adamw", "lr": 1e30});
+    let Err(StepError::Check { hint: Some(hint), .. }) = context.run(&Train, config) else { panic!("it must fail") };
+    assert!(hint.contains("lower optimizer.lr") && hint.contains("or the recurrence became unstable"), "{hint}");
+}
+
+#[test]
 fn a_model_that_the_last_step_spoiled_is_no_result() {
     let (mut context, mut config) = context(1);
     config["optimizer"] = json!({"name": "adamw", "lr": 1e300});
@@ -273,6 +326,13 @@ fn what_cannot_work_is_refused_with_a_hint() {
     refused(|config| config["optimiser"] = json!({}), "optimiser");
     refused(|config| config["optimizer"]["eps"] = json!(0.0), "eps 0 is not above 0");
     refused(|config| config["optimizer"]["clip_norm"] = json!(0.0), "clip_norm 0 is not above 0");
+    refused(|config| config["early_stopping"] = json!({"patience": 0}), "early_stopping.patience is 0");
+    refused(|config| config["early_stopping"] = json!({"min_delta": -1.0}), "min_delta -1 is not a number from 0 up");
+    refused(|config| config["early_stopping"] = json!({"metric": "train/loss"}), "train/loss");
+    refused(
+        |config| config["early_stopping"] = json!({"metric": "valid/perplexity"}),
+        "which a classifier does not have",
+    );
 }
 
 #[test]
@@ -283,4 +343,74 @@ fn it_stops_when_told() {
         assert_eq!(context.run(&Train, config), Err(StepError::Cancelled));
         assert!(context.artifacts.is_empty());
     }
+}
+
+#[test]
+fn early_stopping_ends_the_last_stage_and_says_so() {
+    let stopping = |config: &mut Value| {
+        config["eval_every"] = json!(10);
+        config["optimizer"] = json!({"name": "adamw", "lr": 0.3});
+        config["early_stopping"] = json!({"patience": 2, "min_delta": 0.0001});
+    };
+    let context = trained(1, 1, stopping);
+    let stopped = context.last("stopped/step").expect("it stops early") as u64;
+    let evaluations: Vec<(u64, f64)> = points(&context, "valid/loss");
+    assert_eq!(evaluations.last().unwrap().0, stopped);
+    assert!(stopped >= 40 && stopped < 80, "{stopped}: two evaluations of the last stage, at least");
+    let best = evaluations.iter().min_by(|one, other| one.1.total_cmp(&other.1)).unwrap();
+    assert_eq!((context.last("best/step"), context.last("best/value")), (Some(best.0 as f64), Some(best.1)));
+    assert_eq!(context.last("kept/step"), Some(stopped as f64));
+    assert_eq!(points(&context, "test/loss")[0].0, stopped);
+    assert_eq!(context.progress, (stopped, Some(stopped)));
+    let line = format!(
+        "stopped early after step {stopped} of 80: valid/loss has not improved by more than 0.0001 in 2 evaluations"
+    );
+    assert!(context.logs.iter().any(|log| log.starts_with(&line)), "{line} is not in {:#?}", context.logs);
+    // What it learned until then is what it learns without the rule.
+    let whole = trained(1, 1, |config| {
+        stopping(config);
+        config.as_object_mut().unwrap().remove("early_stopping");
+    });
+    assert_eq!(points(&whole, "valid/loss")[..evaluations.len()], evaluations);
+    assert!(whole.last("best/step").is_none() && whole.last("kept/step").is_none());
+}
+
+#[test]
+fn the_best_parameters_are_kept_where_that_is_asked_for() {
+    // Of equally good evaluations the first is the best, and the accuracy reaches 1 long before the end.
+    let by_accuracy = |config: &mut Value, keep: &str| {
+        config["eval_every"] = json!(5);
+        config["optimizer"] = json!({"name": "adamw", "lr": 0.02});
+        config["early_stopping"] = json!({"metric": "valid/accuracy", "patience": 1000});
+        config["keep"] = json!(keep);
+    };
+    let best = trained(1, 1, |config| by_accuracy(config, "best"));
+    let kept = best.last("kept/step").unwrap() as u64;
+    assert!(kept < 80 && best.last("best/step") == Some(kept as f64), "{kept}");
+    assert_eq!(points(&best, "test/loss")[0].0, kept);
+    assert!(best.last("stopped/step").is_none());
+    // The bits are those of a training that ends at that step, since the learning rate is constant.
+    let until = trained(1, 1, |config| {
+        by_accuracy(config, "last");
+        let stages = json!([{"until_step": 20, "max_length": 4}, {"until_step": kept, "max_length": 8}]);
+        config["curriculum"] = if kept > 20 { stages } else { json!([{"until_step": kept, "max_length": 4}]) };
+    });
+    assert_eq!(checkpoint_bytes(&best), checkpoint_bytes(&until));
+    assert_eq!(best.last("test/loss"), until.last("test/loss"));
+    let last = trained(1, 1, |config| by_accuracy(config, "last"));
+    assert_eq!(last.last("kept/step"), Some(80.0));
+    assert_ne!(checkpoint_bytes(&last), checkpoint_bytes(&best));
+    // Without early stopping the metric is the loss.
+    let by_loss = trained(1, 1, |config| {
+        config["eval_every"] = json!(20);
+        config["keep"] = json!("best");
+    });
+    let losses = points(&by_loss, "valid/loss");
+    let best = losses.iter().min_by(|one, other| one.1.total_cmp(&other.1)).unwrap();
+    assert_eq!(by_loss.last("best/value"), Some(best.1));
+}
+
+/// The points of a metric: step and value.
+fn points(context: &TestContext, wanted: &str) -> Vec<(u64, f64)> {
+    context.metrics.iter().filter(|(name, _, _)| name == wanted).map(|(_, step, value)| (*step, *value)).collect()
 }

@@ -3,7 +3,7 @@
 use assay_models::{Blueprint, ModelError, Weight};
 use assay_tensor::{Device, Feed, HostData, Repeated, Tensor, Turn};
 
-use super::gradient::Assignment;
+use super::gradient::TrainBatch;
 use super::optimizer::AdamW;
 use crate::context::StepError;
 use crate::profile::Profiler;
@@ -49,48 +49,49 @@ impl Updater {
         self.repeated.remark()
     }
 
-    /// Learns, and updates the model in place with the learning rate `rate`. `going_on` is asked between pieces.
+    /// Learns, and updates the model in place with the learning rate `rate`. `going_on` is asked between micro-batches.
     ///
     /// # Errors
     /// If the device fails, or [`StepError::Cancelled`] if `going_on` says no; then the model is as it was.
     pub fn update(
         &mut self,
         model: &mut Blueprint,
-        mut assignment: Assignment,
+        mut train_batch: TrainBatch,
         rate: f64,
         profiler: &mut Profiler,
         going_on: impl Fn() -> bool,
     ) -> Result<Outcome, StepError> {
         let settings = self.optimizer.next(rate);
         let mut inputs = vec![Feed::new(HostData::F32(settings.factors().to_vec()), 4)];
-        inputs.extend(assignment.take_feeds());
+        inputs.extend(train_batch.take_feeds());
         let repeated = if profiler.is_on() { &mut self.anew } else { &mut self.repeated };
-        let turn =
-            repeated.begin(&assignment.key(), &state(model, &self.optimizer), inputs).map_err(ModelError::from)?;
+        let turn = repeated
+            .begin(&train_batch.key(), &collect_state(model, &self.optimizer), inputs)
+            .map_err(ModelError::from)?;
         let results = match turn {
             Turn::Done(results) => results,
             Turn::Work(work) => {
-                let (factors, inputs) = work.inputs().split_first().ok_or_else(nothing)?;
-                let learned = assignment.learn(model, inputs, profiler, going_on)?;
+                let (factors, inputs) = work.inputs().split_first().ok_or_else(missing_results)?;
+                let learned = train_batch.compute_gradients(model, inputs, profiler, going_on)?;
                 let span = profiler.begin();
                 let clip = self.optimizer.clip(&learned.gradients)?;
                 profiler.end(span, "clip");
                 let span = profiler.begin();
                 self.optimizer.update(model, &learned.gradients, (settings, factors), &clip)?;
                 profiler.end(span, "optimizer");
-                let numbers = together(&learned.values, &clip)?;
+                let numbers = concatenate_results(&learned.values, &clip)?;
                 drop(learned);
                 work.done(vec![numbers])
             }
         };
         self.optimizer.count();
-        let numbers = results.first().ok_or_else(nothing)?.to_f64_vec().map_err(ModelError::from)?;
-        outcome(&numbers).ok_or_else(nothing)
+        let numbers = results.first().ok_or_else(missing_results)?.to_f64_vec().map_err(ModelError::from)?;
+        parse_outcome(&numbers).ok_or_else(missing_results)
     }
 }
 
 /// All that an update reads and changes beside what it is given.
-fn state<'a>(model: &'a Blueprint, optimizer: &'a AdamW) -> Vec<&'a Tensor> {
+fn collect_state<'a>(model: &'a Blueprint, optimizer: &'a AdamW) -> Vec<&'a Tensor> {
     let mut all = Vec::new();
     for (_, parameter) in model.parameters().iter() {
         if let Weight::Dense(value) = &parameter.value {
@@ -102,20 +103,20 @@ fn state<'a>(model: &'a Blueprint, optimizer: &'a AdamW) -> Vec<&'a Tensor> {
 }
 
 /// Every number that is to be read, in one array, so that it is read at once.
-fn together(values: &[(Tensor, Tensor)], clip: &Tensor) -> Result<Tensor, ModelError> {
+fn concatenate_results(values: &[(Tensor, Tensor)], clip: &Tensor) -> Result<Tensor, ModelError> {
     let scalars = values.iter().flat_map(|(loss, hits)| [loss, hits]).map(|value| value.reshape([1]));
     let mut all = scalars.collect::<Result<Vec<_>, _>>()?;
     all.push(clip.clone());
     Ok(Tensor::concat(&all.iter().collect::<Vec<_>>(), 0)?)
 }
 
-/// The inverse of [`together`], added up.
-fn outcome(numbers: &[f64]) -> Option<Outcome> {
+/// The inverse of [`concatenate_results`], added up.
+fn parse_outcome(numbers: &[f64]) -> Option<Outcome> {
     let (values, clip) = numbers.split_at_checked(numbers.len().checked_sub(2)?)?;
     let (loss, hits) = values.chunks_exact(2).fold((0.0, 0.0), |(loss, hits), pair| (loss + pair[0], hits + pair[1]));
     Some(Outcome { loss, correct: hits as usize, norm: clip[0] })
 }
 
-fn nothing() -> StepError {
+fn missing_results() -> StepError {
     StepError::failed("the device gave nothing for an update")
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_server::{direction, metric_kind};
+use assay_server::{direction_text, metric_kind};
 use assay_statistics::format;
 use assay_store::{AttemptRef, AttemptView, FailureView, LogView, OutputView, TaskView};
 use axum::extract::State;
@@ -238,7 +238,7 @@ fn metric_rows(site: &Inner, metrics: &BTreeMap<String, f64>) -> Vec<MetricRow> 
         let value = metrics.get(&name).copied().unwrap_or(f64::NAN);
         MetricRow {
             value: format::quantity(value, kind.map_or("", |kind| kind.unit)),
-            direction: kind.map_or("", |kind| direction(kind.better)),
+            direction: kind.map_or("", |kind| direction_text(kind.better)),
             name,
         }
     };

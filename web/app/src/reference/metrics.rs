@@ -1,0 +1,211 @@
+//! What each metric means, for `assay help KIND` and for the book's page of metrics.
+
+/// The metrics of the step kinds: the name as the kind declares it, the kinds for which the meaning holds (none: all kinds that
+/// declare it), and the meaning.
+const MEANINGS: &[(&str, &[&str], &str)] = &[
+    // Datasets.
+    ("data/*/sequences", &[], "Number of sequences in the split `train`, `valid` or `test`."),
+    ("data/generated", &[], "Sequences that were generated and kept."),
+    ("data/rejected", &[], "Generated sequences that were dropped: too short, too long, or duplicates."),
+    ("data/bytes", &[], "Size of the text file."),
+    (
+        "data/length/*",
+        &[],
+        "Length of the training sequences in tokens: `min`, `q25`, `median`, `q75`, `q95` and `max`.",
+    ),
+    ("data/label/*", &[], "Share of the training sequences that have this label."),
+    ("data/loss_floor", &[], "Loss of the best possible language model on this task, in nats for each token."),
+    ("data/accuracy_ceiling", &[], "Expected accuracy of the best possible language model on this task."),
+    (
+        "baseline/accuracy",
+        &[],
+        "Accuracy on `test` of always answering with the most frequent label (or token) of `train`.",
+    ),
+    // Scores.
+    ("test/accuracy", &[], "Share of correct predictions on the split `test` after the last step."),
+    ("test/loss", &[], "Mean cross entropy of a prediction on `test`, in nats."),
+    ("test/perplexity", &[], "exp(`test/loss`); language models only."),
+    ("valid/loss", &[], "Mean cross entropy on `valid`, in nats, every `eval_every` steps."),
+    ("valid/accuracy", &[], "Share of correct predictions on `valid`."),
+    ("valid/perplexity", &[], "exp(`valid/loss`); language models only."),
+    (
+        "*/accuracy",
+        &[],
+        "Share of correct predictions on the split: sequences of a classifier, tokens of a language model.",
+    ),
+    ("*/loss", &[], "Mean cross entropy of a prediction on the split, in nats."),
+    ("*/perplexity", &[], "exp(loss) of the split; language models only."),
+    ("*/accuracy_low", &[], "Lower end of Wilson's 95 % interval of the accuracy; classifiers only."),
+    ("*/accuracy_high", &[], "Upper end of that interval."),
+    // Training.
+    ("train/loss", &[], "Mean training loss over the steps since the last report (`log_every`), in nats."),
+    ("train/accuracy", &[], "Share of correct predictions in the same training batches."),
+    ("train/gradient_norm", &[], "Mean L2 norm of the gradient of all parameters over these steps, before clipping."),
+    ("train/learning_rate", &[], "Learning rate of the step."),
+    (
+        "train/tokens_per_second",
+        &["train"],
+        "Training tokens a second since the last report; validation is not counted.",
+    ),
+    ("train/stage", &[], "Index of the curriculum's stage that begins at this step, from 0."),
+    ("memory/peak_bytes", &["train"], "Most memory that the executor's process has used so far."),
+    ("model/parameters", &[], "Number of trainable parameters."),
+    ("chosen/parameters", &[], "With `parameters` in the model: the number of parameters of the width that it chose."),
+    ("chosen/dim", &[], "With `parameters` in the model: the width that it chose."),
+    ("stopped/step", &[], "Step at which early stopping ended the training."),
+    ("best/step", &[], "Step of the best evaluation on `valid`, with early stopping or `keep: best`."),
+    ("best/value", &[], "Value of the monitored metric in that evaluation."),
+    ("kept/step", &[], "Step whose parameters are the output `model`, with `keep: best`."),
+    (
+        "ten/*",
+        &[],
+        "`ten/spectral_radius`: with `resonance: recurrent`, the largest spectral radius of R diag(a); above 1, states grow with every token.",
+    ),
+    (
+        "ten/*/*",
+        &[],
+        "Distribution over all eigenstates of a TEN: `ten/magnitude/*` is the magnitude of the eigenvalue, `ten/half_life/*` the number of tokens after which a state has decayed to one half; each with `min`, `p25`, `p50`, `p75`, `max`.",
+    ),
+    ("pulse/*", &[], "`pulse/routing_entropy`: mean entropy of a token's routing weights, in nats."),
+    (
+        "pulse/*/*",
+        &[],
+        "`pulse/slot_utilisation/*`: mean routing mass of the slots of a PULSE (`min`, `p25`, `p50`, `p75`, `max`, `std`), their `evenness` (entropy over its largest value, 0 to 1), and single slots as `blockB.slotS`; `pulse/routing_entropy/blockB` is the entropy of one block.",
+    ),
+    ("attention/density", &[], "Sparse attention: share of the visible pairs of blocks that is computed."),
+    // Quantization.
+    ("quantized/accuracy", &[], "Accuracy of the int8 model on `test`."),
+    ("quantized/accuracy_low", &[], "Lower end of Wilson's 95 % interval of that accuracy; classifiers only."),
+    ("quantized/accuracy_high", &[], "Upper end of that interval."),
+    ("quantized/loss", &[], "Loss of the int8 model on `test`, in nats."),
+    ("quantized/perplexity", &[], "exp(`quantized/loss`); language models only."),
+    ("quantized/accuracy_change", &[], "Accuracy of the int8 model less that of the f32 model."),
+    ("quantized/loss_change", &[], "Loss of the int8 model less that of the f32 model."),
+    ("quantize/max_error", &[], "Largest absolute difference between a weight and its quantized value."),
+    ("quantize/sqnr_db", &[], "Ratio of the weights' energy to the energy of their quantization error."),
+    // Sizes.
+    ("size/bytes", &["prepare"], "Size of the dataset's file."),
+    ("size/bytes", &["train", "quantize"], "Size of the checkpoint's file."),
+    ("size/ratio", &[], "Size of the int8 checkpoint over that of the original one."),
+    ("size/onnx_bytes", &[], "Size of the ONNX file."),
+    ("size/safetensors_bytes", &[], "Size of the safetensors file."),
+    ("size/parameters", &[], "Number of parameters of the exported model."),
+    (
+        "export/max_difference",
+        &[],
+        "Largest absolute difference between a logit of the model and the same logit computed from the ONNX file by tract. The step fails above 1e-4.",
+    ),
+    // Latencies.
+    (
+        "latency/median",
+        &[],
+        "Median latency of the first model at the longest length: one figure for a whole benchmark.",
+    ),
+    ("latency/median_low", &[], "Lower end of its 95 % interval."),
+    ("latency/median_high", &[], "Upper end of its 95 % interval."),
+    (
+        "latency/*/*/median",
+        &[],
+        "`latency/MODEL/LENGTH/median`: time of one forward pass. The mean of the processes' medians; of a single process, its median.",
+    ),
+    ("latency/*/*/median_low", &[], "Lower end of its 95 % interval."),
+    ("latency/*/*/median_high", &[], "Upper end of its 95 % interval."),
+    ("latency/*/*/mean", &[], "The same of the means, outliers removed."),
+    ("latency/*/*/mean_low", &[], "Lower end of its 95 % interval."),
+    ("latency/*/*/mean_high", &[], "Upper end of its 95 % interval."),
+    ("latency/*/*/outliers", &[], "Samples that Tukey's fences removed."),
+    ("latency/*/*/samples", &[], "Samples taken."),
+    ("latency/*/*/processes", &[], "Processes that the samples come from."),
+    ("latency/*/exponent", &[], "k of `latency = c length^k`, fitted to the measured lengths."),
+    ("latency/*/exponent_low", &[], "Lower end of its 95 % interval."),
+    ("latency/*/exponent_high", &[], "Upper end of its 95 % interval."),
+    (
+        "speedup/*/*/ratio",
+        &[],
+        "`speedup/MODEL/LENGTH/ratio`: latency of the model named by `compare` over that of MODEL; above 1, MODEL is faster.",
+    ),
+    ("speedup/*/*/low", &[], "Lower end of its 95 % interval."),
+    ("speedup/*/*/high", &[], "Upper end of its 95 % interval."),
+    (
+        "speedup/*/*/p",
+        &[],
+        "p-value of the comparison, corrected by Holm's method for all comparisons of the benchmark.",
+    ),
+    (
+        "load/others",
+        &[],
+        "Processors that other programs kept busy before, during or after the measurement; reported only where it exceeds 0.25.",
+    ),
+    // Throughput.
+    ("train/tokens_per_second", &["throughput"], "Median rate of training in tokens a second."),
+    ("train/tokens_per_second_low", &[], "Lower end of its 95 % interval."),
+    ("train/tokens_per_second_high", &[], "Upper end of its 95 % interval."),
+    (
+        "floor/ratio",
+        &[],
+        "Rate of training over the rate that the machine's arithmetic would allow, each pair measured in one round.",
+    ),
+    ("floor/ratio_low", &[], "Lower end of its 95 % interval."),
+    ("floor/ratio_high", &[], "Upper end of its 95 % interval."),
+    ("floor/tokens_per_second", &[], "Rate of training that the machine's arithmetic would allow."),
+    ("floor/tokens_per_second_low", &[], "Lower end of its 95 % interval."),
+    ("floor/tokens_per_second_high", &[], "Upper end of its 95 % interval."),
+    ("floor/operations_per_second", &[], "The machine's rate of arithmetic, measured between the samples."),
+    ("floor/operations_per_second_low", &[], "Lower end of its 95 % interval."),
+    ("floor/operations_per_second_high", &[], "Upper end of its 95 % interval."),
+    (
+        "floor/operations_per_token",
+        &[],
+        "Floating-point operations that training needs for a token, from the model's formulas.",
+    ),
+    ("decode/f32/tokens_per_second", &[], "Tokens decoded a second, one after the other, with f32 weights."),
+    ("decode/f32/tokens_per_second_low", &[], "Lower end of its 95 % interval."),
+    ("decode/f32/tokens_per_second_high", &[], "Upper end of its 95 % interval."),
+    ("decode/int8/tokens_per_second", &[], "The same with int8 weights."),
+    ("decode/int8/tokens_per_second_low", &[], "Lower end of its 95 % interval."),
+    ("decode/int8/tokens_per_second_high", &[], "Upper end of its 95 % interval."),
+    ("decode/int8_ratio", &[], "Rate of int8 decoding over that of f32."),
+    ("decode/int8_ratio_low", &[], "Lower end of its 95 % interval."),
+    ("decode/int8_ratio_high", &[], "Upper end of its 95 % interval."),
+    (
+        "memory/peak_bytes",
+        &["throughput"],
+        "Most memory that training used: of the device where it has memory of its own, else of the process.",
+    ),
+];
+
+/// What a metric of a step kind means; `None` where that is not written down, which a test refuses.
+pub fn meaning(kind: &str, name: &str) -> Option<&'static str> {
+    let holds = |kinds: &[&str]| kinds.is_empty() || kinds.contains(&kind);
+    MEANINGS.iter().find(|(known, kinds, _)| *known == name && holds(kinds)).map(|(.., about)| *about)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_of_every_kind_has_a_meaning() {
+        let kinds = crate::commands::step_kinds();
+        let declared = kinds.iter().flat_map(|kind| kind.metrics.iter().map(|metric| (kind.name, metric.name)));
+        let missing: Vec<_> = declared.filter(|(kind, name)| meaning(kind, name).is_none()).collect();
+        assert!(missing.is_empty(), "these metrics lack a line in reference/metrics.rs: {missing:?}");
+    }
+
+    #[test]
+    fn every_meaning_belongs_to_a_metric() {
+        let kinds = crate::commands::step_kinds();
+        let declared: BTreeSet<(&str, &str)> =
+            kinds.iter().flat_map(|kind| kind.metrics.iter().map(|metric| (kind.name, metric.name))).collect();
+        for (name, only, _) in MEANINGS {
+            let known = |kind: &str| declared.contains(&(kind, *name));
+            let belongs = match only.is_empty() {
+                true => kinds.iter().any(|kind| known(kind.name)),
+                false => only.iter().all(|kind| known(kind)),
+            };
+            assert!(belongs, "no step kind declares `{name}`");
+        }
+    }
+}

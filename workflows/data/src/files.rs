@@ -1,0 +1,397 @@
+//! The files of a dataset as they are published: one file, a folder, or a tar archive, each of them compressed by gzip or not.
+//!
+//! What a file is follows from its first bytes, and not from its name: the store keeps files under their hash, and a folder as a
+//! tar archive. Nothing is unpacked but an archive that is compressed as a whole, into a scratch folder.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use crate::DataError;
+
+/// The largest file that is read as a whole, in bytes.
+pub const WHOLE: u64 = 4 << 30;
+
+/// The files of a dataset.
+#[derive(Debug, Clone)]
+pub struct Files {
+    name: String,
+    places: BTreeMap<String, Place>,
+}
+
+/// Where the bytes of a file lie.
+#[derive(Debug, Clone)]
+struct Place {
+    path: PathBuf,
+    offset: u64,
+    bytes: u64,
+}
+
+/// A file that was read, for the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Digest {
+    /// The path within the folder or archive.
+    pub name: String,
+    /// Its size as published, in bytes.
+    pub bytes: u64,
+    /// BLAKE3 of the bytes as published, in hexadecimal.
+    pub blake3: String,
+}
+
+impl Files {
+    /// The files at `path`, which people call `name`. `scratch` is a folder for a decompressed archive.
+    ///
+    /// # Errors
+    /// If there is nothing, or it is compressed in a way that is not known, or a damaged archive.
+    pub fn open(path: &Path, name: &str, scratch: &Path) -> Result<Files, DataError> {
+        let mut files = Files { name: name.to_owned(), places: BTreeMap::new() };
+        let found = std::fs::metadata(path).map_err(|error| unreadable(name, &error))?;
+        if found.is_dir() {
+            files.add_folder(path, "")?;
+            return files.checked();
+        }
+        let start = Start::of(path, 0, found.len(), name)?;
+        if start.is_tar() {
+            files.add_archive(path)?;
+        } else if start.is_gzip() && Start::read(&mut decompressed(path, 0, found.len(), name)?, name)?.is_tar() {
+            let unpacked = scratch.join("unpacked.tar");
+            let mut target = File::create(&unpacked).map_err(|error| unwritable(&unpacked, &error))?;
+            let mut source = decompressed(path, 0, found.len(), name)?;
+            std::io::copy(&mut source, &mut target).map_err(|error| broken(name, &error))?;
+            files.add_archive(&unpacked)?;
+        } else {
+            let place = Place { path: path.to_owned(), offset: 0, bytes: found.len() };
+            files.places.insert(base(name).to_owned(), place);
+        }
+        files.checked()
+    }
+
+    fn checked(self) -> Result<Files, DataError> {
+        match self.places.is_empty() {
+            false => Ok(self),
+            true => Err(DataError::new(format!("`{}` holds no file", self.name), "name the dataset's folder or file")),
+        }
+    }
+
+    fn add_folder(&mut self, folder: &Path, below: &str) -> Result<(), DataError> {
+        let failed = |error: std::io::Error| unreadable(&folder.display().to_string(), &error);
+        for entry in std::fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            let found = std::fs::metadata(entry.path()).map_err(failed)?;
+            if name.starts_with('.') {
+                continue;
+            }
+            let name = format!("{below}{name}");
+            if found.is_file() {
+                let place = Place { path: entry.path(), offset: 0, bytes: found.len() };
+                self.places.insert(name, place);
+            } else if found.is_dir() && !entry.path().is_symlink() {
+                self.add_folder(&entry.path(), &format!("{name}/"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_archive(&mut self, path: &Path) -> Result<(), DataError> {
+        let name = self.name.clone();
+        let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
+        let length = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
+        let mut archive = tar::Archive::new(file);
+        for entry in archive.entries_with_seek().map_err(|error| broken(&name, &error))? {
+            let entry = entry.map_err(|error| broken(&name, &error))?;
+            let inside = entry.path().map_err(|error| broken(&name, &error))?.to_string_lossy().into_owned();
+            let inside = inside.trim_start_matches("./").to_owned();
+            let hidden = inside.split('/').any(|part| part.starts_with('.'));
+            if hidden || !entry.header().entry_type().is_file() {
+                continue;
+            }
+            let place = Place { path: path.to_owned(), offset: entry.raw_file_position(), bytes: entry.size() };
+            if place.offset + place.bytes > length {
+                let message = format!("the archive `{name}` is truncated: `{inside}` is not complete");
+                return Err(DataError::new(message, "get it again"));
+            }
+            self.places.insert(inside, place);
+        }
+        Ok(())
+    }
+
+    /// What people call the whole.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The paths of all files, in order, with `/` between folders.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// The path of the file whose name without folders is one of `wanted`, with or without `.gz`.
+    ///
+    /// # Errors
+    /// If there is none, or more than one.
+    pub fn find(&self, wanted: &[&str]) -> Result<&str, DataError> {
+        let plain = |name: &'_ str| wanted.contains(&base(name).trim_end_matches(".gz"));
+        let found: Vec<&str> = self.names().filter(|name| plain(name)).collect();
+        let [only] = found.as_slice() else {
+            let wanted = wanted.first().copied().unwrap_or_default();
+            return Err(match found.as_slice() {
+                [first, second, ..] => DataError::new(
+                    format!("`{}` holds both `{first}` and `{second}`", self.name),
+                    "keep the one that is meant",
+                ),
+                _ => DataError::new(
+                    format!("`{}` holds no file `{wanted}`", self.name),
+                    format!("it holds {}; name the folder that has the published files", self.some_names()),
+                ),
+            });
+        };
+        Ok(only)
+    }
+
+    /// A few of the names, for messages.
+    #[must_use]
+    pub fn some_names(&self) -> String {
+        let shown: Vec<String> = self.names().take(4).map(|name| format!("`{name}`")).collect();
+        let rest = self.places.len() - shown.len();
+        if rest == 0 { shown.join(", ") } else { format!("{} and {rest} more", shown.join(", ")) }
+    }
+
+    /// The size of a file as published, in bytes; 0 if there is none of this name.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> u64 {
+        self.places.get(name).map_or(0, |place| place.bytes)
+    }
+
+    /// Reads a file from its beginning, decompressed if gzip compressed it.
+    ///
+    /// # Errors
+    /// If it is not there, or compressed in a way that is not known.
+    pub fn reader(&self, name: &str) -> Result<Box<dyn Read + Send>, DataError> {
+        let Place { path, offset, bytes } = self.place(name)?;
+        let start = Start::of(path, *offset, *bytes, name)?;
+        if start.is_gzip() {
+            return decompressed(path, *offset, *bytes, name);
+        }
+        if let Some(what) = start.other_compression() {
+            let message = format!("`{name}` is compressed by {what}");
+            return Err(DataError::new(message, "decompress it first; only gzip is read as it is"));
+        }
+        Ok(Box::new(BufReader::new(part(path, *offset, *bytes, name)?)))
+    }
+
+    /// Reads a whole file, decompressed if gzip compressed it.
+    ///
+    /// # Errors
+    /// As [`Files::reader`]; if it ends early, or has more than `most` bytes.
+    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, DataError> {
+        let mut bytes = Vec::new();
+        let mut reader = self.reader(name)?.take(most.saturating_add(1));
+        reader.read_to_end(&mut bytes).map_err(|error| broken(name, &error))?;
+        if bytes.len() as u64 > most {
+            return Err(DataError::new(format!("`{name}` has more than {most} bytes"), "take a part of it"));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a whole file as text.
+    ///
+    /// # Errors
+    /// As [`Files::read`]; if it is not UTF-8, with the line.
+    pub fn read_text(&self, name: &str, most: u64) -> Result<String, DataError> {
+        String::from_utf8(self.read(name, most)?).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            let line = 1 + error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count();
+            DataError::new(
+                format!("`{name}`, line {line}: the text is not UTF-8"),
+                "convert it to UTF-8, as by `iconv`",
+            )
+        })
+    }
+
+    /// The file's bytes as they are published, and their hash.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn digest(&self, name: &str) -> Result<Digest, DataError> {
+        let Place { path, offset, bytes } = self.place(name)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut source = part(path, *offset, *bytes, name)?;
+        hasher.update_reader(&mut source).map_err(|error| unreadable(name, &error))?;
+        Ok(Digest { name: name.to_owned(), bytes: *bytes, blake3: hasher.finalize().to_hex().to_string() })
+    }
+
+    fn place(&self, name: &str) -> Result<&Place, DataError> {
+        let missing =
+            || DataError::new(format!("`{}` holds no file `{name}`", self.name), "give the files as published");
+        self.places.get(name).ok_or_else(missing)
+    }
+}
+
+/// A path's last part.
+#[must_use]
+pub fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn part(path: &Path, offset: u64, bytes: u64, name: &str) -> Result<std::io::Take<File>, DataError> {
+    let mut file = File::open(path).map_err(|error| unreadable(name, &error))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|error| unreadable(name, &error))?;
+    Ok(file.take(bytes))
+}
+
+fn decompressed(path: &Path, offset: u64, bytes: u64, name: &str) -> Result<Box<dyn Read + Send>, DataError> {
+    Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 16, part(path, offset, bytes, name)?))))
+}
+
+/// The first bytes of a file, which say what it is.
+struct Start([u8; 512], usize);
+
+impl Start {
+    fn of(path: &Path, offset: u64, bytes: u64, name: &str) -> Result<Start, DataError> {
+        Start::read(&mut part(path, offset, bytes, name)?, name)
+    }
+
+    fn read(reader: &mut dyn Read, name: &str) -> Result<Start, DataError> {
+        let mut start = Start([0; 512], 0);
+        while start.1 < start.0.len() {
+            match reader.read(&mut start.0[start.1..]).map_err(|error| broken(name, &error))? {
+                0 => break,
+                read => start.1 += read,
+            }
+        }
+        Ok(start)
+    }
+
+    fn is_gzip(&self) -> bool {
+        self.0.starts_with(&[0x1f, 0x8b])
+    }
+
+    fn is_tar(&self) -> bool {
+        self.1 == 512 && &self.0[257..262] == b"ustar"
+    }
+
+    fn other_compression(&self) -> Option<&'static str> {
+        let kinds: [(&[u8], &str); 5] = [
+            (b"\xfd7zXZ\0", "xz"),
+            (b"BZh", "bzip2"),
+            (b"\x28\xb5\x2f\xfd", "zstd"),
+            (b"PK\x03\x04", "zip"),
+            (b"7z\xbc\xaf\x27\x1c", "7z"),
+        ];
+        kinds.into_iter().find(|(magic, _)| self.0.starts_with(magic)).map(|(_, name)| name)
+    }
+}
+
+fn unreadable(name: &str, error: &std::io::Error) -> DataError {
+    DataError::new(format!("`{name}` cannot be read: {error}"), "check the path and its permissions")
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> DataError {
+    DataError::new(format!("`{}` cannot be written: {error}", path.display()), "make room on the disk")
+}
+
+/// An error while reading: most often a file that ends early.
+pub(crate) fn broken(name: &str, error: &std::io::Error) -> DataError {
+    let what = match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => "is truncated".to_owned(),
+        _ => format!("is damaged: {error}"),
+    };
+    DataError::new(format!("`{name}` {what}"), "get it again, and compare its size with the published one")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, name, *content).unwrap();
+        }
+        archive.into_inner().unwrap()
+    }
+
+    fn opened(content: &[u8]) -> (tempfile::TempDir, Result<Files, DataError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0123abcd");
+        std::fs::write(&path, content).unwrap();
+        let files = Files::open(&path, "set", folder.path());
+        (folder, files)
+    }
+
+    #[test]
+    fn a_file_a_folder_and_an_archive_read_alike() {
+        let (plain, packed) = (b"some text".as_slice(), gzip(b"more text"));
+        let members: &[(&str, &[u8])] = &[("data/a.txt", plain), ("data/b.txt.gz", &packed), (".x/a.txt", b"hidden")];
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in members {
+            std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(folder.path().join(name), content).unwrap();
+        }
+        let archive = tar_of(members);
+        let (_tar, tar) = opened(&archive);
+        let (_tgz, tgz) = opened(&gzip(&archive));
+        for files in [Files::open(folder.path(), "set", folder.path()).unwrap(), tar.unwrap(), tgz.unwrap()] {
+            assert_eq!(files.names().collect::<Vec<_>>(), ["data/a.txt", "data/b.txt.gz"]);
+            assert_eq!(files.read(files.find(&["a.txt"]).unwrap(), 100).unwrap(), plain);
+            assert_eq!(files.read_text(files.find(&["b.txt"]).unwrap(), 100).unwrap(), "more text");
+            let digest = files.digest("data/b.txt.gz").unwrap();
+            assert_eq!(
+                (digest.bytes, digest.blake3),
+                (packed.len() as u64, blake3::hash(&packed).to_hex().to_string())
+            );
+        }
+        let (_one, one) = opened(plain);
+        assert_eq!(one.unwrap().names().collect::<Vec<_>>(), ["set"]);
+    }
+
+    #[test]
+    fn what_is_damaged_says_so() {
+        let whole = gzip(&[7; 5000]);
+        let (_a, files) = opened(&whole[..whole.len() - 9]);
+        let message = files.unwrap().read("set", 9000).unwrap_err().message;
+        assert_eq!(message, "`set` is truncated");
+        let mut flipped = gzip(b"a text of which a byte is wrong");
+        let middle = flipped.len() - 6;
+        flipped[middle] ^= 0xff;
+        let (_b, files) = opened(&flipped);
+        assert!(files.and_then(|files| files.read("set", 9000)).unwrap_err().message.contains("is damaged"));
+        let archive = tar_of(&[("a.txt", &[1; 3000])]);
+        let (_c, files) = opened(&archive[..2000]);
+        assert!(files.unwrap_err().message.contains("truncated: `a.txt` is not complete"));
+        let (_d, files) = opened(b"\x28\xb5\x2f\xfd and so on");
+        assert_eq!(files.unwrap().read("set", 99).unwrap_err().message, "`set` is compressed by zstd");
+        let (_e, files) = opened(b"good\nb\xffd\n");
+        assert_eq!(files.unwrap().read_text("set", 99).unwrap_err().message, "`set`, line 2: the text is not UTF-8");
+    }
+
+    #[test]
+    fn what_is_missing_doubled_or_large_is_named() {
+        let (_a, files) = opened(&tar_of(&[("a/x", b"123"), ("b/x", b"456")]));
+        let files = files.unwrap();
+        assert!(files.find(&["x"]).unwrap_err().message.contains("holds both `a/x` and `b/x`"));
+        let error = files.find(&["y"]).unwrap_err();
+        assert_eq!(error.message, "`set` holds no file `y`");
+        assert!(error.hint.contains("`a/x`, `b/x`"), "{}", error.hint);
+        assert_eq!(files.read("a/x", 2).unwrap_err().message, "`a/x` has more than 2 bytes");
+        assert!(Files::open(Path::new("/nowhere"), "set", Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! The order in which the pixels of an image become a sequence.
+
+/// An order of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PixelOrder {
+    /// Row by row, from the top left.
+    Rows,
+    /// Along Hilbert's curve (1891), which keeps neighbours of the plane closer together than rows do. An image whose sides are not
+    /// the same power of two lies in the upper left of the smallest such square that holds it, and the places of the curve that
+    /// are outside of the image are left out.
+    Hilbert,
+}
+
+/// The places of all pixels of an image, as `row * width + column`, in this order.
+#[must_use]
+pub fn visit(order: PixelOrder, width: usize, height: usize) -> Vec<usize> {
+    match order {
+        PixelOrder::Rows => (0..width * height).collect(),
+        PixelOrder::Hilbert => {
+            let side = width.max(height).next_power_of_two();
+            let places = (0..side * side).map(|at| hilbert(side, at));
+            places.filter(|(x, y)| *x < width && *y < height).map(|(x, y)| y * width + x).collect()
+        }
+    }
+}
+
+/// Column and row of a place on Hilbert's curve through a square whose side is a power of two.
+fn hilbert(side: usize, at: usize) -> (usize, usize) {
+    let (mut x, mut y, mut rest, mut size) = (0, 0, at, 1);
+    while size < side {
+        let right = 1 & (rest / 2);
+        let down = 1 & (rest ^ right);
+        if down == 0 {
+            if right == 1 {
+                (x, y) = (size - 1 - x, size - 1 - y);
+            }
+            (x, y) = (y, x);
+        }
+        (x, y) = (x + size * right, y + size * down);
+        rest /= 4;
+        size *= 2;
+    }
+    (x, y)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pixel_comes_once_in_every_order() {
+        for (width, height) in [(1, 1), (8, 8), (28, 28), (5, 9)] {
+            for order in [PixelOrder::Rows, PixelOrder::Hilbert] {
+                let mut places = visit(order, width, height);
+                places.sort_unstable();
+                assert_eq!(places, (0..width * height).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn steps_of_the_curve_are_between_neighbours() {
+        for pair in visit(PixelOrder::Hilbert, 16, 16).windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            assert_eq!((from / 16).abs_diff(to / 16) + (from % 16).abs_diff(to % 16), 1, "{from} to {to}");
+        }
+        assert_eq!(visit(PixelOrder::Hilbert, 2, 2), [0, 2, 3, 1]);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a reader of images returns: all images of each published split, in the order of the files.
+
+use crate::DataError;
+
+/// No more bytes of pixels than this are read into memory.
+pub const MOST_PIXELS: u64 = 4 << 30;
+
+/// The size of every image of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Pixels of a row.
+    pub width: usize,
+    /// Number of rows.
+    pub height: usize,
+    /// Bytes of a pixel: 1 for grey, 3 for red, green and blue.
+    pub channels: usize,
+}
+
+impl Shape {
+    /// Bytes of an image.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.width * self.height * self.channels
+    }
+}
+
+/// The images of one split.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImageSet {
+    /// All pixels: image by image, row by row, the channels of a pixel together.
+    pub pixels: Vec<u8>,
+    /// The class of each image.
+    pub labels: Vec<u32>,
+}
+
+/// A dataset of images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The size of each image.
+    pub shape: Shape,
+    /// The official training images.
+    pub train: ImageSet,
+    /// The official validation images, where there are any.
+    pub valid: Option<ImageSet>,
+    /// The official test images, where there are any.
+    pub test: Option<ImageSet>,
+    /// The name of each class.
+    pub classes: Vec<String>,
+    /// The files that were read.
+    pub files: Vec<String>,
+    /// What a person should know, such as how many files were left out.
+    pub remarks: Vec<String>,
+}
+
+impl Published {
+    /// The same, if every label of every split is one of a training image's classes and no split is empty.
+    ///
+    /// # Errors
+    /// With the split and the image that has another label.
+    pub(crate) fn checked(self) -> Result<Self, DataError> {
+        let splits = [("train", Some(&self.train)), ("valid", self.valid.as_ref()), ("test", self.test.as_ref())];
+        for (name, split) in splits {
+            let Some(split) = split else { continue };
+            if split.labels.is_empty() {
+                return Err(DataError::new(format!("the split `{name}` has no image"), "give the files as published"));
+            }
+            let classes = self.classes.len();
+            if let Some(at) = split.labels.iter().position(|label| *label as usize >= classes) {
+                let label = split.labels[at];
+                return Err(DataError::new(
+                    format!("image {at} of the split `{name}` has the label {label}, and there are {classes} classes"),
+                    "check that the labels belong to these images",
+                ));
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// The brightness of a colour by ITU-R BT.601, rounded to the nearest.
+#[must_use]
+pub fn luma(red: u8, green: u8, blue: u8) -> u8 {
+    let sum = 299 * u32::from(red) + 587 * u32::from(green) + 114 * u32::from(blue);
+    u8::try_from((sum + 500) / 1000).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,10 @@
+//! Tasks of Long Range Arena (Tay et al. 2021) as its release lays them out: ListOps, Text (the reviews of Maas et al. 2011) and
+//! Pathfinder. Its task Image is CIFAR-10 in grey: [`crate::images`].
+
+mod listops;
+mod pathfinder;
+mod reviews;
+
+pub use listops::{Expression, read_listops};
+pub use pathfinder::read_pathfinder;
+pub use reviews::{Review, Reviews, read_reviews};

@@ -1,0 +1,191 @@
+//! The keys and values that one token meets which is decoded after others: [`KvCache`].
+//!
+//! They grow with every token, and what grows is copied. So they are held in blocks: the last one grows until it has
+//! [`BLOCK`] tokens, and two blocks of about one size become one. A token then costs as much as about a dozen others to copy,
+//! and of t tokens there are about log t blocks.
+
+use std::sync::Arc;
+
+use assay_tensor::{Rotary, Tensor, TokenAttention};
+
+use crate::carry::{Carry, State};
+use crate::error::ModelError;
+
+/// The tokens of a block that does not grow any more.
+const BLOCK: usize = 16;
+
+/// The names of keys and values in a carry. The first block has the name itself, which is that of the whole where there is
+/// one block; a later one has the place of its first token behind it.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pub(crate) keys: Arc<str>,
+    pub(crate) values: Arc<str>,
+}
+
+impl Names {
+    /// Below `path`.
+    pub(crate) fn below(path: &str) -> Names {
+        Names { keys: format!("{path}.keys").into(), values: format!("{path}.values").into() }
+    }
+}
+
+/// The name of the block of `name` that begins with the token at `place`.
+fn block_name(name: &str, place: usize) -> Arc<str> {
+    format!("{name}/{place:020}").into()
+}
+
+/// The blocks of `name` behind the first.
+pub(crate) fn later_blocks<'a>(
+    state: &'a State,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Tensor)> + Clone {
+    state.behind(name, '/')
+}
+
+/// One block: the name and the content of its keys, and of its values.
+type Block<'a> = [(&'a Arc<str>, &'a Tensor); 2];
+
+/// What a token meets, as far as an operation for one token takes it.
+pub(crate) struct KvCache<'a> {
+    blocks: Vec<Block<'a>>,
+    names: &'a Names,
+}
+
+impl<'a> KvCache<'a> {
+    /// The keys and values of the `before` tokens that were read, `[B, H, t, P]` in each block. None where the carry holds
+    /// something else, or something to be learned.
+    pub(crate) fn new(carry: &'a Carry, names: &'a Names, before: usize, [b, h, p]: [usize; 3]) -> Option<KvCache<'a>> {
+        let mut blocks = Vec::new();
+        if before == 0 && carry.state.get(&names.keys).is_some() {
+            return None;
+        }
+        if before > 0 {
+            let first =
+                [(&names.keys, carry.state.get(&names.keys)?), (&names.values, carry.state.get(&names.values)?)];
+            blocks.push(first);
+            let mut values = later_blocks(&carry.state, &names.values);
+            for keys in later_blocks(&carry.state, &names.keys) {
+                blocks.push([keys, values.next()?]);
+            }
+        }
+        let mut length = 0;
+        for [(_, keys), (_, values)] in &blocks {
+            let &[batch, heads, more, width] = keys.dims() else { return None };
+            if [batch, heads, width] != [b, h, p]
+                || values.dims() != keys.dims()
+                || keys.is_tracked()
+                || values.is_tracked()
+            {
+                return None;
+            }
+            length += more;
+        }
+        (length == before).then_some(KvCache { blocks, names })
+    }
+
+    /// How many of the last blocks go into one with another token.
+    fn count_joined(&self) -> usize {
+        let (mut joined, mut size) = (0, 1);
+        for [(_, keys), _] in self.blocks.iter().rev() {
+            let length = keys.dims()[2];
+            if length >= BLOCK && length > size {
+                break;
+            }
+            (joined, size) = (joined + 1, size + length);
+        }
+        joined
+    }
+
+    /// What the token sees whose query, key and value `[B, 1, 3D]` are given: `[B, 1, D]`. All keys and values go into
+    /// `next_state`, if it is there.
+    ///
+    /// # Errors
+    /// If the shapes do not fit, or a device fails.
+    pub(crate) fn attend(
+        &self,
+        qkv: &Tensor,
+        heads: usize,
+        rotary: Option<Rotary<'_, Tensor>>,
+        next_state: Option<&mut State>,
+    ) -> Result<Tensor, ModelError> {
+        let past: Vec<(&Tensor, &Tensor)> =
+            self.blocks.iter().map(|[(_, keys), (_, values)]| (*keys, *values)).collect();
+        let (joined, width) = (self.count_joined(), qkv.shape().last() / (3 * heads).max(1));
+        let scale = 1.0 / (width as f64).sqrt();
+        let token = TokenAttention { qkv, heads, rotary, past: &past, joined, scale };
+        let [seen, keys, values] = Tensor::attend_token(token)?;
+        let Some(next_state) = next_state else { return Ok(seen) };
+        let (kept, joined) = self.blocks.split_at(self.blocks.len() - joined);
+        for (name, part) in kept.iter().flatten() {
+            next_state.insert(Arc::clone(name), Tensor::clone(part));
+        }
+        let [name_keys, name_values] = match (joined.first(), kept.is_empty()) {
+            // A block has the place of its first token, and so that of the first that is in it now.
+            (Some(first), _) => first.map(|(name, _)| name.clone()),
+            (None, true) => [self.names.keys.clone(), self.names.values.clone()],
+            (None, false) => {
+                let place = kept.iter().map(|[(_, keys), _]| keys.dims()[2]).sum();
+                [block_name(&self.names.keys, place), block_name(&self.names.values, place)]
+            }
+        };
+        next_state.insert(name_keys, keys);
+        next_state.insert(name_values, values);
+        Ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_tensor::DType;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Batch, Model, ModelConfig, Objective, SequenceModel, Task};
+
+    #[test]
+    fn tokens_one_by_one_make_few_pieces_and_give_what_all_give_at_once() {
+        let device = assay_reference::device();
+        let config = json!({"family": "transformer", "dim": 4, "layers": 1, "heads": 2, "positions": "rope"});
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let task = Task { vocabulary: 5, max_length: 400, objective: Objective::Predict };
+        let model = Model::fresh(&device, &config, &task, 3, DType::F64).unwrap();
+        let ids: Vec<u32> = (0..400).map(|t| t * t % 5).collect();
+        let run = |carry: &Carry, ids: &[u32]| {
+            let (hidden, carry) =
+                model.network().forward(Batch::new(&device, &[ids]).unwrap().tokens(), carry).unwrap();
+            (hidden.to_f64_vec().unwrap(), carry)
+        };
+        let (whole, _) = run(&Carry::default(), &ids);
+        // Some tokens at once, then one by one beyond a few blocks, some at once again, which makes one block of all.
+        let (mut found, mut carry) = run(&Carry::default(), &ids[..3]);
+        let mut most = 0;
+        for at in (3..340).chain([345]).chain(350..400) {
+            let next = match at {
+                345 => 340..350,
+                at => at..at + 1,
+            };
+            let (hidden, next_carry) = run(&carry, &ids[next]);
+            found.extend(hidden);
+            carry = next_carry;
+            most = most.max(carry.state.names().count());
+        }
+        assert!(most > 2 && most <= 2 * 5, "there were {most} blocks");
+        assert_eq!(carry.position, 400);
+        let difference = whole.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(whole.len() == found.len() && difference < 1e-10, "they differ by {difference}");
+        // A carry whose blocks do not add up is refused.
+        let name = carry.state.names().last().unwrap().clone();
+        let cut = carry.state.get(&name).unwrap().slice(2, 0, 1).unwrap();
+        carry.state.insert(name, cut);
+        let tokens = Batch::new(&device, &[&[1]]).unwrap();
+        assert!(model.network().forward(tokens.tokens(), &carry).is_err());
+        // And so is one with keys and values of tokens, of which it says that none were read.
+        let (_, read) = run(&Carry::default(), &ids[..3]);
+        for count in [1, 2] {
+            let tokens = Batch::new(&device, &[&ids[..count]]).unwrap();
+            let carry = Carry { position: 0, state: read.state.clone() };
+            let error = model.network().forward(tokens.tokens(), &carry).err().map(|error| error.to_string());
+            assert!(error.is_some_and(|error| error.contains("where none were read")), "{count}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A sweep as a factorial experiment: main effects, interactions and trends of its axes.
+
+mod analysis;
+mod design;
+pub(crate) mod linear;
+
+pub use analysis::{Analysis, Effect, LevelEffect, Trend, analyse};
+pub use design::{Axis, FactorialObservation};

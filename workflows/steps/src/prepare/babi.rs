@@ -1,0 +1,310 @@
+//! `dataset: babi`: the twenty bAbI tasks (Weston et al. 2015), from the published files or generated.
+//!
+//! A sequence is the words of a story so far and of a question about it; the label is the answer. Every sequence belongs to the group
+//! of its task, so that `evaluate` reports the measure of the paper: `*/error/TASK`, and in `*/tasks_solved` how many errors are
+//! below 5 %. The vocabulary and the answers are those of the training questions: another word becomes `<unknown>`, and
+//! a question whose answer no training question has is counted and left out of `train` and `valid`, and refused in `test`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use assay_data::babi::{Question, TASKS, read_babi, story};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::made::{Impossible, MAX_TOKENS, Made};
+use super::source::{LocalFile, MOST_BYTES, digests};
+use super::splits::Wanted;
+use crate::context::{Context, StepError};
+use crate::dataset::{Goal, Origin, Split};
+use crate::random::seed_for;
+
+/// The word that stands for every word that no training question has.
+const UNKNOWN: &str = "<unknown>";
+
+/// The parameters of `dataset: babi`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Babi {
+    /// The folder or the archive (`tasks_1-20_v1-2.tar.gz`) with the published files, relative to the folder of the workflow file. If it is
+    /// left out, stories of the same kinds are generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
+    pub path: Option<LocalFile>,
+    /// The folder of the published edition, such as `en` (1,000 questions a task) or `en-10k`.
+    #[serde(default = "english")]
+    pub edition: String,
+    /// Which tasks, by number; all twenty if left out.
+    #[serde(default = "all_tasks")]
+    #[schemars(length(min = 1, max = 20), inner(range(min = 1, max = 20)))]
+    pub tasks: Vec<u32>,
+    /// Training questions of each task: generated 1000, of published ones all if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub train: Option<usize>,
+    /// Validation questions of each task: generated 100, of published ones a tenth of the training questions if left out, or those
+    /// of the published validation files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub valid: Option<usize>,
+    /// Test questions of each task: generated 1000, of published ones all if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub test: Option<usize>,
+    /// The longest sequence in words: of a longer story, the end is kept.
+    #[serde(default = "longest")]
+    #[schemars(range(min = 8, max = 65536))]
+    pub max_length: usize,
+    /// What is generated, and which questions are taken, follows from it.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn english() -> String {
+    "en".into()
+}
+fn all_tasks() -> Vec<u32> {
+    (1..=TASKS).collect()
+}
+fn longest() -> usize {
+    512
+}
+
+/// The questions of the splits train, valid and test.
+type Questions = [Vec<Question>; 3];
+
+impl Babi {
+    /// What makes these parameters impossible, whatever the files.
+    #[must_use]
+    pub fn impossible(&self) -> Option<Impossible> {
+        let distinct: BTreeSet<u32> = self.tasks.iter().copied().collect();
+        if distinct.len() != self.tasks.len()
+            || distinct.is_empty()
+            || distinct.iter().any(|task| !(1..=TASKS).contains(task))
+        {
+            let message = format!("tasks {:?} are not different numbers from 1 to {TASKS}", self.tasks);
+            return Some(("tasks", message, "give each task once, such as [1, 2]".into()));
+        }
+        if !(8..=65536).contains(&self.max_length) {
+            let message = format!("max_length {} is outside 8..=65536", self.max_length);
+            return Some(("max_length", message, "give a max_length in 8..=65536".into()));
+        }
+        self.wanted(0).impossible()
+    }
+
+    fn wanted(&self, task: u32) -> Wanted {
+        let seed = seed_for(self.seed, task, "babi");
+        Wanted { most: [self.train, self.valid, self.test], valid_fraction: 0.1, test_fraction: 0.1, seed }
+    }
+
+    /// # Errors
+    /// [`StepError::Failed`] if a file is missing or not as published, or a test question has an answer of no training question.
+    pub fn make(&self, context: &mut dyn Context) -> Result<Made, StepError> {
+        let (questions, origin) = match &self.path {
+            Some(path) => self.read(path, context)?,
+            None => (self.generate(context)?, Origin::default()),
+        };
+        self.encode(questions, origin)
+    }
+
+    fn read(&self, path: &LocalFile, context: &dyn Context) -> Result<(Questions, Origin), StepError> {
+        let files = path.open(context)?;
+        let (mut questions, mut used): (Questions, Vec<String>) = (Default::default(), Vec::new());
+        for task in &self.tasks {
+            let mut published: [Option<Vec<Question>>; 3] = Default::default();
+            for (place, split) in published.iter_mut().zip(["train", "valid", "test"]) {
+                let found = read_babi(&files, &self.edition, *task, split)?;
+                if found.is_none() && split != "valid" {
+                    return Err(StepError::Failed {
+                        message: format!("`{}` holds no file `{}/qa{task}_*_{split}.txt`", files.name(), self.edition),
+                        hint: Some(format!(
+                            "it holds {}; give the published folder or another edition",
+                            files.some_names()
+                        )),
+                    });
+                }
+                *place = found.map(|(questions, name)| {
+                    used.push(name);
+                    questions
+                });
+            }
+            let chosen = self.wanted(*task).deal(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
+            for (split, chosen) in questions.iter_mut().zip(chosen) {
+                let from = published[chosen.from].as_deref().unwrap_or_default();
+                split.extend(chosen.samples.into_iter().map(|at| from[at].clone()));
+            }
+        }
+        Ok((questions, Origin { files: digests(&files, &used)?, ..Origin::default() }))
+    }
+
+    /// Questions that are all different within a task.
+    fn generate(&self, context: &mut dyn Context) -> Result<Questions, StepError> {
+        let mut questions: Questions = Default::default();
+        let sizes = [self.train.unwrap_or(1000), self.valid.unwrap_or(100), self.test.unwrap_or(1000)];
+        for task in &self.tasks {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed_for(self.seed, *task, "babi"));
+            let mut seen = BTreeSet::new();
+            for (split, size) in questions.iter_mut().zip(sizes) {
+                let (mut made, mut in_vain) = (0, 0);
+                while made < size {
+                    if context.cancelled() {
+                        return Err(StepError::Cancelled);
+                    }
+                    let question = story(*task, &mut rng);
+                    if seen.insert(question.words.clone()) {
+                        split.push(question);
+                        (made, in_vain) = (made + 1, 0);
+                    } else {
+                        in_vain += 1;
+                    }
+                    if in_vain > 1000 {
+                        return Err(StepError::Failed {
+                            message: format!(
+                                "task {task} has no more than {} different questions or few more",
+                                seen.len()
+                            ),
+                            hint: Some("lower train, valid or test, or leave the task out".into()),
+                        });
+                    }
+                }
+            }
+            context.progress(u64::from(*task), Some(u64::from(TASKS)), "tasks", "");
+        }
+        Ok(questions)
+    }
+
+    fn encode(&self, [train, valid, test]: Questions, mut origin: Origin) -> Result<Made, StepError> {
+        let words: BTreeSet<&str> = train.iter().flat_map(|question| &question.words).map(String::as_str).collect();
+        let answers: BTreeSet<&str> = train.iter().map(|question| question.answer.as_str()).collect();
+        let vocabulary: Vec<String> =
+            std::iter::once(UNKNOWN).chain(words.iter().copied()).map(str::to_owned).collect();
+        let index = |list: &BTreeSet<&str>, from: u32| -> BTreeMap<String, u32> {
+            list.iter().zip(from..).map(|(word, id)| ((*word).to_owned(), id)).collect()
+        };
+        let (ids, labels) = (index(&words, 1), index(&answers, 0));
+        origin.groups = self.tasks.iter().map(u32::to_string).collect();
+        origin.labels = answers.iter().map(|answer| (*answer).to_owned()).collect();
+        let (mut unknown, mut cut, mut without_answer) = (0_usize, 0_usize, 0_usize);
+        let mut split_of = |questions: &[Question], may_lack: bool| {
+            let mut split = Split::default();
+            for Question { task, words, answer } in questions {
+                let Some(label) = labels.get(answer) else {
+                    without_answer += 1;
+                    if may_lack {
+                        continue;
+                    }
+                    return Err(StepError::Failed {
+                        message: format!(
+                            "a test question of task {task} has the answer `{answer}`, which no training question has"
+                        ),
+                        hint: Some("take more training questions".into()),
+                    });
+                };
+                let kept = &words[words.len().saturating_sub(self.max_length)..];
+                cut += usize::from(kept.len() < words.len());
+                let tokens: Vec<u32> = kept.iter().map(|word| ids.get(word).copied().unwrap_or(0)).collect();
+                unknown += tokens.iter().filter(|token| **token == 0).count();
+                let group = self.tasks.iter().position(|known| known == task).unwrap_or(0);
+                split.push_grouped(&tokens, *label, group as u32);
+            }
+            Ok(split)
+        };
+        let (train, valid, test) = (split_of(&train, true)?, split_of(&valid, true)?, split_of(&test, false)?);
+        for (name, split) in [("train", &train), ("valid", &valid)] {
+            if split.is_empty() {
+                let message = format!("the split `{name}` has no question whose answer is known from training");
+                return Err(StepError::Failed { message, hint: Some("take more questions".into()) });
+            }
+        }
+        let tokens = train.tokens().len() + valid.tokens().len() + test.tokens().len();
+        if tokens as u64 > MAX_TOKENS {
+            return Err(StepError::Failed {
+                message: format!("the questions are {tokens} words, and the limit is {MAX_TOKENS}"),
+                hint: Some("take fewer questions or tasks".into()),
+            });
+        }
+        let mut warnings = Vec::new();
+        for (count, what) in [
+            (cut, "stories are longer than max_length and lose their beginning"),
+            (without_answer, "validation questions have an answer that no training question has and are left out"),
+            (unknown, "words of valid and test are unknown from train"),
+        ] {
+            if count > 0 {
+                warnings.push(format!("{count} {what}"));
+            }
+        }
+        Ok(Made {
+            name: "babi",
+            description: "Stories with a question; the label is the answer.".into(),
+            vocabulary,
+            goal: Goal::Classify,
+            classes: origin.labels.len(),
+            max_length: self.max_length,
+            train,
+            valid,
+            test,
+            warnings,
+            origin,
+            ..Made::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::TestContext;
+
+    fn made(config: Value) -> Result<Made, StepError> {
+        let config: Babi = serde_json::from_value(config).unwrap();
+        assert_eq!(config.impossible(), None);
+        config.make(&mut TestContext::new(assay_cpu::device(1).unwrap()))
+    }
+
+    #[test]
+    fn stories_of_every_task_are_generated() {
+        let made = made(json!({"train": 60, "valid": 5, "test": 20})).unwrap();
+        assert_eq!([made.train.len(), made.valid.len(), made.test.len()], [1200, 100, 400]);
+        assert_eq!(made.origin.groups.len(), 20);
+        assert_eq!(made.test.groups().iter().filter(|group| **group == 7).count(), 20);
+        assert!(made.train.lengths().max().unwrap() <= 512);
+    }
+
+    #[test]
+    fn published_questions_keep_their_splits() {
+        let folder = tempfile::tempdir().unwrap();
+        let en = folder.path().join("en");
+        std::fs::create_dir(&en).unwrap();
+        let story = |who: &str, place: &str| format!("1 {who} went {place}.\n2 Where is {who}?\t{place}\t1\n");
+        let text = (0..20).map(|at| story(["Mary", "John"][at % 2], ["home", "out"][at / 2 % 2])).collect::<String>();
+        std::fs::write(en.join("qa1_x_train.txt"), text).unwrap();
+        std::fs::write(en.join("qa1_x_test.txt"), story("Anna", "home")).unwrap();
+        let found = made(json!({"path": folder.path(), "tasks": [1], "valid": 2})).unwrap();
+        assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [18, 2, 1]);
+        assert_eq!(found.origin.labels, ["home", "out"]);
+        assert_eq!(found.origin.files.len(), 2);
+        // Anna is unknown, twice.
+        assert_eq!(found.warnings, ["2 words of valid and test are unknown from train"]);
+        let text = |id: &u32| found.vocabulary[*id as usize].clone();
+        let words: Vec<String> = found.test.sequence(0).iter().map(text).collect();
+        assert_eq!(words.join(" "), "<unknown> went home . where is <unknown> ?");
+        std::fs::write(en.join("qa1_x_test.txt"), story("Anna", "away")).unwrap();
+        let error = made(json!({"path": folder.path(), "tasks": [1]})).err().unwrap();
+        assert!(error.to_string().contains("the answer `away`, which no training question has"), "{error}");
+        let missing = made(json!({"path": folder.path(), "tasks": [2]})).err().unwrap();
+        assert!(missing.to_string().contains("holds no file `en/qa2_*_train.txt`"), "{missing}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let error = made(json!({"tasks": [4], "train": 50_000, "valid": 1, "test": 1})).err().unwrap();
+        assert!(error.to_string().starts_with("task 4 has no more than"), "{error}");
+        for tasks in [json!([]), json!([1, 1]), json!([21])] {
+            let config: Babi = serde_json::from_value(json!({"tasks": tasks})).unwrap();
+            assert_eq!(config.impossible().unwrap().0, "tasks");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a person should know of data that somebody else made: labels and lengths of each split, sequences that come twice, sequences
+//! that two splits share, and sequences with more than one label. Generated datasets have none of these by construction.
+
+use std::collections::HashMap;
+
+use crate::context::Context;
+use crate::dataset::{Dataset, Goal, Split};
+
+/// Of more classes than this, the shares are not reported one by one.
+const CLASSES: usize = 200;
+
+/// Reports the facts of a dataset that was read from files, as metrics and as warnings.
+pub fn report(dataset: &Dataset, context: &mut dyn Context) {
+    if dataset.about.origin.files.is_empty() {
+        return;
+    }
+    for file in &dataset.about.origin.files {
+        context.log(&format!("read `{}`: {} bytes, BLAKE3 {}", file.name, file.bytes, file.blake3));
+    }
+    for (name, split) in dataset.splits() {
+        let mut lengths: Vec<usize> = split.lengths().collect();
+        lengths.sort_unstable();
+        for (what, at) in [("min", 0), ("median", lengths.len() / 2), ("max", lengths.len() - 1)] {
+            context.metric(&format!("data/{name}/length/{what}"), 0, lengths[at] as f64);
+        }
+    }
+    if dataset.about.objective == Goal::Classify {
+        report_labels(dataset, context);
+    }
+    report_repetitions(dataset, context);
+}
+
+fn report_labels(dataset: &Dataset, context: &mut dyn Context) {
+    let classes = dataset.about.classes;
+    context.metric("data/classes", 0, classes as f64);
+    let name_of = |class: usize| dataset.about.origin.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
+    for (name, split) in dataset.splits() {
+        let mut counts = vec![0_usize; classes];
+        split.labels().iter().for_each(|label| counts[*label as usize] += 1);
+        if classes <= CLASSES {
+            for (class, count) in counts.iter().enumerate() {
+                context.metric(&format!("data/{name}/label/{class}"), 0, *count as f64 / split.len() as f64);
+            }
+        }
+        let absent: Vec<usize> = (0..classes).filter(|class| counts[*class] == 0).collect();
+        if !absent.is_empty() {
+            let shown: Vec<String> = absent.iter().take(5).map(|class| format!("`{}`", name_of(*class))).collect();
+            let rest = absent.len() - shown.len();
+            let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+            context.warn(&format!("the split `{name}` has no sample of the classes {}{more}", shown.join(", ")));
+        }
+    }
+}
+
+/// Where a sequence was seen: in which splits, and with which label first.
+struct Seen {
+    splits: [bool; 3],
+    label: Option<u32>,
+    contradicted: bool,
+}
+
+fn report_repetitions(dataset: &Dataset, context: &mut dyn Context) {
+    let mut seen: HashMap<[u8; 16], Seen> = HashMap::new();
+    let mut shared = [[0_usize; 3]; 3];
+    for (at, (name, split)) in dataset.splits().into_iter().enumerate() {
+        let mut duplicates = 0_usize;
+        for index in 0..split.len() {
+            let label = split.labels().get(index).copied();
+            let fresh = Seen { splits: [false; 3], label, contradicted: false };
+            let found = seen.entry(fingerprint(split, index)).or_insert(fresh);
+            duplicates += usize::from(found.splits[at]);
+            for (other, there) in found.splits.iter().enumerate().filter(|(other, _)| *other != at) {
+                shared[other][at] += usize::from(*there);
+            }
+            found.splits[at] = true;
+            found.contradicted |= found.label != label;
+        }
+        context.metric(&format!("data/{name}/duplicates"), 0, duplicates as f64);
+    }
+    let splits = dataset.splits();
+    for (earlier, later) in [(0, 1), (0, 2), (1, 2)] {
+        let (from, to, count) = (splits[earlier].0, splits[later].0, shared[earlier][later]);
+        context.metric(&format!("data/{to}/shared_with/{from}"), 0, count as f64);
+        if count > 0 {
+            context.warn(&format!("{count} of the {} sequences of `{to}` are also in `{from}`", splits[later].1.len()));
+        }
+    }
+    if dataset.about.objective == Goal::Classify {
+        let contradictions = seen.values().filter(|found| found.contradicted).count();
+        context.metric("data/contradictions", 0, contradictions as f64);
+        if contradictions > 0 {
+            context.warn(&format!("{contradictions} sequences occur with more than one label"));
+        }
+    }
+}
+
+/// 128 bits of the hash of a sequence, which no two different ones share in practice.
+fn fingerprint(split: &Split, index: usize) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    for token in split.sequence(index) {
+        hasher.update(&token.to_le_bytes());
+    }
+    let mut print = [0; 16];
+    print.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    print
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::SourceFile;
+    use crate::testing::{TestContext, toy_dataset};
+
+    #[test]
+    fn repetitions_contradictions_and_absent_classes_are_reported() {
+        let mut dataset = toy_dataset();
+        dataset.about.origin.files = vec![SourceFile { name: "toy.txt".into(), bytes: 1, blake3: "00".into() }];
+        dataset.about.origin.labels = ["red", "green", "blue"].map(String::from).into();
+        let split = |samples: &[(&[u32], u32)]| {
+            let mut split = Split::default();
+            samples.iter().for_each(|(tokens, label)| split.push(tokens, *label));
+            split
+        };
+        dataset.train = split(&[(&[1, 2], 0), (&[1, 2], 0), (&[3], 1), (&[3], 2)]);
+        dataset.valid = split(&[(&[4], 0), (&[1, 2], 0)]);
+        dataset.test = split(&[(&[4], 1), (&[3], 2), (&[5, 5, 5], 0)]);
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        report(&dataset, &mut context);
+        for (name, value) in [
+            ("data/train/duplicates", 2.0),
+            ("data/valid/duplicates", 0.0),
+            ("data/valid/shared_with/train", 1.0),
+            ("data/test/shared_with/train", 1.0),
+            ("data/test/shared_with/valid", 1.0),
+            ("data/contradictions", 2.0),
+            ("data/test/length/max", 3.0),
+            ("data/train/label/0", 0.5),
+        ] {
+            assert_eq!(context.last(name), Some(value), "{name}");
+        }
+        let log = context.logs.join("\n");
+        assert!(log.contains("the split `valid` has no sample of the classes `green`, `blue`"), "{log}");
+        assert!(log.contains("1 of the 3 sequences of `test` are also in `train`"), "{log}");
+        assert!(log.contains("2 sequences occur with more than one label"), "{log}");
+    }
+}

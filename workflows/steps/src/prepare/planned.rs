@@ -1,0 +1,96 @@
+//! What the config of a dataset says of the models that learn from it, before the dataset is made.
+
+use assay_models::{Objective, Task};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::copy::Copy;
+use super::listops::{self, ListOps};
+use super::made::Asked;
+use super::recall::Recall;
+use super::text::Text;
+
+/// The task of the dataset that a `prepare` step with this config makes; none if it depends on the data.
+#[must_use]
+pub fn plan_task(config: &Value) -> Option<Task> {
+    let mut options = config.as_object()?.clone();
+    let dataset = options.remove("dataset")?;
+    let options = Value::Object(options);
+    match dataset.as_str()? {
+        "listops" => {
+            let ListOps { max_length, .. } = read(options)?;
+            let objective = Objective::Classify(listops::CLASSES);
+            Some(Task { vocabulary: listops::VOCABULARY.len(), max_length, objective })
+        }
+        "copy" => {
+            let Copy { symbols, length, delay, objective, .. } = read(options)?;
+            // The symbols, the blank and the questions.
+            Some(match objective {
+                Asked::Predict => predict(symbols + 2, 2 * length + delay + 1),
+                Asked::Classify => classify(symbols, symbols + 1 + length, length + delay + 1),
+            })
+        }
+        "recall" => {
+            let Recall { keys, values, pairs, distance, objective, .. } = read(options)?;
+            let vocabulary = keys + values + 1;
+            Some(match objective {
+                Asked::Predict => predict(vocabulary, 4 * pairs + distance),
+                Asked::Classify => classify(values, vocabulary, 2 * pairs + distance + 1),
+            })
+        }
+        "text" => {
+            let Text { length, .. } = read(options)?;
+            Some(predict(256, length))
+        }
+        _ => None,
+    }
+}
+
+fn read<T: DeserializeOwned>(options: Value) -> Option<T> {
+    serde_json::from_value(options).ok()
+}
+
+fn predict(vocabulary: usize, max_length: usize) -> Task {
+    Task { vocabulary, max_length, objective: Objective::Predict }
+}
+
+fn classify(classes: usize, vocabulary: usize, max_length: usize) -> Task {
+    Task { vocabulary, max_length, objective: Objective::Classify(classes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Prepare;
+    use super::*;
+    use crate::dataset::Dataset;
+    use crate::testing::TestContext;
+
+    #[test]
+    fn the_planned_task_is_that_of_the_dataset() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("poem.txt");
+        std::fs::write(&file, "a rose is a rose is a rose, and so on and so on until it is long enough").unwrap();
+        let sizes = json!({"train": 20, "valid": 5, "test": 5});
+        for options in [
+            json!({"dataset": "listops", "max_length": 30}),
+            json!({"dataset": "copy", "symbols": 5, "length": 4, "delay": 3}),
+            json!({"dataset": "copy", "symbols": 5, "length": 4, "delay": 3, "objective": "classify"}),
+            json!({"dataset": "recall", "keys": 9, "values": 6, "pairs": 3, "distance": 7}),
+            json!({"dataset": "recall", "keys": 9, "values": 6, "pairs": 3, "distance": 7, "objective": "classify"}),
+            json!({"dataset": "text", "file": file, "length": 8}),
+        ] {
+            let mut config = options;
+            if config["dataset"] != "text" {
+                config.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
+            }
+            let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+            context.run(&Prepare, config.clone()).unwrap();
+            let dataset = Dataset::read(&context.artifacts["dataset"]).unwrap();
+            assert_eq!(plan_task(&config), Some(dataset.task()), "{config}");
+        }
+        assert_eq!(plan_task(&json!({"dataset": "table", "file": "x.csv"})), None);
+        assert_eq!(plan_task(&json!({"dataset": "copy"})), None, "sizes are missing");
+    }
+}
