@@ -6,6 +6,7 @@ mod cache;
 mod commands;
 mod determinism;
 mod documentation;
+mod expressions;
 mod failures;
 mod gpu;
 mod housekeeping;

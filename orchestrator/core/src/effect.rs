@@ -3,7 +3,7 @@
 use assay_protocol::Failure;
 
 use crate::event::AttemptStatus;
-use crate::ids::{AttemptId, RunId, TaskId, WorkerId};
+use crate::ids::{AttemptId, JobIx, RunId, TaskId, WorkerId};
 use crate::plan::Resource;
 use crate::task::TaskState;
 
@@ -14,6 +14,14 @@ pub enum Effect {
     Resolve {
         /// The task.
         task: TaskId,
+    },
+    /// Decide what tasks a job has, whose cells depend on results: every task of the jobs that it awaits is in a final state.
+    /// Answer with [`Event::JobsExpanded`](crate::Event::JobsExpanded), and with at least one task, which may then be skipped or fail.
+    Expand {
+        /// The run.
+        run: RunId,
+        /// The job.
+        job: JobIx,
     },
     /// Have the worker begin an attempt. May be said again until it is answered: a worker that knows the attempt
     /// repeats its last word about it ([`AttemptStarted`](crate::Event::AttemptStarted) or
@@ -84,11 +92,11 @@ pub enum StopReason {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// Every task succeeded or was cached.
+    /// No task failed or was cancelled, but for failures that `continue_on_error` tolerates.
     Succeeded,
     /// Some task failed.
     Failed,
-    /// It was cancelled before every task had succeeded.
+    /// It was cancelled before every task was done.
     Cancelled,
     /// Its plan was refused, and nothing was done.
     Rejected {

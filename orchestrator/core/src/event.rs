@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use assay_protocol::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, RunId, TaskId, WorkerId};
-use crate::plan::{Resource, RunPlan};
+use crate::ids::{AttemptId, JobIx, RunId, TaskId, WorkerId};
+use crate::plan::{Resource, RunPlan, TaskPlan};
 use crate::settings::Settings;
 
 /// Something that happened.
@@ -58,6 +58,16 @@ pub enum Event {
         /// What came of it.
         resolution: Resolution,
     },
+    /// The answer to [`Effect::Expand`](crate::Effect::Expand): what tasks some jobs have. They stand behind all others, in this
+    /// order. An answer that fits no job which waits for its tasks, or whose tasks do not fit the plan, changes nothing.
+    JobsExpanded {
+        /// The run.
+        run: RunId,
+        /// The job that was asked for, and jobs whose tasks follow from its tasks.
+        jobs: Vec<JobIx>,
+        /// All tasks of these jobs.
+        tasks: Vec<TaskPlan>,
+    },
     /// A worker has begun an attempt: the answer to [`Effect::Start`](crate::Effect::Start). Its timeout counts from here.
     AttemptStarted {
         /// The attempt.
@@ -88,6 +98,11 @@ pub enum Resolution {
     Cached,
     /// It has to run.
     Runnable,
+    /// Its condition does not hold.
+    Skipped {
+        /// Why, in a lower-case fragment.
+        reason: String,
+    },
     /// Its config cannot be resolved; the task fails with the class `step`.
     Invalid {
         /// Why, in a lower-case fragment.

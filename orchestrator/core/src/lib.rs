@@ -15,14 +15,18 @@
 //!   that cannot be reached. The lease is for liveness, the fence is for safety.)
 //! * A worker is never asked to hold more than it has, and never anything beside an exclusive attempt. A slot is not
 //!   given back because a task moved on, only because the worker says that the attempt ended or is gone itself.
-//! * No attempt starts before everything that its task needs has succeeded, beyond its job's `max_parallel`, or in a
-//!   run that was cancelled.
-//! * No task is skipped unless something that it needs, directly or not, failed or was cancelled. No final state changes.
+//! * Tasks are only ever added: those of a job whose cells depend on results, once every task of the jobs that it awaits is in a
+//!   final state, by an event like any other. A run does not end before they are.
+//! * No attempt starts before everything that its task needs has succeeded (or, under [`TriggerRule::AllDone`], is in a final
+//!   state), beyond its job's `max_parallel`, or in a run that was cancelled. A failure that `continue_on_error` tolerates
+//!   counts as a success here.
+//! * No task is skipped unless something that it needs, directly or not, failed or was cancelled, or the driver said that its
+//!   condition, or that of something it needs, does not hold. No final state changes.
 //! * No task is retried without bound: see [`Retry`].
 //! * No single message is needed for progress: with a lease and resending switched on ([`Settings`]), every run ends once
 //!   its workers can be reached again, whatever was lost before.
 //! * No event costs more than what it changes, up to a logarithm and the number of workers and of distinct kinds of ready
-//!   tasks. There is no walk over all tasks, except when a run is submitted, cancelled or over, and over those of a job
+//!   tasks. There is no walk over all tasks, except when a run is submitted, expanded, cancelled or over, and over those of a job
 //!   when `fail_fast` calls it off.
 //!
 //! [`Orchestrator::sanity_check`] checks what of this can be seen in a state; `tests/simulation` checks the rest from
@@ -69,9 +73,9 @@ pub use event::{AttemptStatus, Capacity, Event, Resolution};
 pub use ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 pub use journal::{Entry, JournalGap, replay};
 pub use orchestrator::Orchestrator;
-pub use plan::{JobPlan, LONGEST_BACKOFF_MS, PREEMPTIONS, PlanError, Resource, Retry, RunPlan, TaskPlan};
+pub use plan::{JobPlan, LONGEST_BACKOFF_MS, PREEMPTIONS, PlanError, Resource, Retry, RunPlan, TaskPlan, TriggerRule};
 pub use run::{Run, RunPhase};
 pub use settings::Settings;
-pub use task::{ScheduledTask, TaskState};
+pub use task::{ScheduledTask, SkipReason, TaskState};
 pub use time::Millis;
 pub use worker::Worker;

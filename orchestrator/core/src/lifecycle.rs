@@ -9,8 +9,9 @@ use crate::effect::{Effect, StopReason};
 use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
-use crate::run::{Run, RunPhase};
-use crate::task::{ScheduledTask, TaskState};
+use crate::plan::TriggerRule;
+use crate::run::{Cells, Run, RunPhase};
+use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase};
 
 impl Run {
@@ -73,6 +74,9 @@ impl Orchestrator {
             | TaskState::Cancelled => {
                 if let Some(run) = self.runs.get_mut(&id.run) {
                     run.open -= 1;
+                    let job = &mut run.jobs[run.plan.tasks[id.task.0 as usize].job.0 as usize];
+                    job.open -= 1;
+                    run.job_done |= job.open == 0;
                 }
             }
         }
@@ -95,26 +99,35 @@ impl Orchestrator {
                 continue; // Skipped already by another of its needs, or called off with its job.
             }
             self.transition(id, state.clone(), out);
-            match state {
-                TaskState::Succeeded { .. } | TaskState::Cached => self.release_dependents(id, out),
-                TaskState::Failed { .. } => {
-                    self.skip_dependents(id, ix, &mut due);
-                    self.fail_job(id, &mut due, out);
-                }
-                TaskState::Cancelled => self.skip_dependents(id, ix, &mut due),
-                TaskState::Skipped { because } => self.skip_dependents(id, because, &mut due),
-                _ => unreachable!("task {id} is settled in a state that is not final"),
+            let passes = self.runs.get(&id.run).is_some_and(|run| run.passes(ix));
+            let root = match &state {
+                TaskState::Skipped { because: SkipReason::Need(root) } => *root,
+                _ => ix,
+            };
+            self.tell_dependents(id, (!passes).then_some(root), &mut due, out);
+            if !passes && matches!(state, TaskState::Failed { .. }) {
+                self.fail_job(id, &mut due, out);
             }
         }
         self.conclude(id.run, out);
     }
 
-    /// One need fewer for those that wait for this task; those that have none left are resolved.
-    fn release_dependents(&mut self, id: TaskId, out: &mut Vec<Effect>) {
+    /// One need fewer for those that wait for this task; those that have none left are resolved. If it did not succeed, because
+    /// of the task `root`, those that count on it are skipped.
+    fn tell_dependents(
+        &mut self,
+        id: TaskId,
+        root: Option<TaskIx>,
+        due: &mut VecDeque<(TaskIx, TaskState)>,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let mut complete = Vec::new();
         for dependent in run.tasks[id.task.0 as usize].dependents.clone() {
-            if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent) {
+            if let (Some(root), TriggerRule::AllSuccess) = (root, run.plan.tasks[dependent.0 as usize].trigger) {
+                due.push_back((dependent, TaskState::Skipped { because: SkipReason::Need(root) }));
+            } else if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent)
+            {
                 *unfinished -= 1;
                 if *unfinished == 0 {
                     complete.push(dependent);
@@ -124,11 +137,6 @@ impl Orchestrator {
         for task in complete {
             self.transition(TaskId { run: id.run, task }, TaskState::Resolving, out);
         }
-    }
-
-    fn skip_dependents(&self, id: TaskId, because: TaskIx, due: &mut VecDeque<(TaskIx, TaskState)>) {
-        let Some(task) = self.task(id) else { return };
-        due.extend(task.dependents.iter().map(|&dependent| (dependent, TaskState::Skipped { because })));
     }
 
     /// Calls off the rest of a `fail_fast` job one of whose tasks has failed.
@@ -314,10 +322,17 @@ impl Orchestrator {
         }
     }
 
-    /// Ends the run if its last task is in a final state.
+    /// Asks for the tasks of jobs whose cells can be decided now. Ends the run if its last task is in a final state, and none is to come.
     pub(crate) fn conclude(&mut self, id: RunId, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get_mut(&id) else { return };
-        if run.open > 0 || matches!(run.phase, RunPhase::Ended(_)) {
+        if std::mem::take(&mut run.job_done) {
+            for job in run.expandable() {
+                run.jobs[job.0 as usize].cells = Cells::Asked;
+                out.push(Effect::Expand { run: id, job });
+            }
+        }
+        let awaited = || run.jobs.iter().any(|job| job.cells != Cells::Known);
+        if run.open > 0 || matches!(run.phase, RunPhase::Ended(_)) || awaited() {
             return;
         }
         let outcome = run.outcome();

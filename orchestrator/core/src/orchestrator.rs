@@ -7,11 +7,11 @@ use assay_protocol::{Failure, FailureClass};
 use crate::deadlines::{Deadline, Deadlines};
 use crate::effect::{Effect, RunOutcome, StopReason};
 use crate::event::{Capacity, Event, Resolution};
-use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
-use crate::plan::RunPlan;
-use crate::run::{ClassIx, Run, RunPhase};
+use crate::ids::{AttemptId, JobIx, RunId, TaskId, TaskIx, WorkerId};
+use crate::plan::{RunPlan, TaskPlan};
+use crate::run::{Cells, ClassIx, Run, RunPhase};
 use crate::settings::Settings;
-use crate::task::TaskState;
+use crate::task::{SkipReason, TaskState};
 use crate::time::Millis;
 use crate::worker::{SlotPhase, Worker};
 
@@ -62,6 +62,7 @@ impl Orchestrator {
             Event::WorkerJoined { worker, capacity } => self.worker_joined(worker, capacity, out),
             Event::WorkerLeft { worker } => self.worker_gone(worker, "left", out),
             Event::WorkerHeartbeat { worker } => self.heard_of(worker, out),
+            Event::JobsExpanded { run, jobs, tasks } => self.expand(run, &jobs, tasks, out),
             Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
             Event::AttemptStarted { attempt } => self.attempt_started(attempt),
             Event::AttemptQueued { attempt } => self.attempt_queued(attempt),
@@ -109,7 +110,11 @@ impl Orchestrator {
             let tasks = tasks.filter(|(_, task)| task.state == TaskState::Resolving);
             tasks.map(move |(task, _)| Effect::Resolve { task: TaskId { run, task } })
         });
-        resolving.chain(self.slots.keys().filter_map(|&attempt| self.last_word(attempt))).collect()
+        let expanding = self.runs.iter().flat_map(|(&run, state)| {
+            let asked = (0..).map(JobIx).zip(&state.jobs).filter(|(_, job)| job.cells == Cells::Asked);
+            asked.map(move |(job, _)| Effect::Expand { run, job })
+        });
+        resolving.chain(expanding).chain(self.slots.keys().filter_map(|&attempt| self.last_word(attempt))).collect()
     }
 
     /// A number for the next worker to join, larger than all that were ever used.
@@ -182,11 +187,51 @@ impl Orchestrator {
             return;
         }
         run.phase = RunPhase::Cancelling;
+        // What was to be decided is given up.
+        run.jobs.iter_mut().for_each(|job| job.cells = Cells::Known);
         let tasks = run.tasks.len() as u32;
         for task in (0..tasks).map(TaskIx) {
             self.call_off(TaskId { run: id, task }, StopReason::Cancelled, out);
         }
         self.conclude(id, out);
+    }
+
+    /// Adds the tasks of jobs that waited for them.
+    fn expand(&mut self, id: RunId, jobs: &[JobIx], tasks: Vec<TaskPlan>, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.phase == RunPhase::Going) else { return };
+        let awaited = |job: &JobIx| run.jobs.get(job.0 as usize).is_some_and(|job| job.cells != Cells::Known);
+        let from = run.tasks.len();
+        if !jobs.iter().all(awaited) || !tasks.iter().all(|task| jobs.contains(&task.job)) {
+            return;
+        }
+        let whole = RunPlan { tasks: [run.plan.tasks.as_slice(), &tasks].concat(), jobs: run.plan.jobs.clone() };
+        if whole.validate_tasks(from).is_err() {
+            return;
+        }
+        run.add(tasks);
+        for job in jobs {
+            run.jobs[job.0 as usize].cells = Cells::Known;
+        }
+        run.job_done = true;
+        let added = (from..run.tasks.len()).map(|ix| TaskIx(ix as u32));
+        for task in added {
+            self.release_added(TaskId { run: id, task }, out);
+        }
+        self.conclude(id, out);
+    }
+
+    /// A task that was added goes on at once where its needs are over already.
+    fn release_added(&mut self, id: TaskId, out: &mut Vec<Effect>) {
+        let Some(run) = self.runs.get(&id.run) else { return };
+        let (plan, ix) = (&run.plan.tasks[id.task.0 as usize], id.task.0 as usize);
+        let over = |need: &TaskIx| run.tasks[need.0 as usize].state.is_final();
+        let lost = plan.needs.iter().copied().find(|need| over(need) && !run.meets(plan.trigger, *need));
+        if let Some(need) = lost {
+            let because = SkipReason::Need(run.root_of_loss(need));
+            self.settle(id, TaskState::Skipped { because }, out);
+        } else if run.tasks[ix].state == (TaskState::Waiting { unfinished: 0 }) {
+            self.transition(id, TaskState::Resolving, out);
+        }
     }
 
     fn resolved(&mut self, task: TaskId, resolution: Resolution, out: &mut Vec<Effect>) {
@@ -196,6 +241,9 @@ impl Orchestrator {
         match resolution {
             Resolution::Cached => self.settle(task, TaskState::Cached, out),
             Resolution::Runnable => self.transition(task, TaskState::Ready { since: self.now }, out),
+            Resolution::Skipped { reason } => {
+                self.settle(task, TaskState::Skipped { because: SkipReason::Condition(reason) }, out);
+            }
             Resolution::Invalid { message } => {
                 let failure = Failure { class: FailureClass::Step, message, hint: None };
                 self.settle(task, TaskState::Failed { failure }, out);

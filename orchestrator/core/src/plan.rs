@@ -24,7 +24,7 @@ pub struct TaskPlan {
     pub address: String,
     /// The job that it is a cell of.
     pub job: JobIx,
-    /// The tasks that must have succeeded before; each smaller than this task's own index, each once.
+    /// The tasks that come before it, see [`TriggerRule`]; each smaller than this task's own index, each once.
     pub needs: Vec<TaskIx>,
     /// What it can run on, the preferred one first; at least one.
     pub variants: Vec<Resource>,
@@ -32,6 +32,31 @@ pub struct TaskPlan {
     pub retry: Retry,
     /// How long one attempt may run, in milliseconds (at least 1); `None` is without a limit.
     pub timeout_ms: Option<u64>,
+    /// What must have become of its needs before it is resolved.
+    #[serde(default, skip_serializing_if = "TriggerRule::is_default")]
+    pub trigger: TriggerRule,
+    /// Whether its failure counts as a success for the run, for what needs it, and for the rest of a `fail_fast` job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continue_on_error: bool,
+}
+
+/// What must have become of a task's needs before it is resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TriggerRule {
+    /// All have succeeded. As soon as one will not, the task is skipped.
+    #[default]
+    AllSuccess,
+    /// All are in a final state, whichever.
+    AllDone,
+}
+
+impl TriggerRule {
+    // `serde` asks for a reference.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    fn is_default(&self) -> bool {
+        *self == TriggerRule::default()
+    }
 }
 
 /// One job.
@@ -44,6 +69,10 @@ pub struct JobPlan {
     pub max_parallel: Option<u32>,
     /// Whether the failure of one of its tasks cancels the others.
     pub fail_fast: bool,
+    /// The jobs whose results decide what tasks it has, if those are added while the run is in progress: see
+    /// [`Effect::Expand`](crate::Effect::Expand). The plan has no task of it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<Vec<JobIx>>,
 }
 
 /// What one attempt takes of a worker.
@@ -185,22 +214,46 @@ impl RunPlan {
     /// # Errors
     /// The first problem found, in the order of tasks, then of jobs.
     pub fn validate(&self) -> Result<(), PlanError> {
+        self.validate_tasks(0)?;
+        for task in &self.tasks {
+            self.refuse_early(task)?;
+        }
+        self.jobs.iter().try_for_each(|job| job.validate(self.jobs.len()))
+    }
+
+    /// Checks the tasks from a place on.
+    pub(crate) fn validate_tasks(&self, from: usize) -> Result<(), PlanError> {
         if u32::try_from(self.tasks.len()).is_err() {
             return Err(PlanError::TooManyTasks(self.tasks.len()));
         }
-        for (task, plan) in (0..).map(TaskIx).zip(&self.tasks) {
+        for (task, plan) in (0..).map(TaskIx).zip(&self.tasks).skip(from) {
             if plan.job.0 as usize >= self.jobs.len() {
                 let address = plan.address.clone();
                 return Err(PlanError::NoSuchJob { address, job: plan.job, jobs: self.jobs.len() });
             }
             plan.validate(task)?;
         }
-        self.jobs.iter().try_for_each(JobPlan::validate)
+        Ok(())
+    }
+
+    fn refuse_early(&self, task: &TaskPlan) -> Result<(), PlanError> {
+        let job = &self.jobs[task.job.0 as usize];
+        if job.awaits.is_some() {
+            let place = format!("job `{}`", job.name);
+            let what = format!("the task `{}`", task.address);
+            return Err(PlanError::Value { place, what, rule: "its tasks are added while the run is in progress" });
+        }
+        Ok(())
     }
 }
 
 impl JobPlan {
-    fn validate(&self) -> Result<(), PlanError> {
+    fn validate(&self, jobs: usize) -> Result<(), PlanError> {
+        if let Some(job) = self.awaits.iter().flatten().find(|job| job.0 as usize >= jobs) {
+            let place = format!("job `{}`", self.name);
+            let what = format!("the awaited job {job}, of {jobs}");
+            return Err(PlanError::Value { place, what, rule: "it awaits jobs of the plan" });
+        }
         if self.max_parallel == Some(0) {
             let place = format!("job `{}`", self.name);
             return Err(PlanError::Value { place, what: "max_parallel 0".into(), rule: "at least 1 task must run" });
@@ -251,9 +304,11 @@ mod tests {
             variants,
             retry: Retry::never(),
             timeout_ms: None,
+            trigger: TriggerRule::AllSuccess,
+            continue_on_error: false,
         };
         let second = TaskPlan { address: "train".into(), needs: vec![TaskIx(0)], ..task.clone() };
-        let job = JobPlan { name: "job".into(), max_parallel: Some(1), fail_fast: false };
+        let job = JobPlan { name: "job".into(), max_parallel: Some(1), fail_fast: false, awaits: None };
         let mut plan = RunPlan { tasks: vec![task, second], jobs: vec![job] };
         change(&mut plan);
         plan
@@ -294,6 +349,17 @@ mod tests {
         check(
             |p| p.tasks[0].retry.factor = 0.5,
             "task `data` has a backoff factor of 0.5; use a finite number from 1 up",
+        );
+        check(
+            |p| p.jobs[0].awaits = Some(vec![JobIx(1)]),
+            "job `job` has the task `data`; its tasks are added while the run is in progress",
+        );
+        check(
+            |p| {
+                p.tasks.clear();
+                p.jobs[0].awaits = Some(vec![JobIx(1)]);
+            },
+            "job `job` has the awaited job 1, of 1; it awaits jobs of the plan",
         );
         check(|p| p.jobs[0].max_parallel = Some(0), "job `job` has max_parallel 0; at least 1 task must run");
     }

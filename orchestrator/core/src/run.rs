@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::effect::RunOutcome;
 use crate::ids::JobIx;
 use crate::ids::TaskIx;
-use crate::plan::{Resource, RunPlan};
-use crate::task::{ScheduledTask, Tally, TaskState};
+use crate::plan::{JobPlan, Resource, RunPlan, TaskPlan, TriggerRule};
+use crate::task::{ScheduledTask, SkipReason, Tally, TaskState};
 use crate::time::Millis;
 
 /// A group's place in its run's list of groups.
@@ -25,6 +25,8 @@ pub struct Run {
     pub(crate) classes: Vec<Class>,
     /// How many tasks are not in a final state.
     pub(crate) open: u32,
+    /// Whether the last task of a job came to a final state, and nobody has looked yet what awaits that job.
+    pub(crate) job_done: bool,
 }
 
 /// Where a run stands.
@@ -45,6 +47,19 @@ pub(crate) struct Job {
     pub(crate) members: Vec<TaskIx>,
     /// How many of them have a live attempt.
     pub(crate) live: u32,
+    /// How many of them are not in a final state.
+    pub(crate) open: u32,
+    pub(crate) cells: Cells,
+}
+
+/// Whether the tasks of a job are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cells {
+    Known,
+    /// They depend on jobs that are not over.
+    Awaiting,
+    /// The driver was asked for them.
+    Asked,
 }
 
 /// Tasks of one job with the same variants. If the first of them finds no room, neither does any other: so the
@@ -59,7 +74,7 @@ pub(crate) struct Class {
 }
 
 impl Run {
-    /// The plan, as it was submitted.
+    /// The plan, as it was submitted, with the tasks that were added.
     #[must_use]
     pub fn plan(&self) -> &RunPlan {
         &self.plan
@@ -79,30 +94,91 @@ impl Run {
 
     /// A run of a plan that was validated, with every task waiting, even those that need nothing.
     pub(crate) fn new(plan: RunPlan) -> Self {
-        let mut classes: Vec<Class> = Vec::new();
-        let mut known: BTreeMap<(JobIx, &[Resource]), ClassIx> = BTreeMap::new();
-        let mut jobs: Vec<Job> = plan.jobs.iter().map(|_| Job { members: Vec::new(), live: 0 }).collect();
-        let mut tasks: Vec<ScheduledTask> = Vec::with_capacity(plan.tasks.len());
-        for (ix, task) in (0..).map(TaskIx).zip(&plan.tasks) {
+        let RunPlan { tasks, jobs: job_plans } = plan;
+        let cells = |job: &JobPlan| if job.awaits.is_some() { Cells::Awaiting } else { Cells::Known };
+        let job = |plan: &JobPlan| Job { members: Vec::new(), live: 0, open: 0, cells: cells(plan) };
+        let jobs = job_plans.iter().map(job).collect();
+        let plan = RunPlan { tasks: Vec::with_capacity(tasks.len()), jobs: job_plans };
+        let (phase, classes) = (RunPhase::Going, Vec::new());
+        let mut run = Run { plan, phase, tasks: Vec::new(), jobs, classes, open: 0, job_done: true };
+        run.add(tasks);
+        run
+    }
+
+    /// Adds tasks that were validated, each waiting for those of its needs that have not come as far as it wants.
+    pub(crate) fn add(&mut self, added: Vec<TaskPlan>) {
+        let before: Vec<(JobIx, Vec<Resource>)> =
+            self.classes.iter().map(|class| (class.job, class.variants.clone())).collect();
+        let mut known: BTreeMap<(JobIx, &[Resource]), ClassIx> =
+            before.iter().zip(0..).map(|((job, variants), ix)| ((*job, variants.as_slice()), ClassIx(ix))).collect();
+        for task in &added {
             let class = *known.entry((task.job, &task.variants)).or_insert_with(|| {
                 let variants = task.variants.clone();
-                classes.push(Class { job: task.job, variants, ready: BTreeSet::new(), stranded: None });
-                ClassIx(classes.len() as u32 - 1)
+                self.classes.push(Class { job: task.job, variants, ready: BTreeSet::new(), stranded: None });
+                ClassIx(self.classes.len() as u32 - 1)
             });
+            let ix = TaskIx(self.tasks.len() as u32);
+            let mut unfinished = 0;
             for need in &task.needs {
-                tasks[need.0 as usize].dependents.push(ix);
+                unfinished += u32::from(!self.meets(task.trigger, *need));
+                self.tasks[need.0 as usize].dependents.push(ix);
             }
-            jobs[task.job.0 as usize].members.push(ix);
-            let state = TaskState::Waiting { unfinished: task.needs.len() as u32 };
-            tasks.push(ScheduledTask { state, dependents: Vec::new(), class, tally: Tally::NONE });
+            let job = &mut self.jobs[task.job.0 as usize];
+            job.members.push(ix);
+            job.open += 1;
+            self.open += 1;
+            let state = TaskState::Waiting { unfinished };
+            self.tasks.push(ScheduledTask { state, dependents: Vec::new(), class, tally: Tally::NONE });
+            self.plan.tasks.push(task.clone());
         }
-        let open = tasks.len() as u32;
-        Run { plan, phase: RunPhase::Going, tasks, jobs, classes, open }
+    }
+
+    /// The jobs whose tasks can be decided now, and were not asked for.
+    pub(crate) fn expandable(&self) -> Vec<JobIx> {
+        let over = |job: &JobIx| {
+            let job = &self.jobs[job.0 as usize];
+            job.cells == Cells::Known && job.open == 0
+        };
+        let jobs = (0..).map(JobIx).zip(std::iter::zip(&self.jobs, &self.plan.jobs));
+        let ready =
+            jobs.filter(|(_, (job, plan))| job.cells == Cells::Awaiting && plan.awaits.iter().flatten().all(over));
+        ready.map(|(ix, _)| ix).collect()
+    }
+
+    /// Why a need will never be there: the task at the root of that, as in [`SkipReason::Need`].
+    pub(crate) fn root_of_loss(&self, need: TaskIx) -> TaskIx {
+        match &self.tasks[need.0 as usize].state {
+            TaskState::Skipped { because: SkipReason::Need(root) } => *root,
+            _ => need,
+        }
+    }
+
+    /// Whether what needs a task may count on it: it has succeeded, or its failure is tolerated.
+    pub(crate) fn passes(&self, task: TaskIx) -> bool {
+        let ix = task.0 as usize;
+        match self.tasks[ix].state {
+            TaskState::Failed { .. } => self.plan.tasks[ix].continue_on_error,
+            ref state => state.is_success(),
+        }
+    }
+
+    /// Whether a need has come as far as a rule wants.
+    pub(crate) fn meets(&self, rule: TriggerRule, need: TaskIx) -> bool {
+        match rule {
+            TriggerRule::AllSuccess => self.passes(need),
+            TriggerRule::AllDone => self.tasks[need.0 as usize].state.is_final(),
+        }
     }
 
     /// How the run ends if no task is open any more.
     pub(crate) fn outcome(&self) -> RunOutcome {
-        if self.tasks.iter().all(|task| task.state.is_success()) {
+        let ended_well = |(task, plan): (&ScheduledTask, &TaskPlan)| match task.state {
+            TaskState::Failed { .. } => plan.continue_on_error,
+            // What needs a task that failed or was cancelled is skipped, and that task itself is looked at.
+            TaskState::Skipped { .. } => true,
+            _ => task.state.is_success(),
+        };
+        if std::iter::zip(&self.tasks, &self.plan.tasks).all(ended_well) {
             RunOutcome::Succeeded
         } else if self.phase == RunPhase::Cancelling {
             RunOutcome::Cancelled

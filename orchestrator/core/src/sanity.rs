@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use crate::deadlines::Deadline;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
-use crate::plan::TaskPlan;
-use crate::run::{ClassIx, Run, RunPhase};
-use crate::task::{ScheduledTask, TaskState};
+use crate::plan::{TaskPlan, TriggerRule};
+use crate::run::{Cells, ClassIx, Run, RunPhase};
+use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
 /// Returns from the function with the message unless the condition holds.
@@ -42,10 +42,19 @@ impl Orchestrator {
         let open = run.tasks.iter().filter(|task| !task.state.is_final()).count();
         ensure!(open == run.open as usize, "{open} tasks are open, and {} are counted", run.open);
         let ended = matches!(run.phase, RunPhase::Ended(_));
-        ensure!(ended == (open == 0), "{open} tasks are open in the phase {:?}", run.phase);
+        let awaited = run.jobs.iter().any(|job| job.cells != Cells::Known);
+        let over = open == 0 && !awaited;
+        ensure!(ended == over, "{open} tasks are open in the phase {:?}, awaited {awaited}", run.phase);
+        ensure!(!run.job_done, "nobody has looked what awaits a job that is done");
+        let late = run.expandable();
+        ensure!(late.is_empty(), "the cells of the jobs {late:?} can be decided, and nobody was asked");
         for (ix, (job, plan)) in run.jobs.iter().zip(&run.plan.jobs).enumerate() {
             let live = job.members.iter().filter(|task| run.tasks[task.0 as usize].state.live().is_some()).count();
             ensure!(live == job.live as usize, "job {ix} has {live} live attempts, and {} are counted", job.live);
+            let open = job.members.iter().filter(|task| !run.tasks[task.0 as usize].state.is_final()).count();
+            ensure!(open == job.open as usize, "job {ix} has {open} open tasks, and {} are counted", job.open);
+            ensure!(job.cells == Cells::Known || job.members.is_empty(), "job {ix} has tasks, and waits for its tasks");
+            ensure!(job.cells == Cells::Known || plan.awaits.is_some(), "job {ix} waits for tasks, and awaits nothing");
             let most = plan.max_parallel.unwrap_or(u32::MAX);
             ensure!(job.live <= most, "job {ix} has {live} live attempts, and {most} are allowed");
         }
@@ -58,7 +67,7 @@ impl Orchestrator {
 
     fn check_task(&self, id: TaskId, run: &Run, task: &ScheduledTask, plan: &TaskPlan) -> Result<(), String> {
         let state_of = |task: &TaskIx| &run.tasks[task.0 as usize].state;
-        let missing = plan.needs.iter().filter(|&need| !state_of(need).is_success()).count();
+        let missing = plan.needs.iter().filter(|&&need| !run.meets(plan.trigger, need)).count();
         let most = plan.retry.most_attempts();
         ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
         let started = task.tally.failed() + u32::from(task.state.live().is_some());
@@ -66,16 +75,24 @@ impl Orchestrator {
         match &task.state {
             TaskState::Waiting { unfinished } => {
                 ensure!(missing > 0 && missing == *unfinished as usize, "{missing} needs are not there");
-                let lost = plan.needs.iter().find(|&need| state_of(need).is_final() && !state_of(need).is_success());
+                let lost =
+                    plan.needs.iter().find(|&&need| state_of(&need).is_final() && !run.meets(plan.trigger, need));
                 ensure!(lost.is_none(), "it still waits, but its need {lost:?} will never be there");
             }
-            TaskState::Skipped { because } => {
+            TaskState::Skipped { because: SkipReason::Need(because) } => {
                 let root = |need: &TaskIx| match state_of(need) {
-                    TaskState::Failed { .. } | TaskState::Cancelled => need == because,
-                    TaskState::Skipped { because: root } => root == because,
+                    TaskState::Failed { .. } => need == because && !run.passes(*need),
+                    TaskState::Cancelled | TaskState::Skipped { because: SkipReason::Condition(_) } => need == because,
+                    TaskState::Skipped { because: SkipReason::Need(root) } => root == because,
                     _ => false,
                 };
+                ensure!(plan.trigger == TriggerRule::AllSuccess, "it is to run whatever became of its needs");
                 ensure!(plan.needs.iter().any(root), "none of its needs explains it");
+                ensure!(task.attempts() == 0, "it had {} attempts", task.attempts());
+            }
+            TaskState::Skipped { because: SkipReason::Condition(_) } => {
+                ensure!(missing == 0, "{missing} needs were not there when its condition was asked");
+                ensure!(task.attempts() == 0, "it had {} attempts", task.attempts());
             }
             TaskState::Cancelled => {}
             _ => ensure!(missing == 0, "{missing} needs are not there"),

@@ -9,10 +9,10 @@ use crate::effect::{RunOutcome, StopReason};
 use crate::event::Capacity;
 use crate::ids::RunId;
 use crate::orchestrator::Orchestrator;
-use crate::plan::{JobPlan, Resource, RunPlan};
-use crate::run::{Class, ClassIx, Job, Run, RunPhase};
+use crate::plan::{JobPlan, Resource, RunPlan, TaskPlan, TriggerRule};
+use crate::run::{Cells, Class, ClassIx, Job, Run, RunPhase};
 use crate::settings::Settings;
-use crate::task::{ScheduledTask, Tally, TaskState};
+use crate::task::{ScheduledTask, SkipReason, Tally, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
 impl Orchestrator {
@@ -78,7 +78,7 @@ fn write_worker(f: &mut String, worker: &Worker) -> fmt::Result {
 }
 
 fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
-    let Run { plan, phase, tasks, jobs, classes, open } = run;
+    let Run { plan, phase, tasks, jobs, classes, open, job_done: _ } = run;
     let phase = match phase {
         RunPhase::Going => "going".to_owned(),
         RunPhase::Cancelling => "cancelling".to_owned(),
@@ -90,11 +90,17 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
     writeln!(f, "run {id} {phase}, {open} open")?;
     let RunPlan { tasks: task_plans, jobs: job_plans } = plan;
     for (job, plan) in jobs.iter().zip(job_plans) {
-        let Job { members, live } = job;
-        let JobPlan { name, max_parallel, fail_fast } = plan;
+        let Job { members, live, open: _, cells } = job;
+        let JobPlan { name, max_parallel, fail_fast, awaits } = plan;
         let most = max_parallel.map(|most| format!(" of {most}")).unwrap_or_default();
         let fail_fast = if *fail_fast { ", fail fast" } else { "" };
-        writeln!(f, "    job {name}: {} tasks, {live} live{most}{fail_fast}", members.len())?;
+        let awaits = awaits.iter().flatten().map(|job| format!(" {job}")).collect::<String>();
+        let cells = match cells {
+            Cells::Known => String::new(),
+            Cells::Awaiting => format!(", awaits the jobs{awaits}"),
+            Cells::Asked => ", its tasks are being decided".to_owned(),
+        };
+        writeln!(f, "    job {name}: {} tasks, {live} live{most}{fail_fast}{cells}", members.len())?;
     }
     for (ix, class) in classes.iter().enumerate() {
         let Class { job, variants, ready, stranded } = class;
@@ -111,7 +117,7 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
     for (ix, (task, plan)) in tasks.iter().zip(task_plans).enumerate() {
         let ScheduledTask { state, dependents, class: ClassIx(class), tally } = task;
         let Tally { epoch, failures, preemptions } = tally;
-        write!(f, "    {ix} {} (class {class}): {}", plan.address, state_text(state))?;
+        write!(f, "    {ix} {} (class {class}{}): {}", plan.address, rules_text(plan), state_text(state))?;
         if epoch.0 > 0 {
             write!(f, "; attempts {epoch}, failures {failures}, preemptions {preemptions}")?;
         }
@@ -121,6 +127,18 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
         writeln!(f)?;
     }
     Ok(())
+}
+
+/// What is unusual about when a task runs, and what its failure means.
+fn rules_text(plan: &TaskPlan) -> String {
+    let TaskPlan { address: _, job: _, needs: _, variants: _, retry: _, timeout_ms: _, trigger, continue_on_error } =
+        plan;
+    let trigger = match trigger {
+        TriggerRule::AllSuccess => "",
+        TriggerRule::AllDone => ", after all",
+    };
+    let tolerated = if *continue_on_error { ", may fail" } else { "" };
+    format!("{trigger}{tolerated}")
 }
 
 fn state_text(state: &TaskState) -> String {
@@ -140,7 +158,8 @@ fn state_text(state: &TaskState) -> String {
         TaskState::Succeeded { epoch } => format!("succeeded @{epoch}"),
         TaskState::Cached => "cached".into(),
         TaskState::Failed { failure } => format!("failed, {}: {}", failure.class, failure.message),
-        TaskState::Skipped { because } => format!("skipped because of {because}"),
+        TaskState::Skipped { because: SkipReason::Need(because) } => format!("skipped because of {because}"),
+        TaskState::Skipped { because: SkipReason::Condition(reason) } => format!("skipped: {reason}"),
         TaskState::Cancelled => "cancelled".into(),
     }
 }

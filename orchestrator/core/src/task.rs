@@ -8,12 +8,22 @@ use crate::plan::Retry;
 use crate::run::ClassIx;
 use crate::time::Millis;
 
+/// Why a task is skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SkipReason {
+    /// Something that it needs did not succeed: the task at the root of it, which failed, was cancelled, or was skipped by its
+    /// own condition. Not always a direct need.
+    Need(TaskIx),
+    /// Its condition does not hold; why, in a lower-case fragment.
+    Condition(String),
+}
+
 /// Where a task stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskState {
     /// Something that it needs is not finished.
     Waiting {
-        /// How many of its needs have not succeeded yet; at least 1.
+        /// How many of its needs have not come as far as its [`TriggerRule`](crate::TriggerRule) wants; at least 1.
         unfinished: u32,
     },
     /// Its needs are there; the driver evaluates its config and asks the cache.
@@ -69,10 +79,10 @@ pub enum TaskState {
         /// The last failure.
         failure: Failure,
     },
-    /// Something that it needs did not succeed. Final.
+    /// It is not to run. Final.
     Skipped {
-        /// The task at the root of it, which failed or was cancelled: not always a direct need.
-        because: TaskIx,
+        /// Why.
+        because: SkipReason,
     },
     /// A person cancelled the run, or `fail_fast` the job. Final.
     Cancelled,

@@ -8,8 +8,8 @@ use crate::effect::{Effect, RunOutcome};
 use crate::event::{AttemptStatus, Capacity, Event, Resolution};
 use crate::ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
-use crate::plan::{JobPlan, Resource, Retry, RunPlan, TaskPlan};
-use crate::task::TaskState;
+use crate::plan::{JobPlan, Resource, Retry, RunPlan, TaskPlan, TriggerRule};
+use crate::task::{SkipReason, TaskState};
 use crate::time::Millis;
 
 const RUN: RunId = RunId(1);
@@ -23,11 +23,13 @@ fn task(job: u32, needs: &[u32], exclusive: bool) -> TaskPlan {
         variants: vec![Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive }],
         retry: Retry::never(),
         timeout_ms: Some(1000),
+        trigger: TriggerRule::AllSuccess,
+        continue_on_error: false,
     }
 }
 
 fn submitted(tasks: Vec<TaskPlan>) -> Event {
-    let job = |name: &str| JobPlan { name: name.into(), max_parallel: None, fail_fast: false };
+    let job = |name: &str| JobPlan { name: name.into(), max_parallel: None, fail_fast: false, awaits: None };
     Event::RunSubmitted { run: RUN, plan: RunPlan { tasks, jobs: vec![job("data"), job("train"), job("benchmark")] } }
 }
 
@@ -120,7 +122,10 @@ fn a_chain_of_twenty_thousand_is_skipped_in_one_event() {
     let effects = core.apply(Millis(2), Event::AttemptEnded { attempt, outcome });
 
     let last = TaskId { run: RUN, task: TaskIx(2 * CELLS) };
-    assert_eq!(core.task(last).map(|task| &task.state), Some(&TaskState::Skipped { because: TaskIx(0) }));
+    assert_eq!(
+        core.task(last).map(|task| &task.state),
+        Some(&TaskState::Skipped { because: SkipReason::Need(TaskIx(0)) })
+    );
     assert_eq!(effects.last(), Some(&Effect::RunEnded { run: RUN, outcome: RunOutcome::Failed }));
     core.sanity_check().unwrap();
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use assay_core::{AttemptId, Effect, Event, Millis, Orchestrator, Resource, RunId, TaskIx, WorkerId};
+use assay_core::{AttemptId, Effect, Event, JobIx, Millis, Orchestrator, Resource, RunId, TaskIx, WorkerId};
 use assay_protocol::{Failure, FailureClass};
 use assay_spec::{ArtifactRef, ResolvedStep, Workflow};
 use assay_worker::link::{Assignment, FromWorker, ToWorker};
@@ -54,6 +54,8 @@ pub(crate) struct Driver {
     urgent: bool,
     flush_at: Option<Instant>,
     pub(crate) to_resolve: Unresolved,
+    /// The jobs whose tasks are to be decided.
+    pub(crate) to_expand: Vec<JobIx>,
     /// The jobs whose tasks run although the cache has their results.
     pub(crate) forced: BTreeSet<String>,
     /// Tasks whose work another task does, in this run or in another.
@@ -96,6 +98,7 @@ impl Driver {
             urgent: false,
             flush_at: None,
             to_resolve,
+            to_expand: Vec::new(),
             forced,
             elsewhere: BTreeSet::new(),
             look_at: None,
@@ -116,7 +119,11 @@ impl Driver {
         }
         self.process_inputs(Vec::new()).await?;
         while self.ended.is_none() || !self.live.is_empty() {
-            let wake = if self.to_resolve.has_next() { Instant::now() } else { self.next_wake() };
+            let wake = if self.to_resolve.has_next() || !self.to_expand.is_empty() {
+                Instant::now()
+            } else {
+                self.next_wake()
+            };
             let mut batch = Vec::new();
             tokio::select! {
                 taken = inputs.recv_many(&mut batch, BATCH) => if taken == 0 { break },
@@ -150,6 +157,7 @@ impl Driver {
         if self.look_at.is_some_and(|at| at <= Instant::now()) {
             self.look_elsewhere().await?;
         }
+        self.expand_jobs();
         self.resolve_some().await?;
         loop {
             if self.urgent || self.flush_at.is_some_and(|at| at <= Instant::now()) {
@@ -196,6 +204,7 @@ impl Driver {
         let at = self.clock.now();
         match effect {
             Effect::Resolve { task } => self.to_resolve.push(task.task),
+            Effect::Expand { job, .. } => self.to_expand.push(job),
             Effect::TaskChanged { task, state } => self.on_task_changed(task.task, &state),
             Effect::AttemptOver { attempt, outcome } => self.close_attempt(attempt, outcome.failure()),
             Effect::RunEnded { outcome, .. } => {
@@ -208,7 +217,7 @@ impl Driver {
     }
 
     fn on_task_changed(&mut self, task: TaskIx, state: &assay_core::TaskState) {
-        let Some((name, detail)) = crate::task::describe_state(state, &self.workflow) else { return };
+        let Some((name, detail)) = crate::task::describe_state(state, &self.workflow, &self.tasks) else { return };
         let memory = &mut self.tasks[task.0 as usize];
         self.to_resolve.changed(task, memory.state, name);
         memory.state = name;
@@ -237,6 +246,7 @@ impl Driver {
             // The embedded worker lives as long as its link does; without the link it ends by itself.
             Effect::Dismiss { worker } => drop(self.workers.remove(&worker)),
             Effect::Resolve { .. }
+            | Effect::Expand { .. }
             | Effect::TaskChanged { .. }
             | Effect::AttemptOver { .. }
             | Effect::RunEnded { .. } => {}

@@ -94,16 +94,6 @@ async fn forward_messages(worker: WorkerId, mut from: mpsc::Receiver<FromWorker>
 
 fn new_run(submission: &Submission) -> NewRun {
     let workflow = &submission.workflow;
-    let tasks = workflow.tasks.iter().map(|task| NewTask {
-        address: task.address.clone(),
-        cell: task.cell.clone(),
-        job: task.job.clone(),
-        kind: task.kind.clone(),
-        matrix: task.matrix.clone(),
-        replicate: task.replicate,
-        needs: task.needs.iter().map(|&ix| assay_core::TaskIx(ix as u32)).collect(),
-        each: task.each.map(|ix| assay_core::TaskIx(ix as u32)),
-    });
     NewRun {
         name: workflow.name.clone(),
         file: submission.file.clone(),
@@ -112,6 +102,19 @@ fn new_run(submission: &Submission) -> NewRun {
         machine: submission.machine.clone(),
         version: submission.version.clone(),
         marks: submission.marks.clone(),
-        tasks: tasks.collect(),
+        tasks: workflow.tasks.iter().map(new_task).collect(),
+    }
+}
+
+pub(crate) fn new_task(task: &assay_spec::Task) -> NewTask {
+    NewTask {
+        address: task.address.clone(),
+        cell: task.cell.clone(),
+        job: task.job.clone(),
+        kind: task.kind.clone(),
+        matrix: task.matrix.clone(),
+        replicate: task.replicate,
+        needs: task.needs.iter().map(|&ix| assay_core::TaskIx(ix as u32)).collect(),
+        each: task.each.map(|ix| assay_core::TaskIx(ix as u32)),
     }
 }

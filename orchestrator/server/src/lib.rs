@@ -8,6 +8,7 @@
 mod clock;
 mod driver;
 mod execute;
+mod expand;
 mod files;
 mod plan;
 mod ports;
@@ -29,4 +30,4 @@ pub use results::{
     Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Power, Ranking, Results, Row,
     Selection, TaskResult, direction_text, metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
-pub use watch::{RunEvent, RunReport, TaskReport};
+pub use watch::{AddedTask, RunEvent, RunReport, TaskReport};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use assay_core::{JobIx, JobPlan, PlanError, Resource, Retry, RunPlan, TaskIx, TaskPlan};
+use assay_core::{JobIx, JobPlan, PlanError, Resource, Retry, RunPlan, TaskIx, TaskPlan, TriggerRule};
 use assay_spec::Workflow;
 
 /// All that the core needs to know of a workflow.
@@ -13,7 +13,12 @@ pub fn run_plan(workflow: &Workflow) -> Result<RunPlan, PlanError> {
     let jobs = workflow
         .jobs
         .iter()
-        .map(|job| JobPlan { name: job.name.clone(), max_parallel: job.max_parallel, fail_fast: job.fail_fast })
+        .map(|job| JobPlan {
+            name: job.name.clone(),
+            max_parallel: job.max_parallel,
+            fail_fast: job.fail_fast,
+            awaits: job.awaits.as_ref().map(|jobs| jobs.iter().map(|&job| JobIx(job as u32)).collect()),
+        })
         .collect();
     let tasks = workflow.tasks.iter().map(|task| task_plan(workflow, task)).collect();
     let plan = RunPlan { tasks, jobs };
@@ -21,7 +26,7 @@ pub fn run_plan(workflow: &Workflow) -> Result<RunPlan, PlanError> {
     Ok(plan)
 }
 
-fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPlan {
+pub(crate) fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPlan {
     let job = workflow.jobs.iter().position(|job| job.name == task.job).unwrap_or(usize::MAX);
     let variants = task.resources.iter().map(|resource| Resource {
         backend: resource.backend.clone(),
@@ -43,6 +48,11 @@ fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPlan {
         variants: variants.collect(),
         retry,
         timeout_ms: Some(millis(task.timeout)),
+        trigger: match task.trigger {
+            assay_spec::TriggerRule::AllSuccess => TriggerRule::AllSuccess,
+            assay_spec::TriggerRule::AllDone => TriggerRule::AllDone,
+        },
+        continue_on_error: task.continue_on_error,
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// is one transaction, so that what a crash leaves behind is always a prefix of what happened.
 #[async_trait::async_trait]
 pub trait Ledger: Send + Sync + 'static {
-    /// Opens a run with all of its tasks, each `waiting`.
+    /// Opens a run with the tasks that are known by then, each `waiting`.
     async fn begin_run(&self, run: NewRun) -> Result<RunId, LedgerError>;
 
     /// Applies a batch in one transaction.
@@ -140,6 +140,13 @@ pub enum Record {
         seq: u64,
         /// The entry.
         entry: String,
+    },
+    /// Tasks came while the run was in progress, each `waiting`: they stand behind all others.
+    TasksAdded {
+        /// The number of the first of them.
+        first: TaskIx,
+        /// In order.
+        tasks: Vec<NewTask>,
     },
     /// A task's config is known, and with it its cache key.
     Resolved {
@@ -323,7 +330,7 @@ pub enum TaskStateName {
     Cached,
     /// Out of attempts.
     Failed,
-    /// Something that it needs failed.
+    /// Something that it needs did not succeed, or its condition did not hold.
     Skipped,
     /// Cancelled by a person, or with its run.
     Cancelled,
@@ -334,7 +341,7 @@ pub enum TaskStateName {
 pub enum RunStateName {
     /// Under way.
     Running,
-    /// Every task succeeded or was cached.
+    /// No task failed or was cancelled, but for failures that `continue-on-error` tolerates.
     Succeeded,
     /// Some task failed.
     Failed,

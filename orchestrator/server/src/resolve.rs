@@ -8,6 +8,7 @@ use assay_protocol::LogLevel;
 use crate::driver::Driver;
 use crate::files::expand_files;
 use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
+use crate::task::TaskMemory;
 use crate::watch::RunEvent;
 
 /// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and hears of a person who wants it to
@@ -48,11 +49,18 @@ impl Driver {
 
     /// Evaluates a task's config, and asks the cache; `None` if the work has to be done.
     async fn resolve(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
-        let outputs = |ix: usize| self.tasks.get(ix).and_then(|memory| memory.outputs.clone());
-        let mut step = match self.workflow.resolve(task.0 as usize, &outputs) {
+        let finished = |ix: usize| self.tasks.get(ix).and_then(TaskMemory::finished);
+        let place = task.0 as usize;
+        let resolved = match self.workflow.condition(place, &finished) {
+            Ok(Some(reason)) => return Ok(Some(Resolution::Skipped { reason })),
+            Ok(None) => self.workflow.resolve(place, &finished),
+            Err(error) => Err(error),
+        };
+        let mut step = match resolved {
             Ok(step) => step,
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
+        self.tasks[place].warnings.extend_from_slice(&step.warnings);
         let files = match expand_files(&step.files) {
             Ok(files) => files,
             Err(message) => return Ok(Some(Resolution::Invalid { message })),
@@ -82,13 +90,18 @@ impl Driver {
             Lookup::Unknown => Ok(None),
             Lookup::Lost { output, why } => {
                 let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
-                memory.again = Some(text);
+                memory.warnings.push(text);
                 Ok(None)
             }
             Lookup::Known(result) => {
                 memory.outputs = Some(result.outputs.clone());
                 memory.metrics = result.metrics.clone();
+                let warnings = std::mem::take(&mut memory.warnings);
                 self.append_record(Record::Cached { task, result, at: self.clock.now() });
+                // A task from the cache has no log of its own.
+                for text in warnings {
+                    self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text });
+                }
                 Ok(Some(Resolution::Cached))
             }
         }
@@ -107,7 +120,7 @@ impl Driver {
                     // The one that did the work may have ended since the cache was asked.
                     let resolution = self.look_up(task).await?.unwrap_or(Resolution::Runnable);
                     if resolution == Resolution::Runnable {
-                        self.warn_of_loss(task);
+                        self.write_warnings(task);
                     }
                     self.resolved(task, resolution);
                 }
@@ -143,12 +156,18 @@ impl Driver {
         self.tasks[task.0 as usize].step.as_ref().map_or_else(String::new, |step| step.key.clone())
     }
 
-    /// Says why a task runs although its result was known: in its log, and to the watchers.
-    fn warn_of_loss(&mut self, task: TaskIx) {
-        let Some(text) = self.tasks[task.0 as usize].again.take() else { return };
-        self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
-        let lines = vec![LogLine { at: self.clock.now(), level: LogLevel::Warn, text }];
-        // The line belongs to the attempt that follows, which is the task's first.
+    /// Writes what a person should know before a task runs: into its log, and to the watchers.
+    fn write_warnings(&mut self, task: TaskIx) {
+        let at = self.clock.now();
+        let texts = std::mem::take(&mut self.tasks[task.0 as usize].warnings);
+        if texts.is_empty() {
+            return;
+        }
+        for text in &texts {
+            self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
+        }
+        let lines = texts.into_iter().map(|text| LogLine { at, level: LogLevel::Warn, text }).collect();
+        // The lines belong to the attempt that follows, which is the task's first.
         self.append_record(Record::Logs { task, epoch: Epoch(1), lines });
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use assay_core::{RunOutcome, TaskState, WorkerId};
+use assay_core::{RunOutcome, SkipReason, TaskState, WorkerId};
 use assay_protocol::Failure;
-use assay_spec::{Outputs, ResolvedStep, Workflow};
+use assay_spec::{Conclusion, Finished, Outputs, ResolvedStep, Workflow};
 
 use crate::ports::{RunStateName, TaskStateName};
 
@@ -18,8 +18,28 @@ pub(crate) struct TaskMemory {
     pub(crate) attempts: u32,
     pub(crate) seconds: f64,
     pub(crate) error: Option<Failure>,
-    /// Why it runs although its result was known.
-    pub(crate) again: Option<String>,
+    /// What the log of its first attempt begins with: why it runs although its result was known, or what was left out of its
+    /// config.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl TaskMemory {
+    /// What expressions of other tasks can use of it, once it is over.
+    pub(crate) fn finished(&self) -> Option<Finished> {
+        let conclusion = match self.state {
+            TaskStateName::Succeeded | TaskStateName::Cached => {
+                let (outputs, metrics) = (self.outputs.clone().unwrap_or_default(), self.metrics.clone());
+                return Some(Finished { conclusion: Conclusion::Success, outputs, metrics });
+            }
+            TaskStateName::Failed => Conclusion::Failure,
+            TaskStateName::Skipped => Conclusion::Skipped,
+            TaskStateName::Cancelled => Conclusion::Cancelled,
+            TaskStateName::Waiting | TaskStateName::Ready | TaskStateName::Running | TaskStateName::BackingOff => {
+                return None;
+            }
+        };
+        Some(Finished::without_result(conclusion))
+    }
 }
 
 impl Default for TaskMemory {
@@ -32,7 +52,7 @@ impl Default for TaskMemory {
             attempts: 0,
             seconds: 0.0,
             error: None,
-            again: None,
+            warnings: Vec::new(),
         }
     }
 }
@@ -56,7 +76,11 @@ impl Live {
 
 /// A task's state as it is stored and shown: its name, and a few words that the name does not say. `None` for what lies
 /// between two states that a person can distinguish.
-pub(crate) fn describe_state(state: &TaskState, workflow: &Workflow) -> Option<(TaskStateName, String)> {
+pub(crate) fn describe_state(
+    state: &TaskState,
+    workflow: &Workflow,
+    tasks: &[TaskMemory],
+) -> Option<(TaskStateName, String)> {
     let (name, detail) = match state {
         TaskState::Resolving => return None,
         TaskState::Waiting { .. } => (TaskStateName::Waiting, String::new()),
@@ -69,10 +93,13 @@ pub(crate) fn describe_state(state: &TaskState, workflow: &Workflow) -> Option<(
         TaskState::Succeeded { .. } => (TaskStateName::Succeeded, String::new()),
         TaskState::Cached => (TaskStateName::Cached, String::new()),
         TaskState::Failed { failure } => (TaskStateName::Failed, format!("{}: {}", failure.class, failure.message)),
-        TaskState::Skipped { because } => {
+        TaskState::Skipped { because: SkipReason::Need(because) } => {
             let address = workflow.tasks.get(because.0 as usize).map_or("?", |task| task.address.as_str());
-            (TaskStateName::Skipped, format!("{address} did not succeed"))
+            let skipped = tasks.get(because.0 as usize).is_some_and(|task| task.state == TaskStateName::Skipped);
+            let what = if skipped { "was skipped" } else { "did not succeed" };
+            (TaskStateName::Skipped, format!("{address} {what}"))
         }
+        TaskState::Skipped { because: SkipReason::Condition(reason) } => (TaskStateName::Skipped, reason.clone()),
         TaskState::Cancelled => (TaskStateName::Cancelled, String::new()),
     };
     Some((name, detail))

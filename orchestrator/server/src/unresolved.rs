@@ -37,6 +37,12 @@ impl Unresolved {
         }
     }
 
+    /// The workflow has more tasks than before, from this place on.
+    pub(crate) fn add(&mut self, workflow: &Workflow, first: usize) {
+        let place = |task: &assay_spec::Task| workflow.jobs.iter().position(|job| job.name == task.job).unwrap_or(0);
+        self.jobs.extend(workflow.tasks[first..].iter().map(place));
+    }
+
     /// A task waits from now on.
     pub(crate) fn push(&mut self, task: TaskIx) {
         let job = self.jobs[task.0 as usize];

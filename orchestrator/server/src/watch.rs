@@ -23,6 +23,13 @@ pub enum RunEvent {
         /// A few words, or empty.
         detail: String,
     },
+    /// Results decided what tasks some jobs have: these, behind all others.
+    TasksAdded {
+        /// The place of the first of them.
+        first: TaskIx,
+        /// In order.
+        tasks: Vec<AddedTask>,
+    },
     /// An attempt is so far.
     Progress {
         /// The task.
@@ -48,6 +55,17 @@ pub enum RunEvent {
         /// Why.
         failure: Failure,
     },
+}
+
+/// A task that came while the run was in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedTask {
+    /// Its address.
+    pub address: String,
+    /// The job's name.
+    pub job: String,
+    /// The processors that it takes.
+    pub cpus: u32,
 }
 
 /// A run that is over.

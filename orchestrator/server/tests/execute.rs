@@ -305,6 +305,68 @@ async fn a_cancelled_run_stops_its_attempts_and_its_journal_replays() {
     assert!(matches!(state.run(RunId(1)).unwrap().phase(), assay_core::RunPhase::Ended(_)));
 }
 
+const DECIDED: &str = "
+name: decided
+jobs:
+  a:
+    uses: prepare
+    with: {n: 1}
+  b:
+    needs: [a]
+    strategy: {matrix: {x: \"${{ [needs.a.outputs.made, 8] }}\"}}
+    uses: prepare
+    with: {n: \"${{ matrix.x }}\"}
+  c:
+    strategy: {each: b}
+    if: matrix.x > 7
+    uses: prepare
+    with: {n: \"c${{ each.matrix.x }}\"}
+  d:
+    needs: [c]
+    if: always() and 'skipped' in needs.c.cells | map(attribute='result')
+    uses: prepare
+    with: {n: d}
+";
+
+#[tokio::test]
+async fn tasks_are_added_while_the_run_is_in_progress_and_the_journal_replays() {
+    let ledger = Arc::new(Memory::default());
+    let (_keep, cancel) = mpsc::channel(1);
+    let report = run_workflow(ledger.clone(), DECIDED, cancel, |order| match order {
+        ToWorker::Start(assignment) => completed_messages(&assignment),
+        ToWorker::Stop(_) => Vec::new(),
+    })
+    .await;
+    let (succeeded, skipped) = (TaskStateName::Succeeded, TaskStateName::Skipped);
+    let expected = [
+        ("a", succeeded, 1),
+        ("b[x=7]", succeeded, 1),
+        ("b[x=8]", succeeded, 1),
+        ("c[x=7]", skipped, 0),
+        ("c[x=8]", succeeded, 1),
+        ("d", succeeded, 1),
+    ];
+    assert_eq!((states(&report).as_slice(), report.state), (expected.as_slice(), RunStateName::Succeeded));
+    let records = ledger.records.lock().unwrap();
+    let added = records.iter().find_map(|record| match record {
+        Record::TasksAdded { first, tasks } => Some((first.0, tasks.len())),
+        _ => None,
+    });
+    assert_eq!(added, Some((1, 5)));
+    let reason = records.iter().find_map(|record| match record {
+        Record::State { state: TaskStateName::Skipped, detail, .. } => Some(detail.as_str()),
+        _ => None,
+    });
+    assert_eq!(reason, Some("its condition `matrix.x > 7` is false"));
+    let entries = records.iter().filter_map(|record| match record {
+        Record::Journal { entry, .. } => Some(serde_json::from_str::<Entry>(entry).expect("an entry")),
+        _ => None,
+    });
+    let state = replay(entries).expect("the journal is whole");
+    assert_eq!(state.run(RunId(1)).map(|run| run.tasks().len()), Some(6));
+    state.sanity_check().expect("the state is sound");
+}
+
 const TWINS: &str = "
 name: twins
 jobs:

@@ -3,7 +3,7 @@
 use assay_core::RunId;
 use assay_schema::{run, task};
 use assay_server::{NewRun, NewTask, RunStateName, TaskStateName};
-use sea_orm::{ActiveModelTrait, EntityTrait, NotSet, Set};
+use sea_orm::{ActiveModelTrait, DatabaseTransaction, EntityTrait, NotSet, Set};
 
 use crate::failure_point::FailurePoint;
 use crate::marks::sort_tags;
@@ -41,18 +41,30 @@ impl Store {
             git_dirty: Set(marks.git.map(|git| git.dirty)),
         };
         let id = row.insert(&tx).await.map_err(failed())?.id;
-        let mut rows = Vec::with_capacity(tasks.len());
-        for (ix, task) in tasks.into_iter().enumerate() {
-            rows.push(task_row(id, ix, task)?);
-        }
-        while !rows.is_empty() {
-            let chunk: Vec<_> = rows.drain(..rows.len().min(ROWS)).collect();
-            task::Entity::insert_many(chunk).exec_without_returning(&tx).await.map_err(failed())?;
-        }
+        insert_tasks(&tx, id, 0, tasks).await?;
         self.trap.check_point(FailurePoint::BeginNotCommitted)?;
         tx.commit().await.map_err(failed())?;
         Ok(RunId(id))
     }
+}
+
+/// Writes tasks of a run, numbered from `first` on.
+pub(crate) async fn insert_tasks(
+    tx: &DatabaseTransaction,
+    run: i64,
+    first: usize,
+    tasks: Vec<NewTask>,
+) -> Result<(), StoreError> {
+    let mut rows = Vec::with_capacity(tasks.len());
+    for (ix, task) in (first..).zip(tasks) {
+        rows.push(task_row(run, ix, task)?);
+    }
+    while !rows.is_empty() {
+        let chunk: Vec<_> = rows.drain(..rows.len().min(ROWS)).collect();
+        let insert = task::Entity::insert_many(chunk).exec_without_returning(tx).await;
+        insert.map_err(StoreError::database("write the tasks of a run"))?;
+    }
+    Ok(())
 }
 
 fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, StoreError> {

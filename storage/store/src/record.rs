@@ -13,6 +13,7 @@ use sea_orm::{
 };
 use serde_json::Value;
 
+use crate::begin::insert_tasks;
 use crate::error::StoreErrorKind;
 use crate::failure_point::FailurePoint;
 use crate::rows::{floats_to_json, to_json, to_signed};
@@ -91,6 +92,7 @@ impl Batch<'_> {
     async fn apply_record(&self, record: Record) -> Result<(), StoreError> {
         match record {
             Record::Journal { seq, entry } => self.insert_journal(vec![(seq, entry)]).await,
+            Record::TasksAdded { first, tasks } => insert_tasks(self.tx, self.run, first.0 as usize, tasks).await,
             Record::Resolved { task, config, key } => self.set_resolution(task, config, key).await,
             Record::State { task, state, detail, at } => self.set_states(&[task], state, detail, at).await,
             Record::AttemptBegan { task, epoch, worker, backend, at } => {

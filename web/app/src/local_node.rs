@@ -1,6 +1,6 @@
 //! What this machine offers to the tasks of a workflow: backends with what they compute on, processors, memory, devices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,13 +79,11 @@ impl LocalNode {
     /// If this program's own file cannot be found.
     pub async fn probe_backends(workflow: &Workflow, home: &Path) -> Result<LocalNode, CommandError> {
         let finder = Finder::new(home)?;
-        let wanted: BTreeSet<&str> =
-            workflow.tasks.iter().flat_map(|task| &task.resources).map(|resource| resource.backend.as_str()).collect();
         let (mut backends, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        for name in wanted {
-            match look_for(name, &finder).await {
-                Ok(backend) => drop(backends.insert(name.to_owned(), backend)),
-                Err(why) => drop(missing.insert(name.to_owned(), why)),
+        for name in workflow.backends() {
+            match look_for(&name, &finder).await {
+                Ok(backend) => drop(backends.insert(name, backend)),
+                Err(why) => drop(missing.insert(name, why)),
             }
         }
         // A step that goes too far is ended by us, with words, before the kernel ends it without.

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use assay_spec::check;
+use assay_spec::{Conclusion, Finished, check};
 use memory::measure_peak;
 
 #[path = "../tests/fake/mod.rs"]
@@ -27,6 +27,7 @@ const FILES: &[&str] = &[
     include_str!("../tests/good/sweep.yaml"),
     include_str!("../tests/good/plain.yaml"),
     include_str!("../../catalog/quickstart.yaml"),
+    include_str!("../../catalog/best.yaml"),
     include_str!("../../catalog/throughput.yaml"),
 ];
 
@@ -34,6 +35,7 @@ const FILES: &[&str] = &[
 #[rustfmt::skip]
 const PIECES: &[&str] = &[
     "jobs", "params", "uses", "with", "needs", "strategy", "matrix", "include", "exclude", "each", "replicates", "name",
+    "if", "continue-on-error", "best(needs.", "failure()", "always()", "metrics[", ".cells", "result",
     "resources", "retry", "report", "train", "prepare", "data", "seed", ": ", ":\n", "\n", "  ", "    ", "- ", "[", "]",
     "{", "}", ", ", "\"", "'", "|\n", ">-\n", "&x ", "*x", "<<: ", "!!str ", "# ", "---\n", "\t", "${{ ", " }}",
     "params.", "matrix.", "needs.", ".outputs.", ".cells", "each.", "replicate", " | ", "sum", "map(attribute=", "map('",
@@ -79,7 +81,15 @@ fn damaged(seed: u64) -> String {
 fn examine(text: &str, kinds: &[assay_spec::StepKind]) -> Result<(), String> {
     let begun = Instant::now();
     let check_all = || match check("fuzz.yaml", text, kinds, &[]) {
-        Ok(workflow) => (0..workflow.tasks.len()).for_each(|task| drop(workflow.resolve(task, &|_| None))),
+        Ok(workflow) => {
+            let failed = |_: usize| Some(Finished::without_result(Conclusion::Failure));
+            for task in 0..workflow.tasks.len() {
+                drop(workflow.resolve(task, &|_| None));
+                drop(workflow.condition(task, &failed));
+            }
+            let waiting = workflow.jobs.iter().position(|job| job.awaits.is_some());
+            drop(waiting.map(|job| workflow.expand(job, &failed)));
+        }
         Err(problems) => drop(problems.to_string()),
     };
     let (checked, peak) = measure_peak(|| catch_unwind(AssertUnwindSafe(check_all)));

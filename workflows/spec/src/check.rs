@@ -5,14 +5,20 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+mod expansion;
+
+pub use expansion::Expanded;
+pub(crate) use expansion::{WithoutCells, cells_wait};
+
 use crate::configs::{self, Cells};
-use crate::draft::{Draft, DraftJob, Reader};
-use crate::expand::{self, MAX_TASKS, Strategy, view};
+use crate::draft::{Draft, DraftJob, DraftMatrix, Reader};
+use crate::expand::{self, MAX_TASKS, Strategy, Surroundings, view};
 use crate::expression::Computed;
 use crate::graph::{self, Graph};
+use crate::include::{self, Files, Load};
 use crate::kind::StepKind;
 use crate::names::{self, Known, Visible, Where};
-use crate::node::{self, Data, Node};
+use crate::node::{Data, Node};
 use crate::params;
 use crate::problem::{Log, Problems};
 use crate::resolve::{Globals, JobTemplate, Shared};
@@ -21,7 +27,7 @@ use crate::schema::normalized;
 use crate::select;
 use crate::source::Source;
 use crate::suggest;
-use crate::template::Template;
+use crate::template::{Moment, Template};
 use crate::unused;
 use crate::workflow::{DEFAULT_TIMEOUT, Job, Resource, Retry, Task, Workflow};
 
@@ -46,16 +52,35 @@ pub fn check_with_env(
     overrides: &[(String, String)],
     env: &BTreeMap<String, String>,
 ) -> Result<Workflow, Problems> {
+    check_with_files(file, text, kinds, overrides, env, &|_| Err("files are not read here".to_owned()))
+}
+
+/// Like [`check_with_env`], where the file may include others: `load` supplies the text of a file by its name, which is relative to
+/// the same folder as `file` is.
+///
+/// # Errors
+/// Everything that is wrong with the files, at once.
+pub fn check_with_files(
+    file: &str,
+    text: &str,
+    kinds: &[StepKind],
+    overrides: &[(String, String)],
+    env: &BTreeMap<String, String>,
+    load: Load<'_>,
+) -> Result<Workflow, Problems> {
     suggest::restart();
-    let source = Arc::new(Source::new(file, text));
     let mut log = Log::default();
-    let workflow = node::parse(&source, &mut log).and_then(|root| {
+    let Files { source, roots } = include::read(file, text, load, &mut log);
+    let source = Arc::new(source);
+    // What is missing would be missed everywhere.
+    let partial = !log.is_empty() && roots.iter().any(|root| root.get("include").is_some());
+    let workflow = (!roots.is_empty() && !partial && !(source.is_joined() && !log.is_empty())).then(|| {
         let mut reader = Reader { source: &source, log: &mut log };
-        let draft = reader.file(&root);
+        let draft = reader.files(&roots);
         let params = params::read(&mut reader, &draft.params, overrides);
         Checker::new(&source, &draft, kinds, params, env, &mut log).run()
     });
-    match workflow {
+    match workflow.flatten() {
         Some(workflow) if log.is_empty() => Ok(workflow),
         _ => Err(log.into_problems(&source)),
     }
@@ -76,6 +101,8 @@ struct Checker<'a> {
     visible: BTreeMap<&'a str, Visible>,
     /// Per job: its strategy without the cells and its tasks' places, if it could be expanded.
     expanded: Vec<Option<(Strategy, Vec<usize>)>>,
+    /// Per job: the jobs that it waits for, if its tasks are not known before the run.
+    awaited: Vec<Option<Vec<usize>>>,
     tasks: Vec<Task>,
     /// What a task is to those derived from it, for the tasks that others are derived from.
     views: BTreeMap<usize, minijinja::Value>,
@@ -108,6 +135,7 @@ impl<'a> Checker<'a> {
             kinds.iter().map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema), ..kind.clone() })).collect();
         let kinds: Vec<_> = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
         let graph = graph::build(&mut reader, &draft.jobs);
+        let awaited = expansion::awaited(draft, &graph);
         let visible = draft.jobs.iter().zip(&kinds).map(|(job, kind)| (job.name.name.as_str(), visible(job, kind)));
         Checker {
             source,
@@ -121,6 +149,7 @@ impl<'a> Checker<'a> {
             visible: visible.collect(),
             kinds,
             expanded: vec![None; draft.jobs.len()],
+            awaited,
             tasks: Vec::new(),
             views: BTreeMap::new(),
             edges: 0,
@@ -137,13 +166,17 @@ impl<'a> Checker<'a> {
         let count = self.draft.jobs.len();
         let mut strategies: Vec<_> = (0..count).map(|place| self.strategy(place)).collect();
         for place in self.graph.order.clone() {
-            if let Some(strategy) = strategies[place].take() {
+            if self.awaited[place].is_none()
+                && let Some(strategy) = strategies[place].take()
+            {
                 self.expand(place, strategy);
             }
         }
+        (0..count).for_each(|place| self.check_sources(place));
         (0..count).for_each(|place| self.settings(place));
+        (0..count).for_each(|place| self.check_condition(place));
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
-        self.log.is_empty().then(|| self.finish(templates)).flatten()
+        self.log.is_empty().then(|| self.finish(templates, strategies)).flatten()
     }
 
     /// Warnings: what is valid but probably not intended.
@@ -193,35 +226,38 @@ impl<'a> Checker<'a> {
 
     fn check_strategy_names(&mut self, place: usize) -> bool {
         let job = &self.draft.jobs[place];
-        let axes = job.matrix.iter().flat_map(|matrix| {
-            let lists = matrix.include.iter().chain(&matrix.exclude);
-            matrix.axes.iter().map(|(_, template)| template).chain(lists)
-        });
-        let rest = [&job.replicates, &job.max_parallel, &job.fail_fast].into_iter().flatten();
-        let templates: Vec<&Template> = axes.chain(rest).collect();
-        let cost = templates.iter().map(|template| template.cost(&self.weights, 0)).fold(0, usize::saturating_add);
-        let computed: Vec<&Computed> = templates.into_iter().flat_map(Template::computed).collect();
-        self.check_names(place, Where::Strategy, &computed).is_empty() && self.charge(place, cost)
+        let matrix: Vec<&Template> = expansion::matrix_templates(job).collect();
+        let rest: Vec<&Template> = [&job.replicates, &job.max_parallel, &job.fail_fast].into_iter().flatten().collect();
+        let cost = matrix.iter().chain(&rest).map(|template| template.cost(&self.weights, 0));
+        let cost = cost.fold(0, usize::saturating_add);
+        let computed = |templates: &[&'a Template]| -> Vec<&'a Computed> {
+            templates.iter().flat_map(|template| template.computed()).collect()
+        };
+        let wrong = self.check_names(place, Where::Matrix, &computed(&matrix));
+        wrong.is_empty()
+            && self.check_names(place, Where::Strategy, &computed(&rest)).is_empty()
+            && self.charge(place, cost)
     }
 
     /// Evaluates a job's `strategy`; `None`, with problems, if its cells cannot be known.
     fn strategy(&mut self, place: usize) -> Option<Strategy> {
         let job = &self.draft.jobs[place];
-        let scope =
-            minijinja::Value::from_pairs([("params", self.globals.params.clone()), ("env", self.globals.env.clone())]);
+        let names = self.globals.constants();
         let named = self.check_strategy_names(place);
         let left = MAX_TASKS.saturating_sub(self.cells);
-        let strategy = if named { expand::strategy(&mut self.reader(), job, &scope, left) } else { None };
+        let surroundings = Surroundings { names: &names, moment: Moment::Check, notes: None };
+        let strategy = if named { expand::strategy(&mut self.reader(), job, &surroundings, left) } else { None };
         self.cells += strategy.iter().flat_map(|strategy| &strategy.cells).map(Vec::len).sum::<usize>();
         // What is derived from others has their axes as well, which are known only with its tasks.
         if let (true, Some(visible)) = (job.each.is_empty(), self.visible.get_mut(job.name.name.as_str())) {
+            let written = |matrix: &&DraftMatrix| matrix.include.is_none() && matrix.whole.is_none();
             visible.axes = match &strategy {
-                Some(strategy) => {
+                Some(strategy) if !cells_wait(job) => {
                     let names: BTreeSet<&String> =
                         strategy.cells.iter().flatten().flat_map(|cell| cell.keys()).collect();
                     Some(names.into_iter().cloned().collect())
                 }
-                None => job.matrix.as_ref().filter(|matrix| matrix.include.is_none()).map(|matrix| matrix.axis_names()),
+                _ => job.matrix.as_ref().filter(written).map(|matrix| matrix.axis_names()),
             };
         }
         strategy
@@ -244,7 +280,8 @@ impl<'a> Checker<'a> {
             Some((self.draft.jobs[other].name.name.as_str(), places.as_slice()))
         });
         let needed: Vec<_> = needed.collect();
-        if !select::needs(&mut reader, job, &mut tasks, &self.tasks, &needed, &mut self.edges) {
+        let whole = expansion::sources(job);
+        if !select::needs(&mut reader, job, &mut tasks, &self.tasks, &needed, &whole, &mut self.edges) {
             return;
         }
         let axes = tasks.iter().flat_map(|task| task.matrix.keys().cloned()).collect();
@@ -274,7 +311,7 @@ impl<'a> Checker<'a> {
     /// Reads a job's resources, retries and timeout, once for all cells where nothing in them is computed.
     fn settings(&mut self, place: usize) {
         let job = &self.draft.jobs[place];
-        let templates = [&job.resources, &job.retry, &job.timeout].map(Option::as_ref);
+        let templates = [&job.resources, &job.retry, &job.timeout, &job.continue_on_error].map(Option::as_ref);
         let sound = templates.map(|template| {
             template.filter(|template| self.check_names(place, Where::Settings, &template.computed()).is_empty())
         });
@@ -300,7 +337,7 @@ impl<'a> Checker<'a> {
                 None => self.settings_of(sound, task),
             };
             let task = &mut self.tasks[task];
-            (task.resources, task.retry, task.timeout) = settings.clone();
+            (task.resources, task.retry, task.timeout, task.continue_on_error) = settings.clone();
             known = Some(settings);
             let new = self.log.since(before);
             if !new.is_empty() {
@@ -313,13 +350,48 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn settings_of(&mut self, templates: [Option<&Template>; 3], task: usize) -> Settings {
+    fn settings_of(&mut self, templates: [Option<&Template>; 4], task: usize) -> Settings {
         let task = &self.tasks[task];
         let each = task.each.and_then(|place| self.views.get(&place));
         let scope = self.globals.scope(task, each, BTreeMap::new());
         let mut reader = Reader { source: self.source, log: self.log };
         let filled = templates.map(|template| template.map(|template| reader.fill(template, &scope)));
         read_settings(&mut reader, &filled)
+    }
+
+    /// Reports expressions of a job that mean one task of another job where there are several.
+    fn check_choices(&mut self, place: usize, computed: &[&Computed]) {
+        let Some((_, places)) = &self.expanded[place] else { return };
+        let tasks = places.first().zip(places.last()).and_then(|(first, last)| self.tasks.get(*first..=*last));
+        let mut reader = Reader { source: self.source, log: self.log };
+        select::check_outputs(&mut reader, computed, tasks.unwrap_or_default(), &self.tasks);
+    }
+
+    /// Checks a job's `if`; where it waits for no result, in every cell.
+    fn check_condition(&mut self, place: usize) {
+        let Some(condition) = &self.draft.jobs[place].condition else { return };
+        let computed = condition.template.computed();
+        if !self.check_names(place, Where::Condition, &computed).is_empty() {
+            return;
+        }
+        self.check_choices(place, &computed);
+        let Some((_, places)) = &self.expanded[place] else { return };
+        let places = if condition.waits() { Vec::new() } else { places.clone() };
+        for task in places {
+            let matrix = self.tasks[task].matrix.values().map(weight).sum();
+            if !self.charge(place, condition.template.cost(&self.weights, matrix)) {
+                return;
+            }
+            let each = self.tasks[task].each.and_then(|above| self.views.get(&above));
+            let scope = self.globals.scope(&self.tasks[task], each, BTreeMap::new());
+            let before = self.log.count();
+            let mut reader = Reader { source: self.source, log: self.log };
+            let node = reader.fill(&condition.template, &scope);
+            let holds = condition.verdict(&mut reader, &node);
+            if holds.is_none() || self.log.count() > before || !condition.depends_on_cell() {
+                return;
+            }
+        }
     }
 
     /// Checks a job's `with`, in every cell where those are known.
@@ -330,12 +402,11 @@ impl<'a> Checker<'a> {
         let computed = with.computed();
         let unknown = self.check_names(place, Where::With, &computed);
         let expanded = self.expanded[place].as_ref().map(|(_, places)| places.clone());
-        if let (Some(places), true) = (&expanded, unknown.is_empty()) {
-            let tasks = places.first().zip(places.last()).and_then(|(first, last)| self.tasks.get(*first..=*last));
-            let mut reader = Reader { source: self.source, log: self.log };
-            select::check_outputs(&mut reader, &computed, tasks.unwrap_or_default(), &self.tasks);
+        if unknown.is_empty() {
+            self.check_choices(place, &computed);
         }
-        let template = JobTemplate { kind: self.kinds[place].clone()?, with_span: job.with_span, with };
+        let condition = job.condition.clone();
+        let template = JobTemplate { kind: self.kinds[place].clone()?, with_span: job.with_span, with, condition };
         let mut reader = Reader { source: self.source, log: self.log };
         match expanded {
             Some(places) => {
@@ -351,17 +422,23 @@ impl<'a> Checker<'a> {
         Some(template)
     }
 
-    fn finish(self, templates: Vec<Option<JobTemplate>>) -> Option<Workflow> {
+    fn finish(self, templates: Vec<Option<JobTemplate>>, strategies: Vec<Option<Strategy>>) -> Option<Workflow> {
         let templates: Option<Vec<JobTemplate>> = templates.into_iter().collect();
         let warnings = self.warnings();
-        let jobs = self.draft.jobs.iter().zip(self.expanded).enumerate().map(|(place, (draft, expanded))| {
-            let (strategy, tasks) = expanded?;
+        let later = std::iter::zip(strategies, self.awaited);
+        let known = self.expanded.into_iter().zip(later).map(|(expanded, (strategy, awaits))| match awaits {
+            Some(awaits) => strategy.map(|strategy| (strategy, Vec::new(), Some(awaits))),
+            None => expanded.map(|(strategy, tasks)| (strategy, tasks, None)),
+        });
+        let jobs = self.draft.jobs.iter().zip(known).enumerate().map(|(place, (draft, known))| {
+            let (strategy, tasks, awaits) = known?;
             let needs: BTreeSet<usize> = self.graph.all(place).collect();
             Some(Job {
                 name: draft.name.name.clone(),
                 kind: draft.uses.as_ref()?.name.clone(),
                 needs: needs.into_iter().collect(),
                 tasks,
+                awaits,
                 max_parallel: strategy.max_parallel,
                 fail_fast: strategy.fail_fast,
             })
@@ -374,19 +451,29 @@ impl<'a> Checker<'a> {
             tasks: self.tasks,
             warnings,
             templates: templates?,
-            shared: Shared { source: self.source.clone(), globals: self.globals },
+            shared: Shared {
+                source: self.source.clone(),
+                globals: self.globals,
+                draft: Arc::new(self.draft.clone()),
+                env: Arc::new(self.env.clone()),
+            },
             machine: BTreeMap::new(),
+            without_cells: BTreeMap::new(),
         })
     }
 }
 
-type Settings = (Vec<Resource>, Retry, std::time::Duration);
+type Settings = (Vec<Resource>, Retry, std::time::Duration, bool);
 
-fn read_settings(reader: &mut Reader<'_>, [resources, retry, timeout]: &[Option<Node>; 3]) -> Settings {
+fn read_settings(
+    reader: &mut Reader<'_>,
+    [resources, retry, timeout, continue_on_error]: &[Option<Node>; 4],
+) -> Settings {
     (
         resources.as_ref().map_or_else(|| vec![Resource::default()], |node| reader.resources(node)),
         retry.as_ref().map_or_else(Retry::default, |node| reader.retry(node)),
         timeout.as_ref().and_then(|node| reader.timeout(node)).unwrap_or(DEFAULT_TIMEOUT),
+        continue_on_error.as_ref().and_then(|node| reader.boolean(node, "continue-on-error")).unwrap_or(false),
     )
 }
 
@@ -402,7 +489,8 @@ fn kind_of(reader: &mut Reader<'_>, job: &DraftJob, known: &[Arc<StepKind>]) -> 
 
 fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>) -> Visible {
     Visible {
-        outputs: kind.as_ref().filter(|kind| !kind.declares_outputs()).map(|kind| kind.outputs),
+        outputs: kind.as_ref().filter(|kind| !kind.declares("outputs")).map(|kind| kind.outputs),
+        metrics: kind.as_ref().filter(|kind| !kind.declares("metrics")).map(|kind| kind.metrics),
         kind: kind.as_ref().map(|kind| kind.name.to_owned()).unwrap_or_default(),
         axes: None,
         each: job.each.iter().map(|name| name.name.clone()).collect(),

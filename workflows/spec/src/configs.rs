@@ -102,7 +102,7 @@ fn kind_findings(job: &JobTemplate, node: &Node) -> Vec<Found> {
     found.collect()
 }
 
-fn has_unknown(node: &Node) -> bool {
+pub(crate) fn has_unknown(node: &Node) -> bool {
     match &node.data {
         Data::Unknown => true,
         Data::Scalar(_) => false,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::condition::Condition;
 use crate::expression::Name;
 use crate::node::{Data, Entry, Node};
 use crate::problem::Log;
@@ -10,7 +11,7 @@ use crate::suggest;
 use crate::template::Template;
 
 /// A workflow file, taken apart.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub name: Option<String>,
     pub description: Option<String>,
@@ -19,7 +20,7 @@ pub(crate) struct Draft {
 }
 
 /// A job as it was written.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct DraftJob {
     pub name: Name,
     /// The step kind; `None` if that is missing or no text, which was reported.
@@ -33,16 +34,20 @@ pub(crate) struct DraftJob {
     pub resources: Option<Template>,
     pub retry: Option<Template>,
     pub timeout: Option<Template>,
+    pub condition: Option<Condition>,
+    pub continue_on_error: Option<Template>,
     pub with: Option<Template>,
     /// What is underlined when something is missing in `with:`.
     pub with_span: Span,
 }
 
 /// A matrix as it was written.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct DraftMatrix {
     pub span: Span,
     pub axes: Vec<(Name, Template)>,
+    /// An expression whose value is the whole matrix, in the place of all else.
+    pub whole: Option<Template>,
     pub include: Option<Template>,
     pub exclude: Option<Template>,
 }
@@ -57,8 +62,9 @@ impl DraftMatrix {
 /// The most jobs of a file.
 const MAX_JOBS: usize = 1_000;
 
-pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "params", "jobs"];
-pub(crate) const JOB_KEYS: &[&str] = &["uses", "with", "needs", "strategy", "resources", "retry", "timeout-minutes"];
+pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "jobs"];
+pub(crate) const JOB_KEYS: &[&str] =
+    &["uses", "with", "needs", "if", "strategy", "resources", "retry", "timeout-minutes", "continue-on-error"];
 pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max-parallel", "fail-fast"];
 
 /// What users of GitHub Actions may look for, and what to write here instead.
@@ -70,7 +76,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("runs-on", "write `resources: [{backend: cpu}]`"),
     ("steps", "a job is one step: give `uses` and `with`, and a job of its own to every further step"),
     ("run", "a job uses a step kind: write `uses: KIND`"),
-    ("if", "leave the cell out with `strategy.matrix.exclude`"),
     ("outputs", "a step kind has its outputs: read them with `${{ needs.JOB.outputs.NAME }}`"),
     ("include", "`include` stands inside `strategy.matrix`"),
     ("exclude", "`exclude` stands inside `strategy.matrix`"),
@@ -80,7 +85,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("max-parallel", "`max-parallel` stands inside `strategy`"),
     ("fail-fast", "`fail-fast` stands inside `strategy`"),
     ("timeout", "write `timeout-minutes`"),
-    ("continue-on-error", "other jobs go on anyway; only what needs a failed task is skipped"),
 ];
 
 /// Takes values apart and reports what does not fit.
@@ -180,11 +184,21 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-        if root.get("jobs").is_none() && matches!(root.data, Data::Map(_)) {
-            let message = "the file has no `jobs`";
-            self.report(root.span, message, format!("add them: `{example}`"));
-        }
         draft
+    }
+
+    /// Whether there are jobs, and not too many.
+    pub fn check_jobs(&mut self, draft: &mut Draft, roots: &[Node]) {
+        let named = |root: &Node| root.get("jobs").is_some() || !matches!(root.data, Data::Map(_));
+        if let Some(main) = roots.last().filter(|_| !roots.iter().any(named)) {
+            let message = "the file has no `jobs`";
+            self.report(main.span, message, "add them: `jobs: {data: {uses: prepare, with: {..}}}`".to_owned());
+        }
+        if let Some(job) = draft.jobs.get(MAX_JOBS) {
+            let hint = "a job is a whole sweep: write one job with a matrix".to_owned();
+            self.report(job.name.span, format!("more than {MAX_JOBS} jobs"), hint);
+        }
+        draft.jobs.truncate(MAX_JOBS);
     }
 
     fn params(&mut self, entry: &Entry) -> Vec<Entry> {
@@ -217,11 +231,7 @@ impl Reader<'_> {
         if entries.is_empty() && matches!(entry.value.data, Data::Map(_)) {
             self.report(entry.key_span, "there is no job", format!("add one: `{example}`"));
         }
-        if let Some(entry) = entries.get(MAX_JOBS) {
-            let hint = "a job is a whole sweep: write one job with a matrix".to_owned();
-            self.report(entry.key_span, format!("more than {MAX_JOBS} jobs"), hint);
-        }
-        entries.iter().take(MAX_JOBS).map(|entry| self.job(entry)).collect()
+        entries.iter().take(MAX_JOBS + 1).map(|entry| self.job(entry)).collect()
     }
 
     fn job(&mut self, entry: &Entry) -> DraftJob {
@@ -244,6 +254,8 @@ impl Reader<'_> {
             resources: None,
             retry: None,
             timeout: None,
+            condition: None,
+            continue_on_error: None,
             with: None,
         };
         let entries = self.entries(&entry.value, &what, "data: {uses: prepare, with: {..}}");
@@ -264,6 +276,8 @@ impl Reader<'_> {
                 "strategy" => self.strategy(entry, &mut job),
                 "resources" => job.resources = Some(self.template(&entry.value)),
                 "retry" => job.retry = Some(self.template(&entry.value)),
+                "if" => job.condition = self.condition(entry),
+                "continue-on-error" => job.continue_on_error = Some(self.template(&entry.value)),
                 "timeout-minutes" => job.timeout = Some(self.template(&entry.value)),
                 "with" => {
                     job.with = Some(self.template(&entry.value));
@@ -291,7 +305,12 @@ impl Reader<'_> {
     }
 
     fn matrix(&mut self, entry: &Entry) -> DraftMatrix {
-        let mut matrix = DraftMatrix { span: entry.key_span, axes: Vec::new(), include: None, exclude: None };
+        let span = entry.key_span;
+        let mut matrix = DraftMatrix { span, axes: Vec::new(), whole: None, include: None, exclude: None };
+        if entry.value.as_str().is_some_and(|text| text.contains("${{")) {
+            matrix.whole = Some(self.template(&entry.value));
+            return matrix;
+        }
         let entries = self.entries(&entry.value, "`matrix`", "matrix: {states: [16, 32], chunk: [16, 64]}");
         for entry in entries {
             let value = self.template(&entry.value);

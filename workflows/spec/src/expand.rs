@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::condition::Condition;
 use crate::draft::{DraftJob, DraftMatrix, Reader};
 use crate::matrix::{Cell, MAX_CELLS, MAX_COMPARISONS, Matrix};
 use crate::node::{Data, Node};
+use crate::results::Notes;
 use crate::scalar;
 use crate::source::Span;
 use crate::suggest;
 use crate::template::{Moment, Template};
-use crate::workflow::{DEFAULT_TIMEOUT, Resource, Retry, Task};
+use crate::workflow::{DEFAULT_TIMEOUT, Resource, Retry, Task, TriggerRule};
 
 /// The most tasks of one workflow.
 pub(crate) const MAX_TASKS: usize = 100_000;
@@ -32,17 +34,25 @@ pub(crate) struct Strategy {
     pub fail_fast: bool,
 }
 
-/// Evaluates a `strategy`. `None` if something is wrong with its cells, or if there are more than `most`.
+/// What the expressions of a `strategy` can use, and when.
+pub(crate) struct Surroundings<'a> {
+    pub names: &'a minijinja::Value,
+    pub moment: Moment,
+    pub notes: Option<&'a Notes>,
+}
+
+/// Evaluates a `strategy`. `None` if something is wrong with its cells, or if there are more than `most`. Cells that depend on
+/// results are left open before these are there.
 pub(crate) fn strategy(
     reader: &mut Reader<'_>,
     job: &DraftJob,
-    scope: &minijinja::Value,
+    scope: &Surroundings<'_>,
     most: usize,
 ) -> Option<Strategy> {
     let before = reader.log.count();
     let mut strategy = Strategy::default();
     let fill = |reader: &mut Reader<'_>, template: &Option<Template>| {
-        template.as_ref().map(|template| reader.fill(template, scope))
+        template.as_ref().map(|template| reader.fill_in(template, scope))
     };
     if let Some(node) = fill(reader, &job.replicates) {
         strategy.replicates = reader.whole(&node, "replicates", 1, MAX_REPLICATES).map(|count| count as u32);
@@ -57,10 +67,11 @@ pub(crate) fn strategy(
     if let Some(draft) = &job.matrix {
         let matrix = reader.matrix_values(draft, scope);
         // An empty matrix was reported when the file was taken apart.
-        if draft.axes.is_empty() && draft.include.is_none() {
+        if draft.axes.is_empty() && draft.include.is_none() && draft.whole.is_none() {
             return None;
         }
-        if reader.log.count() == before {
+        let open = scope.moment == Moment::Check && crate::check::cells_wait(job);
+        if reader.log.count() == before && !open {
             strategy.cells = reader.cells(draft, &matrix, most);
         }
     }
@@ -78,19 +89,60 @@ impl Reader<'_> {
         node
     }
 
-    fn matrix_values(&mut self, draft: &DraftMatrix, scope: &minijinja::Value) -> Matrix {
+    /// [`Reader::fill`] at another moment. Where a result was looked up in vain, that says more than the engine does.
+    fn fill_in(&mut self, template: &Template, scope: &Surroundings<'_>) -> Node {
+        let mut errors = Vec::new();
+        let node = template.fill(scope.names, scope.moment, &mut errors);
+        for error in errors {
+            match scope.notes.and_then(Notes::take_missing).filter(|_| error.undefined) {
+                Some((message, hint)) => self.report(error.span, message, hint),
+                None => self.report(error.span, error.message, error.hint),
+            }
+        }
+        node
+    }
+
+    /// A matrix that one expression gives as a whole.
+    fn whole_matrix(&mut self, node: &Node) -> Matrix {
+        let mut matrix = Matrix::default();
+        match &node.data {
+            Data::Unknown => {}
+            Data::Map(entries) if node.get("$artifact").is_none() => {
+                for entry in entries.iter().filter(|entry| !matches!(entry.key.as_str(), "include" | "exclude")) {
+                    self.axis_name(&entry.key, node.span);
+                    matrix.axes.push((entry.key.clone(), self.axis(&entry.key, &entry.value)));
+                }
+                let axes = matrix.axes.clone();
+                matrix.include =
+                    node.get("include").map_or_else(Vec::new, |e| self.cell_list("include", &e.value, None));
+                let exclude = node.get("exclude");
+                matrix.exclude = exclude.map_or_else(Vec::new, |e| self.cell_list("exclude", &e.value, Some(&axes)));
+            }
+            _ => {
+                let message = format!("`matrix` takes a mapping of lists, not {}", described(node));
+                self.report(node.span, message, "for example `{'states': [16, 32]}`".to_owned());
+            }
+        }
+        matrix
+    }
+
+    fn matrix_values(&mut self, draft: &DraftMatrix, scope: &Surroundings<'_>) -> Matrix {
+        if let Some(whole) = &draft.whole {
+            let node = self.fill_in(whole, scope);
+            return self.whole_matrix(&node);
+        }
         let mut matrix = Matrix::default();
         for (name, template) in &draft.axes {
-            let node = self.fill(template, scope);
+            let node = self.fill_in(template, scope);
             let values = self.axis(&name.name, &node);
             matrix.axes.push((name.name.clone(), values));
         }
         if let Some(template) = &draft.include {
-            let node = self.fill(template, scope);
+            let node = self.fill_in(template, scope);
             matrix.include = self.cell_list("include", &node, None);
         }
         if let Some(template) = &draft.exclude {
-            let node = self.fill(template, scope);
+            let node = self.fill_in(template, scope);
             let axes = matrix.axes.clone();
             matrix.exclude = self.cell_list("exclude", &node, Some(&axes));
         }
@@ -103,12 +155,16 @@ impl Reader<'_> {
             Data::Unknown => return Vec::new(),
             _ => {
                 let hint = match &node.data {
+                    Data::Map(_) if node.get("$artifact").is_some() => {
+                        "a matrix is made of plain values: metrics, or outputs that are values and no files".to_owned()
+                    }
+                    _ if node.computed => "give it a list: `[VALUE]`".to_owned(),
                     Data::Scalar(value) if !value.is_null() => {
                         format!("write `{name}: [{}]`", scalar::in_address(value))
                     }
                     _ => format!("for example `{name}: [16, 32]`"),
                 };
-                let message = format!("the axis `{name}` takes a list of values, not {}", node.describe());
+                let message = format!("the axis `{name}` takes a list of values, not {}", described(node));
                 self.report(node.span, message, hint);
                 return Vec::new();
             }
@@ -119,7 +175,8 @@ impl Reader<'_> {
         }
         let mut seen = BTreeSet::new();
         for item in items {
-            if !seen.insert(canonical(&item.to_value(&Value::Null))) {
+            // Values that depend on results are compared when these are there.
+            if !crate::configs::has_unknown(item) && !seen.insert(canonical(&item.to_value(&Value::Null))) {
                 let message = format!("the axis `{name}` has {} twice", item.describe());
                 self.report(item.span, message, "keep one of them; `replicates` repeats cells".to_owned());
             }
@@ -225,6 +282,14 @@ impl Reader<'_> {
             }
         }
         Some(cells)
+    }
+}
+
+/// A value for a message; an artifact is called what it is.
+fn described(node: &Node) -> String {
+    match node.get("$artifact") {
+        Some(_) => "an artifact, which is a file".to_owned(),
+        None => node.describe(),
     }
 }
 
@@ -347,7 +412,13 @@ fn inherit(
     Some((matrix, parent.replicate.or(replicate)))
 }
 
-fn task(draft: &DraftJob, matrix: Cell, replicate: Option<u32>, each: Option<usize>, strategy: &Strategy) -> Task {
+pub(crate) fn task(
+    draft: &DraftJob,
+    matrix: Cell,
+    replicate: Option<u32>,
+    each: Option<usize>,
+    strategy: &Strategy,
+) -> Task {
     let cell = cell_name(&draft.name.name, &matrix);
     Task {
         address: address(&cell, replicate),
@@ -362,6 +433,8 @@ fn task(draft: &DraftJob, matrix: Cell, replicate: Option<u32>, each: Option<usi
         retry: Retry::default(),
         timeout: DEFAULT_TIMEOUT,
         max_parallel: strategy.max_parallel,
+        trigger: draft.condition.as_ref().map_or(TriggerRule::AllSuccess, Condition::trigger),
+        continue_on_error: false,
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Computed {
     pub span: Span,
     /// The variables that it uses, with their places in the file.
     pub paths: Vec<Path>,
+    /// The functions that it calls.
+    pub functions: Vec<Name>,
     code: Expression<'static, 'static>,
 }
 
@@ -54,6 +56,19 @@ pub(crate) struct Path {
     pub steps: Vec<Name>,
     /// Whether a step follows that is computed, as in `params[matrix.key]`.
     pub open: bool,
+    /// Where it is the first argument of `best(..)`: the rest of that call.
+    pub best: Option<Best>,
+}
+
+/// A call of `best`, behind its first argument.
+#[derive(Debug, Clone)]
+pub(crate) struct Best {
+    /// The metric, where it is written out.
+    pub metric: Option<Name>,
+    /// Whether `mode` is given.
+    pub mode: bool,
+    /// What is taken of the cell.
+    pub steps: Vec<Name>,
 }
 
 /// A name with its place in the file.
@@ -69,6 +84,8 @@ pub(crate) struct EvaluationError {
     pub span: Span,
     pub message: String,
     pub hint: Option<String>,
+    /// Whether a name was looked up in vain.
+    pub undefined: bool,
 }
 
 impl Text {
@@ -87,7 +104,7 @@ impl Text {
             if start > from {
                 parts.push(Part::Literal(text[from..start].to_owned()));
             }
-            let place = Place { source, node, text, offset: start + 3 };
+            let place = Place { source, node, text, offset: start + 3, marked: true };
             let (tokens, end) = token::scan(&text[place.offset..]);
             let Some(length) = end else {
                 let (message, hint) = match text[place.offset..].contains("}}") {
@@ -107,6 +124,25 @@ impl Text {
         }
         let refused = log.count() > known;
         (!refused && from > 0).then_some(Text { span: node.span, parts })
+    }
+
+    /// Takes a scalar that is one expression without `${{ }}`; `None` if it was refused.
+    pub fn parse_bare(source: &Source, node: &Node, log: &mut Log) -> Option<Text> {
+        let text = node.as_str()?;
+        let place = Place { source, node, text, offset: 0, marked: false };
+        let (tokens, end) = token::scan(text);
+        if let Some(end) = end {
+            log.report(place.span(0, end, end + 2), "`}}` without `${{`", "take it away".to_owned());
+            return None;
+        }
+        let computed = compile(&place, text, &tokens, log)?;
+        Some(Text { span: node.span, parts: vec![Part::Computed(Arc::new(computed))] })
+    }
+
+    /// Whether one expression is all that is there; blanks around it do not count.
+    pub fn is_one_expression(&self) -> bool {
+        let literal = |part: &&Part| matches!(part, Part::Literal(text) if !text.trim().is_empty());
+        self.computed().count() == 1 && !self.parts.iter().any(|part| literal(&part))
     }
 
     /// The expressions in it.
@@ -131,7 +167,7 @@ impl Text {
             }
             if whole.len() > language::MAX_TEXT {
                 let message = "the text has more than 64 KiB with its expressions filled in".to_owned();
-                return Err(EvaluationError { span: self.span, message, hint: None });
+                return Err(EvaluationError { span: self.span, message, hint: None, undefined: false });
             }
         }
         Ok(Value::String(whole))
@@ -153,14 +189,20 @@ impl Computed {
 
     /// Whether its value is known only when other tasks have run.
     pub fn waits(&self) -> bool {
-        self.paths.iter().any(|path| match path.root.name.as_str() {
+        let path = |path: &Path| match path.root.name.as_str() {
             "needs" => true,
             "each" => {
                 let step = path.steps.iter().find(|step| step.name != "each");
-                step.is_none_or(|step| step.name == "outputs")
+                step.is_none_or(|step| matches!(step.name.as_str(), "outputs" | "metrics" | "result"))
             }
             _ => false,
-        })
+        };
+        self.asks_for_status() || self.paths.iter().any(path)
+    }
+
+    /// Whether it calls `success()`, `failure()`, `always()` or `cancelled()`.
+    pub fn asks_for_status(&self) -> bool {
+        self.functions.iter().any(|function| language::STATUS_FUNCTIONS.contains(&function.name.as_str()))
     }
 
     fn evaluate<T>(
@@ -188,7 +230,8 @@ impl Computed {
             _ if detail.is_empty() => (error.kind().to_string(), None),
             _ => (language::reworded(detail), None),
         };
-        EvaluationError { span: self.span, message, hint }
+        let undefined = matches!(error.kind(), ErrorKind::UndefinedError);
+        EvaluationError { span: self.span, message, hint, undefined }
     }
 }
 
@@ -214,12 +257,15 @@ struct Place<'a> {
     text: &'a str,
     /// Where the expression begins in the value, behind `${{`, in bytes.
     offset: usize,
+    /// Whether it stands between `${{` and `}}`.
+    marked: bool,
 }
 
 impl Place<'_> {
-    /// The place of some bytes of the expression; the whole scalar if it cannot be found, as in a text with escapes.
+    /// The place of some bytes of the expression, `before` bytes behind the beginning of its `${{`; the whole scalar if it cannot
+    /// be found, as in a text with escapes.
     fn span(&self, before: usize, from: usize, to: usize) -> Span {
-        let start = self.offset - 3 + before + from;
+        let start = if self.marked { self.offset - 3 + before } else { self.offset } + from;
         let wanted = self.text.get(start..start + (to - from)).unwrap_or_default();
         let length = wanted.chars().count();
         let raw = self.source.slice(self.node.span);
@@ -265,7 +311,7 @@ fn raw_offset(raw: &str, text: &str, start: usize) -> Option<usize> {
 
 /// Compiles one expression, or says what is wrong with it.
 fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Option<Computed> {
-    let whole = place.span(0, 0, text.len() + 5);
+    let whole = place.span(0, 0, text.len() + if place.marked { 5 } else { 0 });
     let mut refuse = |span: Span, message: String, hint: Option<String>| {
         log.report(span, message, hint);
     };
@@ -303,12 +349,19 @@ fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Op
     let guarded = token::guard_products(text, tokens, language::NUMBER);
     match LANGUAGE.compile_expression_owned(guarded) {
         Ok(code) => {
+            let all = |steps: &[Step]| steps.iter().map(|step| place.name(step)).collect::<Vec<Name>>();
             let path = |path: &token::Path| Path {
                 root: place.name(&path.root),
-                steps: path.steps.iter().map(|step| place.name(step)).collect(),
+                steps: all(&path.steps),
                 open: path.open,
+                best: path.best.as_ref().map(|best| Best {
+                    metric: best.metric.as_ref().map(|metric| place.name(metric)),
+                    mode: best.mode,
+                    steps: all(&best.steps),
+                }),
             };
-            Some(Computed { span: whole, paths: names.paths.iter().map(path).collect(), code })
+            let paths = names.paths.iter().map(path).collect();
+            Some(Computed { span: whole, paths, functions: all(&names.functions), code })
         }
         Err(error) => {
             let detail = error.detail().unwrap_or("syntax error").to_owned();

@@ -126,6 +126,7 @@ mod tests {
                 replicate: 1,
                 files: local_files(&schema(), &config, Path::new("")),
                 artifacts: Vec::new(),
+                warnings: Vec::new(),
                 key: cache_key("prepare", 1, &config, &Value::Null, None),
                 on: Value::Null,
                 config,

@@ -31,6 +31,10 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
         "properties": {
             "name": {"type": "string", "description": "What the run is called; by default as the file."},
             "description": {"type": "string", "description": "What the workflow is for."},
+            "include": {
+                "description": "Files whose parameters and jobs belong to this workflow, relative to this file.",
+                "$ref": "#/$defs/names",
+            },
             "params": {
                 "type": ["object", "null"],
                 "description": "Parameters with their defaults; `assay run FILE -P seed=18` sets others of the same type.",
@@ -56,6 +60,15 @@ fn job(uses: &[Value], rules: Vec<Value>) -> Value {
             "uses": {"description": "The step kind.", "oneOf": uses},
             "with": {"description": "The step's config."},
             "needs": {"description": "The jobs that run first, and whose outputs can be used.", "$ref": "#/$defs/names"},
+            "if": {
+                "description": "Whether a task runs: an expression, with or without `${{ }}`. Without a status function, a task runs only if all that it needs has succeeded.",
+                "type": ["string", "boolean"],
+                "examples": ["failure()", "always()", "needs.train.metrics['valid/accuracy'] > 0.9"],
+            },
+            "continue-on-error": computable(json!({
+                "type": "boolean", "default": false,
+                "description": "Whether a failure of its tasks neither fails the run nor keeps back what needs them.",
+            })),
             "strategy": {"$ref": "#/$defs/strategy"},
             "resources": {
                 "description": "What a task can run on: variants, the preferred one first.",
@@ -97,7 +110,7 @@ fn strategy() -> Value {
         "type": "object",
         "description": "How many tasks the job has.",
         "properties": {
-            "matrix": {
+            "matrix": computable(json!({
                 "type": "object",
                 "description": "One cell for every combination of the axes' values.",
                 "minProperties": 1,
@@ -106,7 +119,7 @@ fn strategy() -> Value {
                     "exclude": {"description": "Cells taken away.", "anyOf": [cells, {"$ref": "#/$defs/expression"}]},
                 },
                 "additionalProperties": computable(json!({"type": "array", "minItems": 1, "uniqueItems": true})),
-            },
+            })),
             "replicates": computable(json!({
                 "type": "integer", "minimum": 1, "description": "How often each cell is repeated, with other seeds.",
             })),

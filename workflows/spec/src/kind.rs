@@ -24,12 +24,12 @@ pub struct StepKind {
 }
 
 impl StepKind {
-    /// Whether a config names outputs beyond [`StepKind::outputs`]: its schema has a property with `"x-declares": "outputs"`,
-    /// whose keys are their names.
+    /// Whether a config names results beyond those of the kind: its schema has a property with `"x-declares"` and this text
+    /// (`outputs`, `metrics`), whose keys are their names.
     #[must_use]
-    pub fn declares_outputs(&self) -> bool {
+    pub fn declares(&self, what: &str) -> bool {
         let properties = self.schema.get("properties").and_then(Value::as_object);
-        properties.into_iter().flatten().any(|(_, property)| property.get("x-declares") == Some(&Value::from("outputs")))
+        properties.into_iter().flatten().any(|(_, property)| property.get("x-declares") == Some(&Value::from(what)))
     }
 }
 

@@ -12,6 +12,7 @@ use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, 
 use serde_json::Value as Json;
 
 use crate::node::MAX_NODES;
+use crate::results;
 
 /// Instructions that one evaluation may take.
 const FUEL: u64 = 10_000;
@@ -78,7 +79,10 @@ pub(crate) const TESTS: &[&str] = &[
 ];
 
 /// The functions.
-pub(crate) const FUNCTIONS: &[&str] = &["range"];
+pub(crate) const FUNCTIONS: &[&str] = &["range", "best", "success", "failure", "always", "cancelled"];
+
+/// The functions that tell how the tasks ended that a task needs: for `if` alone.
+pub(crate) const STATUS_FUNCTIONS: &[&str] = &["success", "failure", "always", "cancelled"];
 
 /// The one environment of all expressions.
 pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
@@ -88,6 +92,11 @@ pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     add_filters(&mut language);
     add_tests(&mut language);
     language.add_function("range", range);
+    language.add_function("best", |job: Value, metric: &str, kwargs: Kwargs| results::best(&job, metric, kwargs));
+    language.add_function("success", |state: &State| results::status(state, |status| status.success));
+    language.add_function("failure", |state: &State| results::status(state, |status| status.failure));
+    language.add_function("cancelled", |state: &State| results::status(state, |status| status.cancelled));
+    language.add_function("always", |state: &State| results::status(state, |_| true));
     language
 });
 

@@ -35,10 +35,12 @@ mod token;
 
 // From what was written to what is meant.
 mod check;
+mod condition;
 mod configs;
 mod draft;
 mod expand;
 mod graph;
+mod include;
 mod matrix;
 mod names;
 mod params;
@@ -52,19 +54,22 @@ mod files;
 mod json_schema;
 mod key;
 mod resolve;
+mod results;
 mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
-pub use check::{check, check_with_env};
+pub use check::{Expanded, check, check_with_env, check_with_files};
 pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
+pub use include::Load;
 pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
 pub use params::read_overrides;
 pub use printable::{printable, printable_lines};
 pub use problem::{Problem, Problems};
 pub use resolve::{ResolveError, ResolvedStep};
+pub use results::{Conclusion, Finished};
 pub use scalar::in_address as value_name;
 pub use suggest::nearest as nearest_name;
 pub use workflow::{
-    Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, Workflow,
+    Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, TriggerRule, Workflow,
 };

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::draft::Reader;
-use crate::expression::{Computed, Name, Path};
-use crate::kind::OutputKind;
+use crate::expression::{Best, Computed, Name, Path};
+use crate::kind::{Better, MetricKind, OutputKind};
+use crate::language::STATUS_FUNCTIONS;
+use crate::results::{metric_kind, no_direction};
 use crate::source::Span;
 use crate::suggest;
 
@@ -13,6 +15,10 @@ use crate::suggest;
 pub(crate) enum Where {
     /// In `strategy`, which decides what cells there are.
     Strategy,
+    /// In `strategy.matrix`.
+    Matrix,
+    /// In `if`.
+    Condition,
     /// In `resources`, `retry` or `timeout-minutes`, which are known before the task runs.
     Settings,
     /// In `with`.
@@ -24,6 +30,8 @@ pub(crate) enum Where {
 pub(crate) struct Visible {
     /// `None` if its kind is unknown.
     pub outputs: Option<&'static [OutputKind]>,
+    /// `None` if its kind is unknown.
+    pub metrics: Option<&'static [MetricKind]>,
     pub kind: String,
     /// Every axis that some cell of it has; `None` if its cells are unknown.
     pub axes: Option<BTreeSet<String>>,
@@ -53,6 +61,13 @@ type Answer = Result<(), (Span, String, Option<String>)>;
 pub(crate) fn check(reader: &mut Reader<'_>, computed: &[&Computed], known: &Known<'_>) -> BTreeSet<Span> {
     let mut wrong = BTreeSet::new();
     for computed in computed {
+        for function in &computed.functions {
+            if STATUS_FUNCTIONS.contains(&function.name.as_str()) && known.place != Where::Condition {
+                wrong.insert(computed.span);
+                let message = format!("`{}()` can be used in `if` only", function.name);
+                reader.report(function.span, message, "write `if:` beside `uses:`".to_owned());
+            }
+        }
         // `params.learning-rate` is a difference of two names, and only its first one is worth a message.
         let mut minus: Option<Span> = None;
         for path in &computed.paths {
@@ -74,12 +89,16 @@ impl Known<'_> {
         let root = path.root.name.as_str();
         let later = match self.place {
             Where::Strategy => matches!(root, "matrix" | "replicate" | "needs" | "each"),
+            Where::Matrix => matches!(root, "matrix" | "replicate" | "each"),
             Where::Settings => root == "needs",
-            Where::With => false,
+            Where::With | Where::Condition => false,
         };
         if later {
             let (place, hint) = match self.place {
                 Where::Strategy => ("`strategy`, which decides what the cells are", "use `params` here"),
+                Where::Matrix => {
+                    ("`strategy.matrix`, which decides what the cells are", "use `params` or `needs` here")
+                }
                 _ => ("a setting, which must be known before anything runs", "use `params` and `matrix` here"),
             };
             return Err((path.root.span, format!("`{root}` cannot be used in {place}"), Some(hint.into())));
@@ -170,11 +189,40 @@ impl Known<'_> {
             let hint = format!("add it: `needs: [{name}]`");
             return Err((job.span, format!("`{name}` is not among the needs of `{}`", self.job), Some(hint)));
         }
+        if let Some(best) = &path.best {
+            return self.best(path, best, visible, job);
+        }
         let what = format!("`needs.{name}`");
         match path.steps.get(1).map(|step| step.name.as_str()) {
-            Some("cells") => Ok(()),
+            Some("cells" | "result") => Ok(()),
             Some("outputs") => outputs(&path.steps[1], path.steps.get(2), path.open, visible, name),
-            _ => Err(member(&path.steps, 1, &what, &["outputs", "cells"])),
+            Some("metrics") => metrics(&path.steps[1], path.steps.get(2), path.open, visible, name),
+            _ => Err(member(&path.steps, 1, &what, &["outputs", "metrics", "result", "cells"])),
+        }
+    }
+
+    /// `best(needs.JOB, 'METRIC').PART`.
+    fn best(&self, path: &Path, best: &Best, visible: &Visible, job: &Name) -> Answer {
+        let name = job.name.as_str();
+        if let Some(step) = path.steps.get(1) {
+            let hint = format!("write `best(needs.{name}, 'METRIC')`");
+            return Err((step.span, "`best` takes a job, not a part of it".into(), Some(hint)));
+        }
+        if let (Some(metric), Some(known)) = (&best.metric, visible.metrics) {
+            let kind = metric_kind(known, &metric.name).ok_or_else(|| unknown_metric(metric, known, visible, name))?;
+            if kind.better == Better::Neither && !best.mode {
+                let hint = format!("say it: `best(needs.{name}, '{}', mode='max')`", metric.name);
+                return Err((metric.span, no_direction(&metric.name), Some(hint)));
+            }
+        }
+        let members = ["outputs", "matrix", "metrics", "replicate", "replicates", "job", "address", "each"];
+        match best.steps.first().map(|step| step.name.as_str()) {
+            None => Ok(()),
+            Some("outputs") => outputs(&best.steps[0], best.steps.get(1), true, visible, name),
+            Some("metrics") => metrics(&best.steps[0], best.steps.get(1), true, visible, name),
+            Some("matrix") => self.matrix(path, name, &best.steps[1..]),
+            Some(part) if members.contains(&part) => Ok(()),
+            Some(_) => Err(member(&best.steps, 0, "the best cell", &members)),
         }
     }
 
@@ -188,16 +236,22 @@ impl Known<'_> {
             if jobs.is_empty() {
                 return Err(underived(&path.root, &what));
             }
-            let members = ["outputs", "matrix", "job", "replicate", "address", "each"];
+            let members = ["outputs", "metrics", "result", "matrix", "job", "replicate", "address", "each"];
             match step.name.as_str() {
                 "each" => {
                     let above = jobs.iter().filter_map(|job| self.jobs.get(job)).flat_map(|job| &job.each);
                     jobs = above.map(String::as_str).collect();
                     what.push_str(".each");
                 }
-                "outputs" if self.place != Where::With => {
-                    let message = "an output cannot be used in a setting, which must be known before anything runs";
+                "outputs" | "metrics" | "result" if self.place == Where::Settings => {
+                    let message = "a result cannot be used in a setting, which must be known before anything runs";
                     return Err((step.span, message.into(), Some("use `params` and `matrix` here".into())));
+                }
+                "result" => return Ok(()),
+                "metrics" => {
+                    return jobs.iter().filter_map(|name| Some((name, self.jobs.get(name)?))).try_for_each(
+                        |(name, visible)| metrics(step, path.steps.get(at + 1), path.open, visible, name),
+                    );
                 }
                 "outputs" => {
                     return jobs.iter().filter_map(|name| Some((name, self.jobs.get(name)?))).try_for_each(
@@ -259,6 +313,37 @@ fn outputs(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job:
         false => suggest::hint(&step.name, known.iter().map(|output| output.name), "outputs"),
     };
     Err((step.span, format!("the job `{job}` has no output `{}`", step.name), hint))
+}
+
+/// Whether a job reports a metric.
+fn metrics(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job: &str) -> Answer {
+    let Some(known) = visible.metrics else { return Ok(()) };
+    match step {
+        None if open => Ok(()),
+        None => {
+            let hint = format!("write `needs.{job}.metrics['NAME']`");
+            Err((root.span, format!("the metrics of `{job}` are no value by themselves"), Some(hint)))
+        }
+        Some(step) if metric_kind(known, &step.name).is_some() => Ok(()),
+        Some(step) => Err(unknown_metric(step, known, visible, job)),
+    }
+}
+
+fn unknown_metric(step: &Name, known: &[MetricKind], visible: &Visible, job: &str) -> (Span, String, Option<String>) {
+    let names = known.iter().map(|kind| kind.name);
+    // `metrics.valid/accuracy` is a quotient, and only its first name is looked up.
+    let divided =
+        names.clone().find(|name| name.strip_prefix(step.name.as_str()).is_some_and(|rest| rest.starts_with('/')));
+    let hint = match divided {
+        Some(name) => Some(format!("a name with `/` is written `metrics['{name}']`")),
+        None if known.is_empty() => Some(format!("a `{}` step reports no metrics", visible.kind)),
+        None => suggest::hint(&step.name, names, "metrics").or_else(|| {
+            let ranked = known.iter().filter(|kind| kind.better != Better::Neither).take(12);
+            Some(format!("among its metrics are {}", suggest::list(&ranked.map(|kind| kind.name).collect::<Vec<_>>())))
+        }),
+    };
+    let written = crate::scalar::shorten(&step.name, 60);
+    (step.span, format!("the job `{job}` has no metric `{written}`"), hint)
 }
 
 /// The known name with a hyphen of which the expression language took the first part alone.

@@ -96,6 +96,21 @@ impl Node {
         Node { span, data, computed: true }
     }
 
+    /// Moves it so many lines further down.
+    pub fn shift(&mut self, lines: usize) {
+        self.span.line += lines;
+        match &mut self.data {
+            Data::List(items) => items.iter_mut().for_each(|item| item.shift(lines)),
+            Data::Map(entries) => {
+                for entry in entries {
+                    entry.key_span.line += lines;
+                    entry.value.shift(lines);
+                }
+            }
+            Data::Scalar(_) | Data::Unknown => {}
+        }
+    }
+
     /// As a message calls it.
     pub fn describe(&self) -> String {
         match &self.data {

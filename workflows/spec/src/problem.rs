@@ -19,6 +19,8 @@ const WIDEST: usize = 160;
 /// One thing wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
+    /// The file: the workflow file, or one that it includes.
+    pub file: String,
     /// Counted from 1.
     pub line: usize,
     /// In characters, counted from 1.
@@ -61,8 +63,10 @@ impl Problem {
         let before = span.column.saturating_sub(1);
         let (line, skipped) = source.window(span.line, before, WIDEST);
         let room = line.chars().count().saturating_sub(before - skipped);
+        let (file, number) = source.place_of(span.line);
         Problem {
-            line: span.line,
+            file: file.to_owned(),
+            line: number,
             column: span.column,
             length: span.length.min(room).max(1),
             message,
@@ -72,9 +76,9 @@ impl Problem {
         }
     }
 
-    /// As it stands in [`Problems`], for a file of this name.
-    fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}:{}:{}: {}", printable(file), self.line, self.column, printable_lines(&self.message))?;
+    /// As it stands in [`Problems`].
+    fn render(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}:{}: {}", printable(&self.file), self.line, self.column, printable_lines(&self.message))?;
         if !self.source.trim().is_empty() {
             let number = self.line.to_string();
             let margin = " ".repeat(number.len());
@@ -98,7 +102,7 @@ impl fmt::Display for Problems {
             if index > 0 {
                 writeln!(f)?;
             }
-            problem.render(&self.file, f)?;
+            problem.render(f)?;
         }
         if self.omitted > 0 {
             writeln!(f, "\n{}: and {} more", printable(&self.file), self.omitted)?;
@@ -141,6 +145,16 @@ impl Log {
 
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Adds what another log kept, so many lines further down.
+    pub fn append(&mut self, other: Log, lines: usize) {
+        self.count += other.count;
+        let room = MOST_KEPT.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room).map(|mut complaint| {
+            complaint.span.line += lines;
+            complaint
+        }));
     }
 
     /// What was reported since the count was `before`, as far as it is kept.

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::artifact::{ArtifactRef, Outputs, artifacts_in};
-use crate::draft::Reader;
+use crate::artifact::{ArtifactRef, artifacts_in};
+use crate::condition::Condition;
+use crate::draft::{Draft, Reader};
 use crate::expand::{lineage, view};
+use crate::expression::{Computed, EvaluationError};
 use crate::files::{LocalFile, local_files};
 use crate::key::{cache_key, key_resources};
 use crate::kind::StepKind;
 use crate::node::Node;
 use crate::problem::{Log, Problems};
+use crate::results::{Finished, NeededJob, NeededTask, Notes};
 use crate::schema;
 use crate::select::of_job;
 use crate::source::{Source, Span};
@@ -26,6 +29,8 @@ pub(crate) struct JobTemplate {
     pub kind: Arc<StepKind>,
     pub with: Template,
     pub with_span: Span,
+    /// The job's `if:`.
+    pub condition: Option<Condition>,
 }
 
 /// What all jobs of a file share.
@@ -34,6 +39,10 @@ pub(crate) struct Shared {
     pub source: Arc<Source>,
     /// `params` and `env`, as expressions see them.
     pub globals: Globals,
+    /// The file as it was written: from it come the tasks of jobs whose cells depend on results.
+    pub draft: Arc<Draft>,
+    /// The variables that the caller passed on.
+    pub env: Arc<BTreeMap<String, String>>,
 }
 
 /// The names that mean the same in every cell.
@@ -64,6 +73,8 @@ pub struct ResolvedStep {
     /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config, what counts of what it runs on,
     /// and the replicate. Artifacts count by their content alone.
     pub key: String,
+    /// What a person should know of how the config came about, such as a cell that `best()` had to leave out.
+    pub warnings: Vec<String>,
 }
 
 /// Why a task's config cannot be made.
@@ -80,6 +91,14 @@ pub enum ResolveError {
         /// The address of what it needs.
         needs: String,
     },
+    /// The cells of the task's job could not be decided.
+    #[error("the cells of `{job}` cannot be decided\n{problems}")]
+    WithoutCells {
+        /// The job.
+        job: String,
+        /// What is wrong, at its place in the workflow file.
+        problems: Problems,
+    },
     /// With the outputs filled in, the config is not valid.
     #[error("the config of `{task}` is not valid\n{problems}")]
     Invalid {
@@ -91,6 +110,11 @@ pub enum ResolveError {
 }
 
 impl Globals {
+    /// What is the same in every cell of every job.
+    pub fn constants(&self) -> minijinja::Value {
+        minijinja::Value::from_pairs([("params", self.params.clone()), ("env", self.env.clone())])
+    }
+
     /// What expressions in one cell can use. `needs` is empty before anything has run.
     pub fn scope(
         &self,
@@ -98,15 +122,24 @@ impl Globals {
         each: Option<&minijinja::Value>,
         needs: BTreeMap<String, minijinja::Value>,
     ) -> minijinja::Value {
-        let mut names = vec![
+        minijinja::Value::from(self.names(task, each, needs))
+    }
+
+    fn names(
+        &self,
+        task: &Task,
+        each: Option<&minijinja::Value>,
+        needs: BTreeMap<String, minijinja::Value>,
+    ) -> BTreeMap<&'static str, minijinja::Value> {
+        let mut names = BTreeMap::from([
             ("params", self.params.clone()),
             ("env", self.env.clone()),
             ("matrix", minijinja::Value::from(minijinja::value::Serde(&task.matrix))),
             ("replicate", minijinja::Value::from(task.replicate.unwrap_or(1))),
             ("needs", minijinja::Value::from(needs)),
-        ];
+        ]);
         names.extend(each.map(|each| ("each", each.clone())));
-        minijinja::Value::from_pairs(names)
+        names
     }
 }
 
@@ -117,29 +150,29 @@ impl Workflow {
         self.machine = backends;
     }
 
-    /// A task's config with the outputs of what it needs filled in, checked against its kind once more, and its cache
-    /// key. `outputs` answers for places in [`Workflow::tasks`], `None` where a task has not finished.
+    /// A task's config with the outputs and metrics of what it needs filled in, checked against its kind once more, and its
+    /// cache key. `finished` answers for places in [`Workflow::tasks`], `None` where a task is not over.
     ///
     /// # Errors
     /// See [`ResolveError`].
     pub fn resolve(
         &self,
         task: usize,
-        outputs: &dyn Fn(usize) -> Option<Outputs>,
+        finished: &dyn Fn(usize) -> Option<Finished>,
     ) -> Result<ResolvedStep, ResolveError> {
         let found = self.tasks.get(task).zip(self.template_of(task));
         let (task, template) = found.ok_or(ResolveError::NoSuchTask(task))?;
-        let known = Finished { workflow: self, task, outputs };
-        let needs = known.needs(&template.with)?;
-        let each = known.each()?;
-        let scope = self.shared.globals.scope(task, each.as_ref(), needs);
+        if let Some(problems) = self.without_cells.get(&task.job) {
+            let (job, problems) = (task.job.clone(), problems.clone());
+            return Err(ResolveError::WithoutCells { job, problems });
+        }
+        let needed = Needed::new(self, task, finished);
+        let scope = minijinja::Value::from(needed.scope(&template.with.computed())?);
         let mut log = Log::default();
         let mut reader = Reader { source: &self.shared.source, log: &mut log };
         let mut errors = Vec::new();
         let node = template.with.fill(&scope, Moment::Resolve, &mut errors);
-        for error in errors {
-            reader.report(error.span, error.message, error.hint);
-        }
+        needed.report(&mut reader, errors);
         let config = node.to_value(&Value::Null);
         if reader.log.is_empty() {
             template.validate(&mut reader, &node, &config);
@@ -154,15 +187,20 @@ impl Workflow {
             kind: kind.name.to_owned(),
             version: kind.version,
             replicate: task.replicate.unwrap_or(1),
-            files: local_files(&kind.schema, &config, folder_of(self.shared.source.file())),
+            files: local_files(
+                &kind.schema,
+                &config,
+                folder_of(self.shared.source.place_of(template.with_span.line).0),
+            ),
             key: cache_key(kind.name, kind.version, &config, &on, task.replicate),
             on,
             artifacts: artifacts_in(&config),
+            warnings: needed.notes.warnings(),
             config,
         })
     }
 
-    fn template_of(&self, task: usize) -> Option<&JobTemplate> {
+    pub(crate) fn template_of(&self, task: usize) -> Option<&JobTemplate> {
         let name = &self.tasks.get(task)?.job;
         let place = self.jobs.iter().position(|job| job.name == *name)?;
         self.templates.get(place)
@@ -205,65 +243,80 @@ pub(crate) fn place_of(node: &Node, path: &[String], otherwise: Span) -> Span {
     span
 }
 
-/// The outputs of what a task needs.
-struct Finished<'a> {
-    workflow: &'a Workflow,
-    task: &'a Task,
-    outputs: &'a dyn Fn(usize) -> Option<Outputs>,
+/// What a task needs, as far as it is over.
+pub(crate) struct Needed<'a> {
+    pub workflow: &'a Workflow,
+    pub task: &'a Task,
+    finished: &'a dyn Fn(usize) -> Option<Finished>,
+    pub notes: Arc<Notes>,
 }
 
-impl Finished<'_> {
-    fn outputs(&self, place: usize) -> Result<minijinja::Value, ResolveError> {
-        let outputs = (self.outputs)(place).ok_or_else(|| ResolveError::NotFinished {
-            task: self.task.address.clone(),
-            needs: self.workflow.tasks.get(place).map(|task| task.address.clone()).unwrap_or_default(),
-        })?;
-        let values = outputs.iter().map(|(name, output)| (name.as_str(), output.to_value()));
-        // Not `collect`, which would make a list of the pairs.
-        let values = values.map(|(name, value)| (name, minijinja::Value::from(minijinja::value::Serde(value))));
-        Ok(minijinja::Value::from_pairs(values))
+impl<'a> Needed<'a> {
+    pub fn new(workflow: &'a Workflow, task: &'a Task, finished: &'a dyn Fn(usize) -> Option<Finished>) -> Self {
+        Needed { workflow, task, finished, notes: Arc::default() }
     }
 
-    /// `needs`, with the jobs and parts that the config uses.
-    fn needs(&self, with: &Template) -> Result<BTreeMap<String, minijinja::Value>, ResolveError> {
-        let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
-        for path in with.computed().into_iter().flat_map(|computed| &computed.paths) {
-            if let ("needs", [job, part, ..]) = (path.root.name.as_str(), path.names().as_slice()) {
-                used.insert((job, part));
+    /// What some expressions of the task can use. What they do not name of other tasks need not be over.
+    pub fn scope(&self, computed: &[&Computed]) -> Result<BTreeMap<&'static str, minijinja::Value>, ResolveError> {
+        let needs = self.needs(computed)?;
+        let each = self.each(computed.iter().any(|computed| computed.waits()))?;
+        Ok(self.workflow.shared.globals.names(self.task, each.as_ref(), needs))
+    }
+
+    /// Reports what went wrong in an evaluation. Where a result was looked up in vain, that says more than the engine does.
+    pub fn report(&self, reader: &mut Reader<'_>, errors: Vec<EvaluationError>) {
+        for error in errors {
+            match self.notes.take_missing().filter(|_| error.undefined) {
+                Some((message, hint)) => reader.report(error.span, message, hint),
+                None => reader.report(error.span, error.message, error.hint),
             }
         }
-        let mut needs: BTreeMap<String, BTreeMap<&str, minijinja::Value>> = BTreeMap::new();
-        for (job, part) in used {
-            let mut places = of_job(self.task, job, &self.workflow.tasks);
-            let value = match part {
-                "cells" => places.map(|place| self.cell(place)).collect::<Result<Vec<_>, _>>()?.into(),
-                _ => match places.next() {
-                    Some(place) => self.outputs(place)?,
-                    None => continue,
-                },
+    }
+
+    pub fn finished(&self, place: usize) -> Result<Finished, ResolveError> {
+        (self.finished)(place).ok_or_else(|| ResolveError::NotFinished {
+            task: self.task.address.clone(),
+            needs: self.workflow.tasks.get(place).map(|task| task.address.clone()).unwrap_or_default(),
+        })
+    }
+
+    /// `needs`, with the jobs that the expressions use.
+    fn needs(&self, computed: &[&Computed]) -> Result<BTreeMap<String, minijinja::Value>, ResolveError> {
+        let paths = computed.iter().flat_map(|computed| &computed.paths).filter(|path| path.root.name == "needs");
+        let used: BTreeSet<&str> = paths.filter_map(|path| path.steps.first()).map(|job| job.name.as_str()).collect();
+        let mut needs = BTreeMap::new();
+        for job in used {
+            let Some(place) = self.workflow.jobs.iter().position(|known| known.name == job) else { continue };
+            let tasks = of_job(self.task, job, &self.workflow.tasks).map(|place| self.needed_task(place, None));
+            let needed = NeededJob {
+                job: job.to_owned(),
+                kind: self.workflow.templates[place].kind.clone(),
+                tasks: tasks.collect::<Result<_, _>>()?,
+                notes: self.notes.clone(),
             };
-            needs.entry(job.to_owned()).or_default().insert(part, value);
+            needs.insert(job.to_owned(), minijinja::Value::from_object(needed));
         }
-        Ok(needs.into_iter().map(|(job, parts)| (job, minijinja::Value::from(parts))).collect())
+        Ok(needs)
     }
 
-    /// One element of `needs.JOB.cells`.
-    fn cell(&self, place: usize) -> Result<minijinja::Value, ResolveError> {
+    fn needed_task(&self, place: usize, above: Option<&minijinja::Value>) -> Result<NeededTask, ResolveError> {
         let task = self.workflow.tasks.get(place).ok_or(ResolveError::NoSuchTask(place))?;
-        let mut cell = view(task, None);
-        cell.insert("outputs", self.outputs(place)?);
-        Ok(minijinja::Value::from(cell))
+        Ok(NeededTask::new(task, above, self.finished(place)?))
     }
 
-    /// `each`, with what stands above it.
-    fn each(&self) -> Result<Option<minijinja::Value>, ResolveError> {
+    /// `each`, with what stands above it; with results if those are asked for.
+    fn each(&self, results: bool) -> Result<Option<minijinja::Value>, ResolveError> {
         let line: Vec<usize> = lineage(self.task.each, &self.workflow.tasks).collect();
         let mut above: Option<minijinja::Value> = None;
         for &place in line.iter().rev() {
-            let task = self.workflow.tasks.get(place).ok_or(ResolveError::NoSuchTask(place))?;
-            let mut each = view(task, above.as_ref());
-            each.insert("outputs", self.outputs(place)?);
-            above = Some(minijinja::Value::from(each));
+            let each = match results {
+                true => self.needed_task(place, above.as_ref())?.value(&self.notes),
+                false => {
+                    let task = self.workflow.tasks.get(place).ok_or(ResolveError::NoSuchTask(place))?;
+                    minijinja::Value::from(view(task, above.as_ref()))
+                }
+            };
+            above = Some(each);
         }
         Ok(above)
     }

@@ -73,7 +73,7 @@ fn values(task: &Task, axes: &[&str], replicated: bool) -> String {
 }
 
 /// Fills in the needs of a job's `tasks`, which stand behind those `before`. `needed` are the jobs that `needs`
-/// lists, each with its name and its tasks.
+/// lists, each with its name and its tasks; of those in `whole`, every task is needed.
 ///
 /// Answers `false`, with a problem, if a task has nothing to agree with, or if there are too many pairs in all.
 pub(crate) fn needs(
@@ -82,6 +82,7 @@ pub(crate) fn needs(
     tasks: &mut [Task],
     before: &[Task],
     needed: &[(&str, &[usize])],
+    whole: &BTreeSet<&str>,
     edges: &mut usize,
 ) -> bool {
     let mut indexes: Vec<_> = needed.iter().map(|(name, places)| (*name, Index::new(before, places))).collect();
@@ -93,7 +94,10 @@ pub(crate) fn needs(
                 found.insert(*place);
                 continue;
             }
-            let agreeing = index.agreeing(task);
+            let agreeing = match whole.contains(*name) {
+                true => index.groups.values().flatten().copied().collect(),
+                false => index.agreeing(task),
+            };
             if agreeing.is_empty() {
                 report_stranger(reader, draft, task, name);
                 return false;
@@ -124,7 +128,7 @@ pub(crate) fn check_outputs(reader: &mut Reader<'_>, computed: &[&Computed], tas
     let mut answers: BTreeMap<&str, Option<(String, String)>> = BTreeMap::new();
     for path in computed.iter().flat_map(|computed| &computed.paths).filter(|path| path.root.name == "needs") {
         let [job, outputs, ..] = path.steps.as_slice() else { continue };
-        if outputs.name != "outputs" {
+        if !matches!(outputs.name.as_str(), "outputs" | "metrics") {
             continue;
         }
         let answer = answers.entry(&job.name).or_insert_with(|| ambiguity(&job.name, tasks, all));
@@ -152,7 +156,10 @@ fn choices(task: &Task, job: &str, all: &[Task]) -> String {
     let axes: BTreeSet<&String> = axes.filter(|axis| !task.matrix.contains_key(*axis)).collect();
     let axes: Vec<&String> = axes.into_iter().collect();
     let share = if axes.is_empty() { "the replicates".to_owned() } else { suggest::list(&axes) };
-    format!("run once for each: `strategy: {{each: {job}}}`; or share {share}; or take the list `needs.{job}.cells`")
+    format!(
+        "run once for each: `strategy: {{each: {job}}}`; or share {share}; or take the list `needs.{job}.cells`, or one by \
+         `best(needs.{job}, 'METRIC')`"
+    )
 }
 
 /// The tasks of a job among a task's needs.

@@ -1,9 +1,12 @@
 //! The file's text, and places in it.
 
-/// A file as it was given. Kept with the workflow, so that what goes wrong later can still point into it.
+/// The files as they were given. Kept with the workflow, so that what goes wrong later can still point into them.
+///
+/// The lines of all files are counted on, in the order in which the files were read, so that a [`Span`] tells its file, too.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    file: String,
+    /// Each file with the number of lines before it.
+    files: Vec<(String, usize)>,
     text: String,
     /// Where each line begins, in characters.
     lines: Vec<usize>,
@@ -12,7 +15,7 @@ pub(crate) struct Source {
     chars: Vec<u32>,
 }
 
-/// A stretch of a file.
+/// A stretch of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Span {
     /// Counted from 1.
@@ -51,11 +54,50 @@ impl Source {
             true => Vec::new(),
             false => text.char_indices().map(|(at, _)| u32::try_from(at).unwrap_or(u32::MAX)).collect(),
         };
-        Source { file: file.to_owned(), text: text.to_owned(), lines, chars }
+        Source { files: vec![(file.to_owned(), 0)], text: text.to_owned(), lines, chars }
     }
 
+    /// One source of several files, in this order; the first is the workflow file itself.
+    pub fn join(parts: &[Source]) -> Source {
+        let (mut files, mut text, mut line) = (Vec::new(), String::new(), 0);
+        for part in parts {
+            files.extend(part.files.iter().map(|(file, before)| (file.clone(), before + line)));
+            text.push_str(&part.text);
+            if !part.text.ends_with(['\n', '\r']) {
+                text.push('\n');
+            }
+            line += part.line_count();
+        }
+        Source { files, ..Source::new("", &text) }
+    }
+
+    /// How many lines it has, the empty one behind the last line break not counted.
+    pub fn line_count(&self) -> usize {
+        self.lines.len() - usize::from(self.text.ends_with(['\n', '\r']))
+    }
+
+    /// The file that a workflow begins with.
     pub fn file(&self) -> &str {
-        &self.file
+        self.files.first().map_or("", |(file, _)| file)
+    }
+
+    /// Whether it has more than one file.
+    pub fn is_joined(&self) -> bool {
+        self.files.len() > 1
+    }
+
+    /// Each file with its text, but for the first.
+    pub fn included(&self) -> impl Iterator<Item = (&str, &str)> {
+        let ends = self.files.iter().skip(2).map(|(_, before)| *before).chain([usize::MAX]);
+        let from_line = |before: usize| self.lines.get(before).copied().unwrap_or(usize::MAX);
+        let text = move |before: usize, end: usize| self.range(from_line(before), from_line(end));
+        self.files.iter().skip(1).zip(ends).map(move |((file, before), end)| (file.as_str(), text(*before, end)))
+    }
+
+    /// The file of a line, and the line's number there.
+    pub fn place_of(&self, line: usize) -> (&str, usize) {
+        let found = self.files.iter().rev().find(|(_, before)| *before < line.max(1));
+        found.map_or(("", line), |(file, before)| (file, line - before.min(&line)))
     }
 
     pub fn text(&self) -> &str {
@@ -129,6 +171,18 @@ mod tests {
         assert_eq!(source.slice(span), "|\n  éa\n  bc\n");
         assert_eq!(source.within(span, 9, 2), Span { line: 3, column: 3, length: 2 });
         assert_eq!(source.slice(source.within(span, 9, 2)), "bc");
+    }
+
+    #[test]
+    fn files_are_joined_and_their_lines_told_apart() {
+        let parts =
+            [Source::new("a", "1\n2"), Source::new("b", "1\r\n"), Source::new("c", ""), Source::new("d", "é\n2\n")];
+        let source = Source::join(&parts);
+        let places: Vec<_> = (1..=6).map(|line| (source.place_of(line), source.window(line, 0, 9).0)).collect();
+        let expected =
+            [(("a", 1), "1"), (("a", 2), "2"), (("b", 1), "1"), (("c", 1), ""), (("d", 1), "é"), (("d", 2), "2")];
+        assert_eq!(places, expected);
+        assert_eq!(source.file(), "a");
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Template {
         }
     }
 
+    /// Compiles a text that is an expression without `${{ }}`.
+    pub fn compile_bare(source: &Source, node: &Node, log: &mut Log) -> Option<Template> {
+        Text::parse_bare(source, node, log).map(Template::Text)
+    }
+
     pub fn is_fixed(&self) -> bool {
         matches!(self, Template::Fixed(_))
     }

@@ -131,6 +131,19 @@ pub(crate) struct Path {
     pub steps: Vec<Step>,
     /// Whether a step follows that is computed, as in `params[matrix.key]`.
     pub open: bool,
+    /// Where it is the first argument of `best(..)`: the rest of that call, and what follows it.
+    pub best: Option<Best>,
+}
+
+/// A call such as `best(needs.train, 'valid/loss', mode='min').matrix.states`, behind its first argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Best {
+    /// The metric, where it is written out.
+    pub metric: Option<Step>,
+    /// Whether `mode` is given.
+    pub mode: bool,
+    /// What is taken of the cell.
+    pub steps: Vec<Step>,
 }
 
 /// A name with its place.
@@ -179,9 +192,10 @@ pub(crate) fn names(tokens: &[Token]) -> Names {
                 } else if next.is_some_and(|token| token.kind == Kind::Open('(')) {
                     found.functions.push(step);
                 } else if !next.is_some_and(|token| token.is("=")) {
-                    let path = path(step, &tokens[at..]);
-                    at += path.1;
-                    found.paths.push(path.0);
+                    let (mut path, length) = path(step, &tokens[at..]);
+                    path.best = best_call(tokens, at - 1, at + length);
+                    at += length;
+                    found.paths.push(path);
                 }
             }
             _ => {}
@@ -200,9 +214,32 @@ fn is_test(tokens: &[Token], at: usize) -> bool {
     (word(1, "is") && !named("not")) || (word(1, "not") && word(2, "is"))
 }
 
+/// The call of `best` whose first argument is the path from the word `from` up to the word `to`.
+fn best_call(tokens: &[Token], from: usize, to: usize) -> Option<Best> {
+    let open = from.checked_sub(1)?;
+    let called = matches!(&tokens.get(open.checked_sub(1)?)?.kind, Kind::Name(name) if name == "best");
+    if !called || tokens[open].kind != Kind::Open('(') {
+        return None;
+    }
+    let metric = match tokens.get(to..to + 3) {
+        Some([comma, Token { kind: Kind::Text(name), at }, next])
+            if comma.is(",") && (next.is(",") || next.kind == Kind::Close(')')) =>
+        {
+            Some(Step { name: name.clone(), at: at.clone() })
+        }
+        _ => None,
+    };
+    let close = closing(tokens, open)?;
+    let mode = tokens[to..close]
+        .windows(2)
+        .any(|two| matches!(&two[0].kind, Kind::Name(name) if name == "mode") && two[1].is("="));
+    let root = Step { name: String::new(), at: 0..0 };
+    Some(Best { metric, mode, steps: path(root, &tokens[close + 1..]).0.steps })
+}
+
 /// Follows `.name` and `['name']` behind a root; also how many words that took.
 fn path(root: Step, rest: &[Token]) -> (Path, usize) {
-    let mut path = Path { root, steps: Vec::new(), open: false };
+    let mut path = Path { root, steps: Vec::new(), open: false, best: None };
     let mut at = 0;
     loop {
         match rest.get(at..).unwrap_or_default() {

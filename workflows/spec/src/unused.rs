@@ -62,7 +62,9 @@ fn own_axes<'t>(job: &DraftJob, mine: &[&'t Task], tasks: &[Task]) -> BTreeMap<&
 /// Whether an expression of a job names an axis, or the matrix as a whole.
 fn names(job: &DraftJob, axis: &str) -> bool {
     let templates = [&job.with, &job.resources, &job.retry, &job.timeout];
-    let computed = templates.into_iter().flatten().flat_map(Template::computed);
+    let condition = job.condition.iter().flat_map(|condition| condition.template.computed());
+    let settings = templates.into_iter().chain([&job.continue_on_error]).flatten().flat_map(Template::computed);
+    let computed = settings.chain(condition);
     let mut paths = computed.flat_map(|computed| &computed.paths).filter(|path| path.root.name == "matrix");
     paths.any(|path| path.steps.first().is_none_or(|step| step.name == axis))
 }

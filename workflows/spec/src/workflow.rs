@@ -1,10 +1,13 @@
 //! The checked workflow: what a file means once nothing is wrong with it. Only this can be planned and run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::check::WithoutCells;
+use crate::draft::Draft;
 use crate::problem::Problems;
 use crate::resolve::{JobTemplate, Shared};
 use crate::suggest;
@@ -33,9 +36,16 @@ pub struct Workflow {
     pub(crate) shared: Shared,
     /// What the backends compute on here; see [`Workflow::describe_machine`].
     pub(crate) machine: BTreeMap<String, Value>,
+    /// The jobs whose cells could not be decided, and why.
+    pub(crate) without_cells: WithoutCells,
 }
 
 impl Workflow {
+    /// The files that the workflow file includes, each with its text.
+    pub fn included(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.shared.source.included()
+    }
+
     /// The part of the workflow that consists of these jobs and of all that they need, directly or not.
     ///
     /// # Errors
@@ -64,6 +74,7 @@ impl Workflow {
         let job = |place: usize| Job {
             needs: self.jobs[place].needs.iter().map(|&need| of_job[need]).collect(),
             tasks: self.jobs[place].tasks.iter().map(|&task| of_task[task]).collect(),
+            awaits: self.jobs[place].awaits.as_ref().map(|jobs| jobs.iter().map(|&job| of_job[job]).collect()),
             ..self.jobs[place].clone()
         };
         let task = |place: usize| Task {
@@ -71,7 +82,10 @@ impl Workflow {
             each: self.tasks[place].each.map(|each| of_task[each]),
             ..self.tasks[place].clone()
         };
+        let drafts = places(&kept).map(|place| self.shared.draft.jobs[place].clone()).collect();
+        let draft = Draft { jobs: drafts, ..Draft::clone(&self.shared.draft) };
         Ok(Workflow {
+            shared: Shared { draft: Arc::new(draft), ..self.shared.clone() },
             jobs: places(&kept).map(job).collect(),
             tasks: places(&kept_tasks).map(task).collect(),
             templates: places(&kept).map(|place| self.templates[place].clone()).collect(),
@@ -106,6 +120,9 @@ pub struct Job {
     pub needs: Vec<usize>,
     /// Its tasks, as places in [`Workflow::tasks`], in order.
     pub tasks: Vec<usize>,
+    /// The jobs whose results decide its cells, as places in [`Workflow::jobs`], until they are over: it has no tasks then, and
+    /// gets them by [`Workflow::expand`].
+    pub awaits: Option<Vec<usize>>,
     /// At most so many of its tasks run at once.
     pub max_parallel: Option<u32>,
     /// Whether the job's other tasks are cancelled as soon as one of them has failed for good.
@@ -142,6 +159,19 @@ pub struct Task {
     pub timeout: Duration,
     /// At most so many tasks of this job run at once (the same for all of them).
     pub max_parallel: Option<u32>,
+    /// What must have become of its needs before it is decided whether it runs.
+    pub trigger: TriggerRule,
+    /// Whether its failure neither fails the run nor keeps back what needs it.
+    pub continue_on_error: bool,
+}
+
+/// What must have become of a task's needs before its condition is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TriggerRule {
+    /// All have succeeded; as soon as one has not, the task is skipped.
+    AllSuccess,
+    /// All are over, however they ended: the condition looks at that itself, by `failure()` or `always()`.
+    AllDone,
 }
 
 /// One variant of what a task can run on.

@@ -48,5 +48,5 @@ bad! {
     // The configs.
     config_types config_keys config_choices config_check config_in_cells
     // The expressions.
-    expression_names expression_syntax expression_values outputs_of_many
+    expression_names expression_syntax expression_values outputs_of_many results conditions
 }

@@ -16,17 +16,33 @@ fn show(workflow: &Workflow) -> String {
     let mut out = String::new();
     let Workflow { name, description, params, jobs, tasks, .. } = workflow;
     writeln!(out, "{name} ({description:?}) {}", json!(params)).unwrap();
-    for Job { name, kind, needs, tasks, max_parallel, fail_fast } in jobs {
+    for Job { name, kind, needs, tasks, awaits, max_parallel, fail_fast } in jobs {
+        assert_eq!(*awaits, None);
         writeln!(out, "job {name}: {kind} needs {needs:?} tasks {tasks:?} at most {max_parallel:?} fast {fail_fast}")
             .unwrap();
     }
     for (place, task) in tasks.iter().enumerate() {
-        let Task { address, cell, job, kind, matrix, replicate, needs, each, resources, retry, timeout, max_parallel } =
-            task;
+        let Task {
+            address,
+            cell,
+            job,
+            kind,
+            matrix,
+            replicate,
+            needs,
+            each,
+            resources,
+            retry,
+            timeout,
+            max_parallel,
+            trigger,
+            continue_on_error,
+        } = task;
         assert_eq!(*address, replicate.map_or_else(|| cell.clone(), |number| format!("{cell}#{number}")));
         let Retry { max, when, backoff: Backoff { duration, factor } } = retry;
         writeln!(out, "{place:2} {address} = {job}/{kind} {} #{replicate:?}", json!(matrix)).unwrap();
         writeln!(out, "   needs {needs:?} each {each:?} timeout {timeout:?} at most {max_parallel:?}").unwrap();
+        writeln!(out, "   after {trigger:?}, continue on error {continue_on_error}").unwrap();
         writeln!(out, "   retry {max} {} {duration:?} x{factor}", when.join("|")).unwrap();
         for Resource { backend, cpus, memory, exclusive } in resources {
             writeln!(out, "   on {backend} cpus {cpus} memory {memory:?} exclusive {exclusive}").unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use assay_spec::{ArtifactRef, Output, Outputs, ResolveError, Workflow, check};
+use assay_spec::{ArtifactRef, Finished, Output, Outputs, ResolveError, Workflow, check};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -25,12 +25,12 @@ fn outputs_for(key: &str) -> Outputs {
 
 /// Runs a whole workflow without computing anything: every task's config and key, by address.
 fn run(workflow: &Workflow) -> BTreeMap<String, (Value, String)> {
-    let mut done: Vec<Outputs> = Vec::new();
+    let mut done: Vec<Finished> = Vec::new();
     let mut resolved = BTreeMap::new();
     for (place, task) in workflow.tasks.iter().enumerate() {
         let step = workflow.resolve(place, &|task| done.get(task).cloned()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(step.kind, task.kind);
-        done.push(outputs_for(&step.key));
+        done.push(Finished::with_outputs(outputs_for(&step.key)));
         resolved.insert(task.address.clone(), (step.config, step.key));
     }
     resolved
@@ -70,7 +70,7 @@ fn artifacts_count_by_content_alone() {
     let resolve = |hash: &str, name: &str, bytes: u64| {
         let artifact = ArtifactRef { hash: hash.into(), name: name.into(), bytes };
         let outputs = Outputs::from([("dataset".to_owned(), Output::Artifact(artifact))]);
-        workflow.resolve(1, &|task| (task == 0).then(|| outputs.clone())).unwrap()
+        workflow.resolve(1, &|task| (task == 0).then(|| Finished::with_outputs(outputs.clone()))).unwrap()
     };
     let (hash, other) = ("a".repeat(64), "b".repeat(64));
     let step = resolve(&hash, "a.bin", 3);
@@ -167,7 +167,7 @@ fn outputs_that_do_not_fit_are_told_at_their_place() {
     let workflow = checked(SWEEP);
     let with = |output: Option<Output>| {
         let outputs: Outputs = output.map(|output| ("dataset".to_owned(), output)).into_iter().collect();
-        workflow.resolve(9, &|_| Some(outputs.clone())).unwrap_err().to_string()
+        workflow.resolve(9, &|_| Some(Finished::with_outputs(outputs.clone()))).unwrap_err().to_string()
     };
     insta::assert_snapshot!("an_output_of_another_type", with(Some(Output::Value(json!("a text")))));
     insta::assert_snapshot!("an_output_that_is_not_there", with(None));
@@ -181,7 +181,7 @@ fn what_was_left_open_is_checked_with_the_outputs() {
          then:\n    uses: train\n    needs: [data, first]\n    with:\n      data: ${{ needs.data.outputs.dataset }}\n      model: {family: ten, dim: 1, states: 1}\n      \
          curriculum: [{until_step: 100, max_length: 8}, {until_step: \"${{ needs.first.outputs.tokenizer.size }}\", max_length: 8}]\n",
     );
-    let done = |_: usize| Some(outputs_for("x"));
+    let done = |_: usize| Some(Finished::with_outputs(outputs_for("x")));
     let error = workflow.resolve(2, &done).unwrap_err().to_string();
     assert!(error.contains("f.yaml:10:67: stage 2 ends before it begins: `until_step: 15`"), "{error}");
 }
@@ -262,7 +262,10 @@ fn a_part_of_a_workflow_keeps_what_it_needs() {
             for (place, task) in part.tasks.iter().enumerate() {
                 assert!(task.needs.iter().all(|&need| need < place));
                 assert_eq!(
-                    part.resolve(place, &|_| Some(Default::default())).map(|step| step.key).ok().map(|key| key.len()),
+                    part.resolve(place, &|_| Some(Finished::with_outputs(Outputs::new())))
+                        .map(|step| step.key)
+                        .ok()
+                        .map(|key| key.len()),
                     Some(64)
                 );
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use assay_core::{
     AttemptId, AttemptStatus, Capacity, Epoch, Event, JobIx, JobPlan, Resolution, Resource, Retry, RunId, RunPlan,
-    Settings, TaskId, TaskIx, TaskPlan, WorkerId,
+    Settings, TaskId, TaskIx, TaskPlan, TriggerRule, WorkerId,
 };
 use assay_protocol::{Failure, FailureClass};
 
@@ -17,6 +17,8 @@ pub fn task(name: &str) -> TaskPlan {
         variants: vec![cpus(1)],
         retry: Retry::never(),
         timeout_ms: None,
+        trigger: TriggerRule::AllSuccess,
+        continue_on_error: false,
     }
 }
 
@@ -27,6 +29,9 @@ pub trait But: Sized {
     fn retry(self, max: u32, when: &[FailureClass], backoff_ms: u64) -> Self;
     fn timeout(self, ms: u64) -> Self;
     fn of(self, job: u32) -> Self;
+    /// It is resolved once its needs are over, however they ended.
+    fn after_all(self) -> Self;
+    fn may_fail(self) -> Self;
 }
 
 impl But for TaskPlan {
@@ -49,6 +54,14 @@ impl But for TaskPlan {
     fn of(self, job: u32) -> Self {
         TaskPlan { job: JobIx(job), ..self }
     }
+
+    fn after_all(self) -> Self {
+        TaskPlan { trigger: TriggerRule::AllDone, ..self }
+    }
+
+    fn may_fail(self) -> Self {
+        TaskPlan { continue_on_error: true, ..self }
+    }
 }
 
 pub fn cpus(cpus: u32) -> Resource {
@@ -64,7 +77,7 @@ pub fn alone() -> Resource {
 }
 
 pub fn job(name: &str) -> JobPlan {
-    JobPlan { name: name.into(), max_parallel: None, fail_fast: false }
+    JobPlan { name: name.into(), max_parallel: None, fail_fast: false, awaits: None }
 }
 
 /// Run 1, of one job without limits.
@@ -144,6 +157,17 @@ pub fn runnable_of(run: i64, task: u32) -> Event {
 
 pub fn cached(task: u32) -> Event {
     Event::TaskResolved { task: id(1, task), resolution: Resolution::Cached }
+}
+
+/// The answer for some jobs of run 1.
+pub fn expanded(jobs: &[u32], tasks: &[TaskPlan]) -> Event {
+    let jobs = jobs.iter().copied().map(JobIx).collect();
+    Event::JobsExpanded { run: RunId(1), jobs, tasks: tasks.to_vec() }
+}
+
+pub fn skipped(task: u32) -> Event {
+    let resolution = Resolution::Skipped { reason: "its condition is false".into() };
+    Event::TaskResolved { task: id(1, task), resolution }
 }
 
 pub fn invalid(task: u32, message: &str) -> Event {

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod build;
+mod conditions;
 mod lifecycle;
 mod placement;
 
@@ -41,6 +42,10 @@ fn told(event: &Event) -> String {
         Event::WorkerJoined { worker, capacity } => format!("worker {worker} `{}` joined", capacity.name),
         Event::WorkerLeft { worker } => format!("worker {worker} left"),
         Event::WorkerHeartbeat { worker } => format!("worker {worker} is alive"),
+        Event::JobsExpanded { run, jobs, tasks } => {
+            let tasks: Vec<&str> = tasks.iter().map(|task| task.address.as_str()).collect();
+            format!("run {run}, jobs {jobs:?} expanded: {}", tasks.join(", "))
+        }
         Event::TaskResolved { task, resolution } => format!("{task} resolved: {resolution:?}"),
         Event::AttemptStarted { attempt } => format!("{attempt} started"),
         Event::AttemptQueued { attempt } => format!("{attempt} queued"),
@@ -56,6 +61,7 @@ fn told(event: &Event) -> String {
 fn done(effect: &Effect) -> String {
     match effect {
         Effect::Resolve { task } => format!("resolve {task}"),
+        Effect::Expand { run, job } => format!("expand job {job} of run {run}"),
         Effect::Start { attempt, worker, variant, resource, device } => {
             let device = device.map(|device| format!(" {device}")).unwrap_or_default();
             format!("start {attempt} on {worker}, variant {variant}: {}{device}", resource.backend)

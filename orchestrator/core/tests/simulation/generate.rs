@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use assay_core::{Capacity, JobIx, JobPlan, Resource, Retry, RunId, RunPlan, Settings, TaskIx, TaskPlan};
+use assay_core::{Capacity, JobIx, JobPlan, Resource, Retry, RunId, RunPlan, Settings, TaskIx, TaskPlan, TriggerRule};
 use assay_protocol::FailureClass;
 
 use crate::rng::Rng;
@@ -34,6 +34,8 @@ pub struct Odds {
     pub stubborn: u64,
     pub cached: u64,
     pub invalid: u64,
+    /// Of a task's condition not to hold.
+    pub skipped: u64,
     /// Of a worker that dies to be known to have died.
     pub notice: u64,
 }
@@ -109,6 +111,7 @@ fn odds(rng: &mut Rng, flavour: &Flavour) -> Odds {
         stubborn: upto(flavour.stubborn_attempts, 60),
         cached: upto(true, 30),
         invalid: upto(flavour.failing_steps, 6),
+        skipped: upto(true, 10),
         notice: upto(true, 100),
     }
 }
@@ -130,15 +133,28 @@ fn capacity(rng: &mut Rng, number: u64) -> Capacity {
 }
 
 fn plan(rng: &mut Rng) -> RunPlan {
-    let jobs: Vec<JobPlan> = (0..rng.range(1, 3))
+    let count = rng.range(1, 4);
+    let mut jobs: Vec<JobPlan> = (0..count)
         .map(|job| JobPlan {
             name: format!("job-{job}"),
             max_parallel: rng.chance(30).then(|| rng.range(1, 3) as u32),
             fail_fast: rng.chance(20),
+            awaits: None,
         })
         .collect();
-    let tasks = (0..rng.range(0, 10)).map(|task| task_plan(rng, task as u32, jobs.len() as u64)).collect();
+    // The tasks of the last jobs are decided while the run is in progress.
+    let known = if rng.chance(40) { rng.range(1, count) } else { count };
+    for job in known..count {
+        let awaited = (0..job).filter(|_| rng.chance(60)).map(|job| JobIx(job as u32)).collect();
+        jobs[job as usize].awaits = Some(awaited);
+    }
+    let tasks = (0..rng.range(0, 10)).map(|task| task_plan(rng, task as u32, known)).collect();
     RunPlan { tasks, jobs }
+}
+
+/// The tasks of a job, behind so many others.
+pub fn added(rng: &mut Rng, job: JobIx, before: u32) -> Vec<TaskPlan> {
+    (0..rng.range(1, 4) as u32).map(|task| TaskPlan { job, ..task_plan(rng, before + task, 1) }).collect()
 }
 
 fn task_plan(rng: &mut Rng, task: u32, jobs: u64) -> TaskPlan {
@@ -151,6 +167,8 @@ fn task_plan(rng: &mut Rng, task: u32, jobs: u64) -> TaskPlan {
         variants,
         retry: retry(rng),
         timeout_ms: rng.chance(60).then(|| rng.range(5, 60)),
+        trigger: if rng.chance(25) { TriggerRule::AllDone } else { TriggerRule::AllSuccess },
+        continue_on_error: rng.chance(20),
     }
 }
 

@@ -59,14 +59,27 @@ fn simulate(flavour: &Flavour, must_see: &[&str]) {
 
 #[test]
 fn calm() {
-    simulate(&CALM, &["start", "success", "cached", "failed unstarted", "skip", "metric"]);
+    simulate(
+        &CALM,
+        &["start", "success", "cached", "failed unstarted", "skip", "metric", "false condition", "tasks added"],
+    );
 }
 
 #[test]
 fn failures_and_cancels() {
     let flavour =
         Flavour { name: "failures_and_cancels", failing_steps: true, stubborn_attempts: true, cancels: true, ..CALM };
-    let must_see = ["failure", "retry", "skip", "stop, cancelled", "stop, fail fast", "stop, timed out", "fenced end"];
+    let must_see = [
+        "failure",
+        "retry",
+        "skip",
+        "stop, cancelled",
+        "stop, fail fast",
+        "stop, timed out",
+        "fenced end",
+        "tolerated failure",
+        "tasks added",
+    ];
     simulate(&flavour, &must_see);
 }
 

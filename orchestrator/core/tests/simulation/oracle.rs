@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
     AttemptId, AttemptStatus, Capacity, Effect, Epoch, Event, JobIx, Resolution, Resource, RunId, RunOutcome, RunPlan,
-    Settings, StopReason, TaskId, TaskIx, TaskPlan, TaskState, WorkerId,
+    Settings, SkipReason, StopReason, TaskId, TaskIx, TaskPlan, TaskState, TriggerRule, WorkerId,
 };
 use assay_protocol::FailureClass;
 
@@ -25,6 +25,8 @@ struct KnownRun {
     cancelled: bool,
     ended: Option<RunOutcome>,
     tasks: Vec<KnownTask>,
+    /// The jobs whose tasks are not known yet.
+    awaited: BTreeSet<JobIx>,
 }
 
 #[derive(Clone)]
@@ -38,6 +40,13 @@ struct KnownTask {
     failures: u32,
     preemptions: u32,
     last: Option<AttemptStatus>,
+}
+
+impl KnownTask {
+    fn new(plan: &TaskPlan) -> KnownTask {
+        let state = TaskState::Waiting { unfinished: plan.needs.len() as u32 };
+        KnownTask { state, epoch: 0, live: None, begun: (0, false), failures: 0, preemptions: 0, last: None }
+    }
 }
 
 #[derive(Default)]
@@ -107,14 +116,21 @@ impl Oracle {
         match event {
             Event::Configured { settings } => self.settings = *settings,
             Event::RunSubmitted { run, plan } if !self.runs.contains_key(run) => {
-                let state = |task: &TaskPlan| TaskState::Waiting { unfinished: task.needs.len() as u32 };
-                let known = |task| {
-                    let (state, epoch, failures, preemptions) = (state(task), 0, 0, 0);
-                    KnownTask { state, epoch, live: None, begun: (0, false), failures, preemptions, last: None }
-                };
-                let tasks = plan.tasks.iter().map(known).collect();
+                let tasks = plan.tasks.iter().map(KnownTask::new).collect();
                 let (plan, submitted) = (plan.clone(), self.now);
-                self.runs.insert(*run, KnownRun { plan, submitted, cancelled: false, ended: None, tasks });
+                let awaited = (0..).map(JobIx).zip(&plan.jobs).filter(|(_, job)| job.awaits.is_some());
+                let awaited = awaited.map(|(job, _)| job).collect();
+                self.runs.insert(*run, KnownRun { plan, submitted, cancelled: false, ended: None, tasks, awaited });
+            }
+            Event::JobsExpanded { run, jobs, tasks } => {
+                let known = self.runs.get_mut(run).ok_or("no such run")?;
+                let wanted = jobs.iter().all(|job| known.awaited.contains(job));
+                if wanted && !known.cancelled && known.ended.is_none() {
+                    known.awaited.retain(|job| !jobs.contains(job));
+                    known.tasks.extend(tasks.iter().map(KnownTask::new));
+                    known.plan.tasks.extend(tasks.iter().cloned());
+                    self.seen.one("tasks added");
+                }
             }
             Event::CancelRun { run } => {
                 if let Some(run) = self.runs.get_mut(run).filter(|run| run.ended.is_none()) {
@@ -161,6 +177,7 @@ impl Oracle {
     fn effect(&mut self, event: &Event, effect: &Effect) -> Verdict {
         match effect {
             Effect::Resolve { task } => self.needs_done(*task),
+            Effect::Expand { run, job } => self.may_expand(*run, *job),
             Effect::Start { attempt, worker, variant, resource, device } => {
                 if self.accepts(*attempt) {
                     self.seen.one("start said again");
@@ -185,8 +202,18 @@ impl Oracle {
     fn needs_done(&self, id: TaskId) -> Verdict {
         let run = self.runs.get(&id.run).ok_or("no such run")?;
         must!(run.ended.is_none() && !run.cancelled, "its run is over or cancelled");
-        for need in &run.plan.tasks[id.task.0 as usize].needs {
-            must!(run.tasks[need.0 as usize].state.is_success(), "its need {need} is not there");
+        run.needs_met(id.task)
+    }
+
+    /// The tasks of a job are asked for when all that it awaits is over.
+    fn may_expand(&self, run: RunId, job: JobIx) -> Verdict {
+        let run = self.runs.get(&run).ok_or("no such run")?;
+        must!(run.ended.is_none() && !run.cancelled, "its run is over or cancelled");
+        must!(run.awaited.contains(&job), "its tasks are known");
+        for awaited in run.plan.jobs[job.0 as usize].awaits.iter().flatten() {
+            must!(!run.awaited.contains(awaited), "the tasks of job {awaited} are not known");
+            let tasks = std::iter::zip(&run.plan.tasks, &run.tasks).filter(|(plan, _)| plan.job == *awaited);
+            must!(tasks.into_iter().all(|(_, task)| task.state.is_final()), "job {awaited} is not over");
         }
         Ok(())
     }
@@ -305,25 +332,28 @@ impl Oracle {
             TaskState::Stopping { .. } => must!(last.live.is_some(), "it has no live attempt"),
             TaskState::Succeeded { .. } => {
                 must!(last.last == Some(AttemptStatus::Succeeded), "no attempt of it has succeeded");
-                run.needs_succeeded(id.task)?;
+                run.needs_met(id.task)?;
             }
             TaskState::Cached => {
                 let told = Event::TaskResolved { task: id, resolution: Resolution::Cached };
                 must!(*event == told, "nobody said so");
-                run.needs_succeeded(id.task)?;
+                run.needs_met(id.task)?;
             }
             TaskState::Failed { failure } => {
                 let stranded = matches!(last.state, TaskState::Ready { .. });
                 must!(!stranded || failure.class == FailureClass::Unavailable, "it was ready");
                 must!(!stranded || self.hopeless(run, id.task), "a worker could run it, or could have lately");
             }
-            TaskState::Skipped { because } => run.may_skip(id.task, *because)?,
+            TaskState::Skipped { because } => run.may_skip(event, id.task, because)?,
             TaskState::Cancelled => run.may_cancel(id.task)?,
         }
+        let tolerated = run.plan.tasks[id.task.0 as usize].continue_on_error;
         match state {
+            TaskState::Failed { .. } if tolerated => self.seen.one("tolerated failure"),
             TaskState::Failed { .. } if last.epoch == 0 => self.seen.one("failed unstarted"),
             TaskState::Cached => self.seen.one("cached"),
-            TaskState::Skipped { .. } => self.seen.one("skip"),
+            TaskState::Skipped { because: SkipReason::Need(_) } => self.seen.one("skip"),
+            TaskState::Skipped { because: SkipReason::Condition(_) } => self.seen.one("false condition"),
             TaskState::Cancelled => self.seen.one("cancelled"),
             _ => {}
         }
@@ -379,8 +409,15 @@ impl Oracle {
         must!(run.ended.is_none(), "it had ended");
         must!(run.tasks.iter().all(|task| task.state.is_final()), "some task has not");
         must!(run.tasks.iter().all(|task| task.live.is_none()), "some attempt is live");
+        must!(run.awaited.is_empty() || run.cancelled, "the tasks of {:?} are not known", run.awaited);
+        let well = |task: TaskIx| match &run.tasks[task.0 as usize].state {
+            TaskState::Cancelled => false,
+            TaskState::Skipped { .. } => true,
+            _ => run.passes(task),
+        };
+        let all_well = (0..run.tasks.len()).all(|task| well(TaskIx(task as u32)));
         let expected = match () {
-            () if run.tasks.iter().all(|task| task.state.is_success()) => RunOutcome::Succeeded,
+            () if all_well => RunOutcome::Succeeded,
             () if run.cancelled => RunOutcome::Cancelled,
             () => RunOutcome::Failed,
         };
@@ -394,8 +431,12 @@ impl Oracle {
         for (id, run) in &self.runs {
             must!(run.ended.is_some(), "run {id} never ended");
             for (task, plan) in run.tasks.iter().zip(&run.plan.tasks) {
-                let lost = |need: &TaskIx| !run.tasks[need.0 as usize].state.is_success();
-                if plan.needs.iter().any(lost) {
+                let told =
+                    |state: &TaskState| matches!(state, TaskState::Skipped { because: SkipReason::Condition(_) });
+                if plan.trigger == TriggerRule::AllDone || told(&task.state) {
+                    let skipped = matches!(task.state, TaskState::Skipped { .. });
+                    must!(!skipped || told(&task.state), "{} was skipped for its needs", plan.address);
+                } else if plan.needs.iter().any(|need| !run.passes(*need)) {
                     let idle = matches!(task.state, TaskState::Skipped { .. } | TaskState::Cancelled);
                     must!(idle, "{} ended as {:?} without its needs", plan.address, task.state);
                 } else {
@@ -415,10 +456,12 @@ impl KnownRun {
 
     /// In a cancelled run nothing goes on but what is being stopped; nor in a `fail_fast` job one of whose tasks failed.
     fn is_called_off(&self) -> Verdict {
-        let failed = |state: &TaskState| matches!(state, TaskState::Failed { .. });
+        let failed = |plan: &TaskPlan, task: &KnownTask| {
+            matches!(task.state, TaskState::Failed { .. }) && !plan.continue_on_error
+        };
         for (job, plan) in (0..).map(JobIx).zip(&self.plan.jobs) {
             let tasks = || self.plan.tasks.iter().zip(&self.tasks).filter(move |(plan, _)| plan.job == job);
-            if self.cancelled || plan.fail_fast && tasks().any(|(_, task)| failed(&task.state)) {
+            if self.cancelled || plan.fail_fast && tasks().any(|(plan, task)| failed(plan, task)) {
                 let over = |state: &TaskState| state.is_final() || matches!(state, TaskState::Stopping { .. });
                 let goes_on = tasks().find(|(_, task)| !over(&task.state)).map(|(plan, _)| &plan.address);
                 must!(goes_on.is_none(), "{goes_on:?} goes on in a job that was called off");
@@ -427,10 +470,21 @@ impl KnownRun {
         Ok(())
     }
 
-    fn needs_succeeded(&self, task: TaskIx) -> Verdict {
-        let needs = &self.plan.tasks[task.0 as usize].needs;
-        let lost = needs.iter().find(|need| !self.tasks[need.0 as usize].state.is_success());
-        must!(lost.is_none(), "its need {lost:?} has not succeeded");
+    /// Whether what needs a task may count on it.
+    fn passes(&self, task: TaskIx) -> bool {
+        let (plan, known) = (&self.plan.tasks[task.0 as usize], &self.tasks[task.0 as usize]);
+        known.state.is_success() || plan.continue_on_error && matches!(known.state, TaskState::Failed { .. })
+    }
+
+    fn needs_met(&self, task: TaskIx) -> Verdict {
+        let plan = &self.plan.tasks[task.0 as usize];
+        for need in &plan.needs {
+            let met = match plan.trigger {
+                TriggerRule::AllSuccess => self.passes(*need),
+                TriggerRule::AllDone => self.tasks[need.0 as usize].state.is_final(),
+            };
+            must!(met, "its need {need} is not there");
+        }
         Ok(())
     }
 
@@ -450,17 +504,31 @@ impl KnownRun {
         Ok(())
     }
 
-    fn may_skip(&self, task: TaskIx, because: TaskIx) -> Verdict {
-        let root = &self.tasks[because.0 as usize].state;
-        must!(matches!(root, TaskState::Failed { .. } | TaskState::Cancelled), "task {because} is {root:?}");
-        must!(reaches(&self.plan, task, because), "it does not need task {because}");
+    fn may_skip(&self, event: &Event, task: TaskIx, because: &SkipReason) -> Verdict {
+        let root = match because {
+            SkipReason::Need(root) => *root,
+            SkipReason::Condition(_) => {
+                let told = |event: &Event| matches!(event, Event::TaskResolved { task: t, resolution: Resolution::Skipped { .. } } if t.task == task);
+                must!(told(event), "nobody said so");
+                return self.needs_met(task);
+            }
+        };
+        let state = &self.tasks[root.0 as usize].state;
+        let by_itself = matches!(
+            state,
+            TaskState::Failed { .. } | TaskState::Cancelled | TaskState::Skipped { because: SkipReason::Condition(_) }
+        );
+        must!(by_itself && !self.passes(root), "task {root} is {state:?}");
+        must!(reaches(&self.plan, task, root), "it does not need task {root}");
+        must!(self.plan.tasks[task.0 as usize].trigger == TriggerRule::AllSuccess, "it runs whatever happened before");
         Ok(())
     }
 
     fn may_cancel(&self, task: TaskIx) -> Verdict {
         let job = self.plan.tasks[task.0 as usize].job;
         let mut mates = self.plan.tasks.iter().zip(&self.tasks).filter(|(plan, _)| plan.job == job);
-        let failed = mates.any(|(_, mate)| matches!(mate.state, TaskState::Failed { .. }));
+        let failed =
+            mates.any(|(plan, mate)| matches!(mate.state, TaskState::Failed { .. }) && !plan.continue_on_error);
         let called_off = self.plan.jobs[job.0 as usize].fail_fast && failed;
         must!(self.cancelled || called_off, "nobody cancelled it");
         Ok(())

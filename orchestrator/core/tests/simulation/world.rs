@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use assay_core::{
-    AttemptId, AttemptStatus, Effect, Entry, Event, Millis, Orchestrator, Resolution, RunId, RunPlan, TaskId, WorkerId,
-    replay,
+    AttemptId, AttemptStatus, Effect, Entry, Event, JobIx, Millis, Orchestrator, Resolution, RunId, RunPlan, TaskId,
+    TaskPlan, WorkerId, replay,
 };
 use assay_protocol::FailureClass;
 
-use crate::generate::{Flavour, Scenario};
+use crate::generate::{self, Flavour, Scenario};
 use crate::node::{Fate, Node, Order, Reaction, Word, failure};
 use crate::oracle::{Oracle, Seen};
 use crate::rng::Rng;
@@ -23,6 +23,7 @@ enum Item {
     Submit(RunId, RunPlan),
     Cancel(RunId),
     Resolved(TaskId, Resolution),
+    Expanded(RunId, JobIx, Vec<TaskPlan>),
     Tick,
     /// A message to the driver.
     Hears(Word),
@@ -139,6 +140,7 @@ impl World {
         match item {
             Item::Submit(run, plan) => self.apply(Event::RunSubmitted { run, plan }),
             Item::Cancel(run) => self.apply(Event::CancelRun { run }),
+            Item::Expanded(run, job, tasks) => self.apply(Event::JobsExpanded { run, jobs: vec![job], tasks }),
             Item::Resolved(task, resolution) => self.apply(Event::TaskResolved { task, resolution }),
             Item::Tick => match self.core.next_deadline() {
                 Some(due) if due.0 <= self.now => self.apply(Event::Tick),
@@ -205,6 +207,7 @@ impl World {
                     let odds = &self.scenario.odds;
                     let resolution = match () {
                         () if self.rng.chance(odds.cached) => Resolution::Cached,
+                        () if self.rng.chance(odds.skipped) => Resolution::Skipped { reason: "simulated".into() },
                         () if self.rng.chance(odds.invalid) => Resolution::Invalid { message: "simulated".into() },
                         () => Resolution::Runnable,
                     };
@@ -212,6 +215,16 @@ impl World {
                     if self.rng.chance(15) {
                         let late = at + self.rng.below(30);
                         self.post(late, Item::Resolved(task, Resolution::Runnable));
+                    }
+                }
+                Effect::Expand { run, job } => {
+                    let before = self.core.run(run).map_or(0, |run| run.tasks().len() as u32);
+                    let tasks = generate::added(&mut self.rng, job, before);
+                    let at = self.now + self.rng.below(10);
+                    self.post(at, Item::Expanded(run, job, tasks.clone()));
+                    if self.rng.chance(15) {
+                        let late = at + self.rng.below(30);
+                        self.post(late, Item::Expanded(run, job, tasks));
                     }
                 }
                 Effect::Start { attempt, worker, resource, device, .. } => {
@@ -234,7 +247,7 @@ impl World {
         self.check_replay(false)?;
         self.oracle.seen.one("driver restart");
         // What it was evaluating is lost with it.
-        self.agenda.retain(|_, item| !matches!(item, Item::Resolved(..)));
+        self.agenda.retain(|_, item| !matches!(item, Item::Resolved(..) | Item::Expanded(..)));
         let outstanding = self.core.outstanding();
         self.carry_out(outstanding)
     }

@@ -1,7 +1,7 @@
 //! A run from its beginning to its end, and what the store answers about it.
 
 use assay_core::{Epoch, RunId, TaskIx};
-use assay_server::{Content, Ledger, Lookup, RunStateName, TaskStateName};
+use assay_server::{Content, Ledger, Lookup, NewTask, Record, RunStateName, TaskStateName};
 use assay_spec::Output;
 
 use super::dump::dump;
@@ -49,6 +49,36 @@ async fn the_views_of_a_run() {
         "names": store.metric_names(RunId(1)).await.unwrap(),
     });
     insta::assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
+}
+
+#[tokio::test]
+async fn tasks_that_come_later_stand_behind_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("home")).await.unwrap();
+    play_story(&store, folder.path(), 0..1).await.unwrap();
+    let before = store.tasks(RunId(1)).await.unwrap();
+    let task = NewTask {
+        address: "refine[states=5]".into(),
+        cell: "refine[states=5]".into(),
+        job: "refine".into(),
+        kind: "train".into(),
+        matrix: [("states".to_owned(), 5.into())].into(),
+        replicate: None,
+        needs: vec![TaskIx(0)],
+        each: None,
+    };
+    let first = TaskIx(before.len() as u32);
+    let skipped =
+        Record::State { task: first, state: TaskStateName::Skipped, detail: "its condition is false".into(), at: 5 };
+    store.append_records(RunId(1), vec![Record::TasksAdded { first, tasks: vec![task] }, skipped]).await.unwrap();
+    let tasks = store.tasks(RunId(1)).await.unwrap();
+    assert_eq!(tasks[..before.len()], before);
+    let added = store.task(RunId(1), "refine[states=5]").await.unwrap().unwrap();
+    assert_eq!(
+        (added.ix, added.state, added.detail.as_str()),
+        (first, TaskStateName::Skipped, "its condition is false")
+    );
+    assert_eq!(store.runs(1, 0).await.unwrap()[0].tasks, tasks.len() as u64);
 }
 
 #[tokio::test]

@@ -21,7 +21,9 @@ mod sizes;
 pub mod tag;
 pub mod verify;
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use assay_core::RunId;
@@ -31,6 +33,9 @@ use serde_json::Value;
 
 use crate::cli::{CommandError, Overrides};
 use crate::terminal::{command_line, print_line};
+
+/// The largest file that can be included, in bytes: larger ones are refused by the spec.
+const LARGEST_INCLUDED: u64 = 1 << 20;
 
 /// Every step kind, as the spec needs it.
 pub fn step_kinds() -> Vec<StepKind> {
@@ -46,12 +51,23 @@ fn read_workflow(file: &Path, overrides: &Overrides) -> Result<(String, Workflow
     }
     params.extend_from_slice(&overrides.params);
     let (name, text) = read_text("workflow file", file)?;
-    let workflow =
-        assay_spec::check(&name, &text, &step_kinds(), &params).map_err(|problems| rejection_text(&name, &problems))?;
+    let checked = assay_spec::check_with_files(&name, &text, &step_kinds(), &params, &BTreeMap::new(), &read_included);
+    let workflow = checked.map_err(|problems| rejection_text(&name, &problems))?;
     if !workflow.warnings.problems.is_empty() {
         print_line(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
     }
+    let included = workflow.included().map(|(file, text)| format!("\n# {file}:\n{text}"));
+    let text = std::iter::once(text).chain(included).collect();
     Ok((text, workflow))
+}
+
+/// The text of a file that a workflow file includes; of one that is too large, a byte more than is taken.
+fn read_included(name: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let file = File::open(name).map_err(|error| error.to_string())?;
+    let read = file.take(LARGEST_INCLUDED + 1).read_to_string(&mut text);
+    read.map_err(|error| error.to_string())?;
+    Ok(text)
 }
 
 /// A file's name, for messages, and its text.

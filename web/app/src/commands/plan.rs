@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::{Lookup, expand_files};
-use assay_spec::{Outputs, ResolvedStep, Workflow, printable, printable_lines};
+use assay_spec::{
+    Conclusion, Finished, Job, ResolveError, ResolvedStep, TriggerRule, Workflow, printable, printable_lines,
+};
 use assay_statistics::format::duration;
 use assay_steps::PlannedSize;
 use assay_store::Store;
@@ -21,7 +23,9 @@ use crate::terminal::print_line;
 /// What is known of a task before anything runs.
 enum Prospect {
     /// The cache has its result.
-    Cached(Outputs),
+    Cached(Finished),
+    /// It is left out, for this reason.
+    Skipped(String),
     /// It would run.
     Runs,
     /// Another task, whose place this is, would run, and this one is the same work.
@@ -41,9 +45,12 @@ impl Prospect {
     fn problem(&self) -> Option<&str> {
         match self {
             Prospect::Invalid(message) | Prospect::Impossible(message) => Some(message),
-            Prospect::Cached(_) | Prospect::Runs | Prospect::SameAs(_) | Prospect::RunsAgain(_) | Prospect::Depends => {
-                None
-            }
+            Prospect::Cached(_)
+            | Prospect::Skipped(_)
+            | Prospect::Runs
+            | Prospect::SameAs(_)
+            | Prospect::RunsAgain(_)
+            | Prospect::Depends => None,
         }
     }
 
@@ -68,7 +75,7 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
-    let mut prospects = find_prospects(&workflow, store.as_ref()).await?;
+    let mut prospects = find_prospects(&mut workflow, store.as_ref()).await?;
     let sizes = planned_sizes(&workflow);
     refuse_impossible(&workflow, &machine, &sizes, &mut prospects);
     let history = match &store {
@@ -134,25 +141,57 @@ fn estimate_duration(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap
     Estimate { jobs, seconds: longest.max(work / f64::from(cpus)), unknown }
 }
 
-async fn find_prospects(workflow: &Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
-    let mut known: BTreeMap<usize, Outputs> = BTreeMap::new();
+/// What becomes of each task. A job whose cells depend on results gets its tasks if these results are known.
+async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
+    let mut known: BTreeMap<usize, Finished> = BTreeMap::new();
     let mut keys: BTreeMap<String, usize> = BTreeMap::new();
     let mut prospects = Vec::new();
-    for (ix, task) in workflow.tasks.iter().enumerate() {
-        let prospect = if task.needs.iter().all(|need| known.contains_key(need)) {
-            match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
-                Err(error) => Prospect::Invalid(error.to_string()),
-                Ok(step) => prospect_of(ix, step, store, &mut keys).await?,
+    loop {
+        for ix in prospects.len()..workflow.tasks.len() {
+            let prospect = match decided(workflow, ix, &known) {
+                Some(prospect) => prospect,
+                None => match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
+                    Err(error) => Prospect::Invalid(error.to_string()),
+                    Ok(step) => prospect_of(ix, step, store, &mut keys).await?,
+                },
+            };
+            match &prospect {
+                Prospect::Cached(finished) => drop(known.insert(ix, finished.clone())),
+                Prospect::Skipped(_) => drop(known.insert(ix, Finished::without_result(Conclusion::Skipped))),
+                _ => {}
             }
-        } else {
-            Prospect::Depends
-        };
-        if let Prospect::Cached(outputs) = &prospect {
-            known.insert(ix, outputs.clone());
+            prospects.push(prospect);
         }
-        prospects.push(prospect);
+        let Some(job) = workflow.jobs.iter().position(|job| can_be_decided(workflow, job, &known)) else {
+            return Ok(prospects);
+        };
+        *workflow = workflow.expand(job, &|task| known.get(&task).cloned()).workflow;
     }
-    Ok(prospects)
+}
+
+/// Whether a job waits for its cells, and all results that decide them are known.
+fn can_be_decided(workflow: &Workflow, job: &Job, known: &BTreeMap<usize, Finished>) -> bool {
+    let is_known = |&by: &usize| {
+        let by = &workflow.jobs[by];
+        by.awaits.is_none() && by.tasks.iter().all(|task| known.contains_key(task))
+    };
+    job.awaits.as_ref().is_some_and(|awaits| awaits.iter().all(is_known))
+}
+
+/// What becomes of a task as far as its needs and its condition decide it; `None` if it is to be resolved.
+fn decided(workflow: &Workflow, ix: usize, known: &BTreeMap<usize, Finished>) -> Option<Prospect> {
+    let task = &workflow.tasks[ix];
+    let is_skipped = |need: &&usize| known.get(need).is_some_and(|need| need.conclusion != Conclusion::Success);
+    let lost = task.needs.iter().find(is_skipped).filter(|_| task.trigger == TriggerRule::AllSuccess);
+    if let Some(&need) = lost {
+        return Some(Prospect::Skipped(format!("{} is skipped", workflow.tasks[need].address)));
+    }
+    match workflow.condition(ix, &|need| known.get(&need).cloned()) {
+        Ok(Some(reason)) => Some(Prospect::Skipped(reason)),
+        Err(ResolveError::NotFinished { .. }) => Some(Prospect::Depends),
+        Err(error) => Some(Prospect::Invalid(error.to_string())),
+        Ok(None) => task.needs.iter().any(|need| !known.contains_key(need)).then_some(Prospect::Depends),
+    }
 }
 
 /// What becomes of a task whose config is known. `keys` are the tasks that would run, by their cache keys.
@@ -177,7 +216,8 @@ async fn prospect_of(
         None => Lookup::Unknown,
     };
     if let Lookup::Known(result) = known {
-        return Ok(Prospect::Cached(result.outputs));
+        let (conclusion, outputs, metrics) = (Conclusion::Success, result.outputs, result.metrics);
+        return Ok(Prospect::Cached(Finished { conclusion, outputs, metrics }));
     }
     let first = *keys.entry(step.key).or_insert(ix);
     Ok(match known {
@@ -192,6 +232,7 @@ async fn prospect_of(
 fn prospect_text(workflow: &Workflow, prospect: &Prospect) -> String {
     match prospect {
         Prospect::Cached(_) => "cached".to_owned(),
+        Prospect::Skipped(_) => "is skipped".to_owned(),
         Prospect::Runs => "runs".to_owned(),
         Prospect::SameAs(first) => format!("is the same work as {}", workflow.tasks[*first].address),
         Prospect::RunsAgain(_) => "runs again".to_owned(),
@@ -225,7 +266,7 @@ fn print_plan(
         Some(seconds) if prospect.may_run() => duration(*seconds),
         _ => "-".to_owned(),
     };
-    let rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
+    let mut rows: Vec<Vec<String>> = std::iter::zip(&workflow.tasks, prospects)
         .zip(sizes)
         .map(|((task, p), size)| {
             let size = has_models.then(|| describe_size(size.as_ref()));
@@ -239,10 +280,22 @@ fn print_plan(
             row.into_iter().chain(size).collect()
         })
         .collect();
+    let blank = || "-".to_owned();
+    rows.extend(undecided(workflow).map(|(job, by)| {
+        let by = format!("has cells that {by} decides");
+        let row = [format!("{}[?]", job.name), job.kind.clone(), blank(), by, blank()];
+        row.into_iter().chain(has_models.then(blank)).collect()
+    }));
     super::print_out(&format_table(&head, &rows))?;
     let count = |wanted: fn(&Prospect) -> bool| prospects.iter().filter(|prospect| wanted(prospect)).count();
     let cached = count(|prospect| matches!(prospect, Prospect::Cached(_)));
     print_line(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
+    for (job, by) in undecided(workflow) {
+        print_line(format_args!(
+            "{}: its cells are decided by {by} while the run is in progress",
+            printable(&job.name)
+        ));
+    }
     let runs = count(Prospect::may_run);
     if runs > 0 && estimate.seconds > 0.0 {
         let unknown: Vec<_> = estimate.unknown.iter().map(|job| format!("`{}`", printable(job))).collect();
@@ -256,9 +309,19 @@ fn print_plan(
             print_line(format_args!("{}: {}", printable(&task.address), printable_lines(message)));
         } else if let Prospect::RunsAgain(why) = prospect {
             print_line(format_args!("{} runs again: {}", printable(&task.address), printable_lines(why)));
+        } else if let Prospect::Skipped(why) = prospect {
+            print_line(format_args!("{} is skipped: {}", printable(&task.address), printable_lines(why)));
         }
     }
     Ok(())
+}
+
+/// The jobs whose cells are decided while the run is in progress, each with the jobs that decide them.
+fn undecided(workflow: &Workflow) -> impl Iterator<Item = (&Job, String)> {
+    workflow.jobs.iter().filter_map(|job| {
+        let by = job.awaits.as_ref()?.iter().map(|&by| format!("`{}`", workflow.jobs[by].name));
+        Some((job, by.collect::<Vec<_>>().join(", ")))
+    })
 }
 
 fn as_json(
@@ -270,6 +333,7 @@ fn as_json(
     let tasks = std::iter::zip(&workflow.tasks, prospects).zip(sizes).map(|((task, prospect), size)| {
         let would = match prospect {
             Prospect::Cached(_) => "cached",
+            Prospect::Skipped(_) => "skip",
             Prospect::Runs | Prospect::RunsAgain(_) => "run",
             Prospect::SameAs(_) => "same",
             Prospect::Depends => "depends",
@@ -281,11 +345,19 @@ fn as_json(
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
             "resources": resources_text(task), "would": would, "error": prospect.problem(), "seconds": seconds,
             "model": size_json(size.as_ref()),
-            "because": if let Prospect::RunsAgain(why) = prospect { Some(why) } else { None },
+            "because": if let Prospect::RunsAgain(why) | Prospect::Skipped(why) = prospect { Some(why) } else { None },
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
     });
     let seconds = json!({ "known": estimate.seconds, "unknown_jobs": estimate.unknown });
     let tasks = tasks.collect::<Vec<_>>();
-    json!({ "workflow": workflow.name, "tasks": tasks, "seconds": seconds, "warnings": workflow.warnings.problems })
+    let undecided = undecided(workflow).map(|(job, _)| {
+        let by = job.awaits.iter().flatten().map(|&by| &workflow.jobs[by].name);
+        json!({ "job": job.name, "kind": job.kind, "cells_decided_by": by.collect::<Vec<_>>() })
+    });
+    let undecided = undecided.collect::<Vec<_>>();
+    json!({
+        "workflow": workflow.name, "tasks": tasks, "undecided": undecided, "seconds": seconds,
+        "warnings": workflow.warnings.problems,
+    })
 }

@@ -138,7 +138,7 @@ fn new_board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) ->
         row.expected = history.get(&task.job).copied();
         row
     });
-    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs, cpus }
+    Board { name: workflow.name.clone(), run: None, rows: rows.collect(), jobs, cpus, expected: history.clone() }
 }
 
 /// Assay's version, with the commit that it was built from where that is known.

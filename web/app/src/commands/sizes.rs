@@ -1,6 +1,6 @@
 //! How many parameters the models of a plan have.
 
-use assay_spec::{ArtifactRef, Output, OutputKind, Outputs, ResolvedStep, Workflow};
+use assay_spec::{ArtifactRef, Finished, Output, OutputKind, ResolvedStep, Workflow};
 use assay_steps::{PlannedSize, plan_size};
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 /// the task's place. None if the config depends on more than that, such as the metrics of an earlier task.
 pub fn resolve_planned(workflow: &Workflow, ix: usize) -> Option<ResolvedStep> {
     let kinds = super::step_kinds();
-    let outputs = |task: usize| {
+    let finished = |task: usize| {
         let kind = kinds.iter().find(|kind| kind.name == workflow.tasks[task].kind)?;
         let stand_in = |name: &str| ArtifactRef { hash: format!("{task:064x}"), name: name.to_owned(), bytes: 0 };
         let one = |output: &OutputKind| (output.name.to_owned(), Output::Artifact(stand_in(output.name)));
-        Some(kind.outputs.iter().map(one).collect::<Outputs>())
+        Some(Finished::with_outputs(kind.outputs.iter().map(one).collect()))
     };
-    workflow.resolve(ix, &outputs).ok()
+    workflow.resolve(ix, &finished).ok()
 }
 
 /// The place of the task whose output a config of [`resolve_planned`] names by this hash; it comes before the task `ix`.

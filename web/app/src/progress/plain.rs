@@ -32,8 +32,8 @@ pub enum Detail {
 #[derive(Debug)]
 pub struct Plain {
     detail: Detail,
-    /// Tasks that came to one of the states [`GROUPED`] and are not told yet, and since when.
-    group: Option<(TaskStateName, Vec<TaskIx>)>,
+    /// Tasks that came to one of the states [`GROUPED`] for the same reason and are not told yet, and since when.
+    group: Option<(TaskStateName, String, Vec<TaskIx>)>,
     since: Duration,
     /// When the last lines about long attempts were due.
     reported: Duration,
@@ -46,10 +46,10 @@ impl Plain {
 
     /// The lines for an event, which the board does not know yet; `now` is the time since the start.
     pub fn on_event(&mut self, board: &Board, event: &RunEvent, now: Duration) -> Vec<String> {
-        if let (RunEvent::Task { task, state, .. }, Detail::Normal) = (event, self.detail)
+        if let (RunEvent::Task { task, state, detail }, Detail::Normal) = (event, self.detail)
             && GROUPED.contains(state)
         {
-            return self.add_change(board, *task, *state, now);
+            return self.add_change(board, *task, *state, detail, now);
         }
         let Some(line) = event_line(board, event, self.detail) else { return Vec::new() };
         let mut lines = self.take_group(board);
@@ -82,21 +82,30 @@ impl Plain {
     }
 
     /// One more task of a group; the lines of the group before, if that was another one.
-    fn add_change(&mut self, board: &Board, task: TaskIx, state: TaskStateName, now: Duration) -> Vec<String> {
-        if let Some((_, tasks)) = self.group.as_mut().filter(|(other, _)| *other == state) {
+    fn add_change(
+        &mut self,
+        board: &Board,
+        task: TaskIx,
+        state: TaskStateName,
+        why: &str,
+        now: Duration,
+    ) -> Vec<String> {
+        let same = |group: &&mut (TaskStateName, String, Vec<TaskIx>)| group.0 == state && group.1 == why;
+        if let Some((_, _, tasks)) = self.group.as_mut().filter(same) {
             tasks.push(task);
             return Vec::new();
         }
         let lines = self.take_group(board);
-        (self.group, self.since) = (Some((state, vec![task])), now);
+        (self.group, self.since) = (Some((state, why.to_owned(), vec![task])), now);
         lines
     }
 
     fn take_group(&mut self, board: &Board) -> Vec<String> {
-        let Some((state, tasks)) = self.group.take() else { return Vec::new() };
+        let Some((state, why, tasks)) = self.group.take() else { return Vec::new() };
+        let why = if why.is_empty() { why } else { format!(": {}", printable_lines(&why)) };
         vec![match tasks[..] {
-            [one] => format!("{} {state}", printable(board.address(one))),
-            ref many => format!("{} tasks {state}", many.len()),
+            [one] => format!("{} {state}{why}", printable(board.address(one))),
+            ref many => format!("{} tasks {state}{why}", many.len()),
         }]
     }
 }
@@ -144,14 +153,25 @@ fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String>
             let wanted = detail == Detail::Verbose || matches!(level, LogLevel::Warn | LogLevel::Error);
             wanted.then(|| format!("{}: {}", address(*task), printable_lines(text)))
         }
+        RunEvent::TasksAdded { tasks, .. } => {
+            let first = tasks.first().map(|task| printable(&task.address).into_owned()).unwrap_or_default();
+            Some(match tasks.len() {
+                1 => format!("decided: {first}"),
+                count => format!("decided: {count} tasks, the first is {first}"),
+            })
+        }
         RunEvent::Progress { .. } => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use assay_core::RunId;
     use assay_protocol::Progress;
+
+    use assay_server::AddedTask;
 
     use super::super::Row;
     use super::*;
@@ -162,7 +182,14 @@ mod tests {
 
     fn board() -> Board {
         let rows = vec![Row::new(0, "data", 1), Row::new(1, "train[tag=\u{202e}x]#1", 1), Row::new(1, "train#2", 1)];
-        Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows, cpus: 2 }
+        Board {
+            name: "sweep".into(),
+            run: None,
+            jobs: vec!["data".into(), "train".into()],
+            rows,
+            cpus: 2,
+            expected: BTreeMap::new(),
+        }
     }
 
     fn task_changed(task: u32, state: TaskStateName) -> RunEvent {
@@ -192,6 +219,29 @@ mod tests {
         assert_eq!(printed_lines(Detail::Verbose, &events, 0).len(), 4);
         assert!(printed_lines(Detail::Quiet, &events, 0).is_empty());
         assert_eq!(printed_lines(Detail::Normal, &events[..2], 5)[1], "data cached");
+    }
+
+    #[test]
+    fn skipped_tasks_are_told_with_their_reason_and_added_ones_are_counted() {
+        let skipped = |task, why: &str| {
+            (0, RunEvent::Task { task: TaskIx(task), state: TaskStateName::Skipped, detail: why.into() })
+        };
+        let added = |address: &str| AddedTask { address: address.into(), job: "train".into(), cpus: 1 };
+        let tasks = vec![added("train[states=8]"), added("train[states=16]")];
+        let events = [
+            skipped(0, "its condition `1 > 2` is false"),
+            skipped(1, "data was skipped"),
+            skipped(2, "data was skipped"),
+            (0, RunEvent::TasksAdded { first: TaskIx(3), tasks }),
+            (0, task_changed(4, TaskStateName::Succeeded)),
+        ];
+        let expected = [
+            "data skipped: its condition `1 > 2` is false",
+            "2 tasks skipped: data was skipped",
+            "decided: 2 tasks, the first is train[states=8]",
+            "train[states=16] succeeded",
+        ];
+        assert_eq!(printed_lines(Detail::Normal, &events, 0), expected);
     }
 
     #[test]

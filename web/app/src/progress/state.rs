@@ -1,5 +1,6 @@
 //! The state behind the display: what is known of each task, as the events have told.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use assay_core::{RunId, TaskIx};
@@ -20,6 +21,8 @@ pub struct Board {
     pub rows: Vec<Row>,
     /// The processors that tasks share.
     pub cpus: u32,
+    /// Seconds that a task of each job took in earlier runs.
+    pub expected: BTreeMap<String, f64>,
 }
 
 /// One task.
@@ -152,6 +155,15 @@ impl Board {
                 row.first.get_or_insert((now, progress.done));
                 row.latest = Some(now);
                 row.progress = Some(progress.clone());
+            }
+            RunEvent::TasksAdded { first, tasks } => {
+                self.rows.truncate(first.0 as usize);
+                for task in tasks {
+                    let job = self.jobs.iter().position(|job| *job == task.job).unwrap_or(0);
+                    let mut row = Row::new(job, task.address.clone(), task.cpus);
+                    row.expected = self.expected.get(&task.job).copied();
+                    self.rows.push(row);
+                }
             }
             RunEvent::Log { .. } | RunEvent::AttemptFailed { .. } => {}
         }

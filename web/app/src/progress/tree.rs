@@ -51,6 +51,9 @@ fn job_line(name: &str, column: usize, rows: &[&Row]) -> String {
     let left_out = count(&[TaskStateName::Skipped, TaskStateName::Cancelled]);
     let fraction = if rows.is_empty() { 0.0 } else { done as f64 / rows.len() as f64 };
     let mut notes = Vec::new();
+    if rows.is_empty() {
+        notes.push("decided later".to_owned());
+    }
     for (n, word) in [
         (cached, "cached"),
         (count(&[TaskStateName::Running]), "running"),
@@ -64,7 +67,7 @@ fn job_line(name: &str, column: usize, rows: &[&Row]) -> String {
     }
     let glyph = if failed > 0 {
         Style::new().for_stderr().red().apply_to("✗")
-    } else if done == rows.len() {
+    } else if done == rows.len() && !rows.is_empty() {
         Style::new().for_stderr().green().apply_to("✓")
     } else {
         Style::new().for_stderr().dim().apply_to("·")
@@ -99,6 +102,8 @@ fn progress_bar(fraction: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use assay_core::{RunId, TaskIx};
     use assay_protocol::Progress;
@@ -111,7 +116,14 @@ mod tests {
             Row::new(1, "train[states=32]#1", 1),
             Row::new(1, "train[states=64]#1", 1),
         ];
-        Board { name: "sweep".into(), run: None, jobs: vec!["data".into(), "train".into()], rows, cpus: 2 }
+        Board {
+            name: "sweep".into(),
+            run: None,
+            jobs: vec!["data".into(), "train".into()],
+            rows,
+            cpus: 2,
+            expected: BTreeMap::new(),
+        }
     }
 
     fn task_changed(task: u32, state: TaskStateName, detail: &str) -> RunEvent {

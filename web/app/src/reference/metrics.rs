@@ -14,6 +14,17 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
         "Length of the training sequences in tokens: `min`, `q25`, `median`, `q75`, `q95` and `max`.",
     ),
     ("data/label/*", &[], "Share of the training sequences that have this label."),
+    ("data/documents", &[], "Number of documents of a text."),
+    ("data/classes", &[], "Number of classes of a classification dataset."),
+    ("data/*/length/*", &[], "Length of the split's sequences in tokens, for data read from files."),
+    ("data/*/label/*", &[], "Share of the split's sequences that have this label, for data read from files."),
+    ("data/*/duplicates", &[], "Sequences of the split that occur earlier in the same split."),
+    (
+        "data/*/shared_with/*",
+        &[],
+        "Sequences of the split that also occur in the other split named: leakage from `train` to `test` makes scores too good.",
+    ),
+    ("data/contradictions", &[], "Different sequences that occur with more than one label."),
     ("data/loss_floor", &[], "Loss of the best possible language model on this task, in nats for each token."),
     ("data/accuracy_ceiling", &[], "Expected accuracy of the best possible language model on this task."),
     (
@@ -37,6 +48,8 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ("*/perplexity", &[], "exp(loss) of the split; language models only."),
     ("*/accuracy_low", &[], "Lower end of Wilson's 95 % interval of the accuracy; classifiers only."),
     ("*/accuracy_high", &[], "Upper end of that interval."),
+    ("*/error/*", &[], "1 - accuracy on one task of the split (bAbI), by the task's name."),
+    ("*/tasks_solved", &[], "Number of tasks of the split (bAbI) with an error below 5 %."),
     // Training.
     ("train/loss", &[], "Mean training loss over the steps since the last report (`log_every`), in nats."),
     ("train/accuracy", &[], "Share of correct predictions in the same training batches."),

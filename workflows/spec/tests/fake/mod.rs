@@ -1,6 +1,6 @@
 //! Step kinds as the tests need them: small, some with schemas that schemars derives, some written by hand.
 
-use assay_spec::{Finding, OutputKind, StepKind};
+use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -137,6 +137,14 @@ fn schema_of<T: JsonSchema>() -> Value {
 /// `prepare`, `train`, `quantize` and `report`.
 pub fn kinds() -> Vec<StepKind> {
     let output = |name, about| OutputKind { name, about };
+    let metric = |name, better| MetricKind { name, unit: "", better, headline: None, covers: "" };
+    let scores: &'static [MetricKind] = vec![
+        metric("valid/loss", Better::Lower),
+        metric("valid/accuracy", Better::Higher),
+        metric("train/stage", Better::Neither),
+        metric("ten/*", Better::Neither),
+    ]
+    .leak();
     let kind = |name, about, schema, outputs: &[OutputKind], check| StepKind {
         name,
         version: 1,
@@ -144,7 +152,7 @@ pub fn kinds() -> Vec<StepKind> {
         about,
         schema,
         outputs: outputs.to_vec().leak(),
-        metrics: &[],
+        metrics: if name == "train" { scores } else { &[] },
         check,
     };
     let model = json!({"type": "object", "required": ["$artifact"]});

@@ -1,0 +1,292 @@
+//! Jobs whose cells depend on results: which they are, and their tasks once the results are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::check::Checker;
+use crate::draft::{Draft, DraftJob, Reader};
+use crate::expand::{self, Strategy, Surroundings, view};
+use crate::expression::Path;
+use crate::graph::{self, Graph};
+use crate::problem::{Log, Problems};
+use crate::resolve::Needed;
+use crate::results::{Conclusion, Finished, Notes};
+use crate::scalar::weight;
+use crate::template::{Moment, Template};
+use crate::workflow::{Task, TriggerRule, Workflow};
+
+/// A workflow with the tasks of jobs that waited for results.
+#[derive(Debug, Clone)]
+pub struct Expanded {
+    /// The workflow; the new tasks stand behind all others.
+    pub workflow: Workflow,
+    /// The place of the first new task in its tasks.
+    pub first: usize,
+    /// The jobs that have their tasks now, as places in its jobs.
+    pub jobs: Vec<usize>,
+    /// What a person should know of how the cells came about.
+    pub warnings: Vec<String>,
+}
+
+/// For each job whose tasks are not known before the run: the jobs that it waits for.
+pub(super) fn awaited(draft: &Draft, graph: &Graph) -> Vec<Option<Vec<usize>>> {
+    let mut awaited: Vec<Option<Vec<usize>>> = vec![None; draft.jobs.len()];
+    for &place in &graph.order {
+        let needed: BTreeSet<usize> = graph.all(place).collect();
+        awaited[place] = match cells_wait(&draft.jobs[place]) {
+            true => Some(needed.into_iter().collect()),
+            false => {
+                let behind: Vec<usize> = needed.into_iter().filter(|&other| awaited[other].is_some()).collect();
+                (!behind.is_empty()).then_some(behind)
+            }
+        };
+    }
+    awaited
+}
+
+/// Whether a job's own matrix uses results.
+pub(crate) fn cells_wait(job: &DraftJob) -> bool {
+    matrix_templates(job).any(|template| template.computed().iter().any(|computed| computed.waits()))
+}
+
+/// The jobs whose results a job's own matrix uses. Each of its tasks needs all of theirs: cells that were made from results are other
+/// cells than those, also where their axes have the same names.
+pub(super) fn sources(job: &DraftJob) -> BTreeSet<&str> {
+    let paths = matrix_templates(job).flat_map(Template::computed).flat_map(|computed| &computed.paths);
+    let needs = paths.filter(|path| path.root.name == "needs").filter_map(|path| path.steps.first());
+    needs.map(|step| step.name.as_str()).collect()
+}
+
+pub(super) fn matrix_templates(job: &DraftJob) -> impl Iterator<Item = &Template> {
+    job.matrix.iter().flat_map(|matrix| {
+        let lists = matrix.include.iter().chain(&matrix.exclude).chain(&matrix.whole);
+        matrix.axes.iter().map(|(_, template)| template).chain(lists)
+    })
+}
+
+impl Checker<'_> {
+    /// Reports where a matrix takes the outputs or metrics of a job that has several tasks.
+    pub(super) fn check_sources(&mut self, place: usize) {
+        let job = &self.draft.jobs[place];
+        let computed: Vec<_> = matrix_templates(job).flat_map(Template::computed).collect();
+        for path in computed.iter().flat_map(|computed| &computed.paths) {
+            let Some((needed, span)) = single_source(path) else { continue };
+            let other = self.draft.jobs.iter().position(|job| job.name.name == needed);
+            let count = other.and_then(|other| self.expanded[other].as_ref()).map_or(1, |(_, tasks)| tasks.len());
+            if count != 1 {
+                let message =
+                    format!("the matrix of `{}` has {count} tasks of `{needed}` to choose from", job.name.name);
+                let hint = format!("take the list `needs.{needed}.cells`, or one by `best(needs.{needed}, 'METRIC')`");
+                Reader { source: self.source, log: self.log }.report(span, message, hint);
+            }
+        }
+    }
+
+    /// Makes the tasks of a job; `false`, with problems and without tasks, if that cannot be done.
+    fn make_tasks(&mut self, place: usize, surroundings: &Surroundings<'_>) -> bool {
+        let (before, first) = (self.log.count(), self.tasks.len());
+        let left = expand::MAX_TASKS.saturating_sub(first);
+        let job = &self.draft.jobs[place];
+        let mut reader = Reader { source: self.source, log: self.log };
+        if let Some(strategy) = expand::strategy(&mut reader, job, surroundings, left) {
+            self.expand(place, strategy);
+        }
+        if self.expanded[place].is_some() {
+            self.settings(place);
+            let with = job.with.iter().flat_map(Template::computed).collect::<Vec<_>>();
+            self.check_choices(place, &with);
+        }
+        let sound = self.log.count() == before && self.expanded[place].is_some();
+        if !sound {
+            self.tasks.truncate(first);
+            self.views.retain(|&task, _| task < first);
+        }
+        sound
+    }
+
+    /// Makes one task without matrix values, which stands for a job that has no cells: it is skipped, or fails.
+    fn make_stand_in(&mut self, place: usize) {
+        let job = &self.draft.jobs[place];
+        let strategy = Strategy::default();
+        let mut task = expand::task(job, BTreeMap::new(), None, None, &strategy);
+        task.needs = self.needed_tasks(place);
+        self.expanded[place] = Some((strategy, vec![self.tasks.len()]));
+        self.views.insert(self.tasks.len(), minijinja::Value::from(view(&task, None)));
+        self.tasks.push(task);
+    }
+
+    /// Every task of the jobs that a job needs.
+    fn needed_tasks(&self, place: usize) -> Vec<usize> {
+        let needed: BTreeSet<usize> = self.graph.all(place).collect();
+        let places = needed.into_iter().filter_map(|other| self.expanded[other].as_ref());
+        places.flat_map(|(_, tasks)| tasks.iter().copied()).collect::<BTreeSet<usize>>().into_iter().collect()
+    }
+}
+
+/// The job whose only task a path means.
+fn single_source(path: &Path) -> Option<(&str, crate::source::Span)> {
+    let [job, part, ..] = path.steps.as_slice() else { return None };
+    let single = path.root.name == "needs" && matches!(part.name.as_str(), "outputs" | "metrics");
+    single.then_some((job.name.as_str(), job.span))
+}
+
+impl Workflow {
+    /// The backends that tasks ask for, also those of jobs whose tasks are not known yet, as far as these name them without the
+    /// values of a cell.
+    #[must_use]
+    pub fn backends(&self) -> BTreeSet<String> {
+        let known = self.tasks.iter().flat_map(|task| &task.resources);
+        let mut backends: BTreeSet<String> = known.map(|resource| resource.backend.clone()).collect();
+        let later = self.shared.draft.jobs.iter().zip(&self.jobs).filter(|(_, job)| job.awaits.is_some());
+        for (draft, _) in later {
+            let mut log = Log::default();
+            let mut reader = Reader { source: &self.shared.source, log: &mut log };
+            let resources = match &draft.resources {
+                Some(template) => {
+                    let node = template.fill(&self.shared.globals.constants(), Moment::Check, &mut Vec::new());
+                    reader.resources(&node)
+                }
+                None => vec![crate::Resource::default()],
+            };
+            backends.extend(resources.into_iter().map(|resource| resource.backend));
+        }
+        backends
+    }
+
+    /// The workflow with the tasks of a job that waited for results, and of the jobs whose tasks follow from these. Every task of
+    /// the jobs that it [awaits](crate::Job::awaits) is over: `finished` answers for places in [`Workflow::tasks`].
+    ///
+    /// A job whose cells cannot be decided, since something that it needs did not succeed, its condition does not hold, or its
+    /// matrix has no value, has one task without matrix values. [`Workflow::condition`] and [`Workflow::resolve`] say of it why.
+    #[must_use]
+    pub fn expand(&self, job: usize, finished: &dyn Fn(usize) -> Option<Finished>) -> Expanded {
+        let shared = self.shared.clone();
+        let mut log = Log::default();
+        let mut checker = self.checker(&shared.draft, &mut log);
+        let first = self.tasks.len();
+        let notes = Arc::new(Notes::default());
+        let (mut jobs, mut failures) = (Vec::new(), Vec::new());
+        let order = checker.graph.order.clone();
+        for place in std::iter::once(job).chain(order) {
+            let ready = checker.graph.all(place).all(|other| checker.expanded[other].is_some());
+            let follows = place == job || !cells_wait(&shared.draft.jobs[place]);
+            if checker.expanded[place].is_some() || !ready || !follows {
+                continue;
+            }
+            jobs.push(place);
+            if place == job && self.is_held_back(place, &checker.needed_tasks(place), finished) {
+                checker.make_stand_in(place);
+                continue;
+            }
+            let names = match place == job {
+                true => self.matrix_scope(place, &checker.needed_tasks(place), &notes, finished),
+                false => shared.globals.constants(),
+            };
+            let surroundings = Surroundings { names: &names, moment: Moment::Resolve, notes: Some(&notes) };
+            if !checker.make_tasks(place, &surroundings) {
+                let problems = std::mem::take(checker.log).into_problems(checker.source);
+                failures.push((place, problems));
+                checker.make_stand_in(place);
+            }
+        }
+        let Checker { tasks, expanded, .. } = checker;
+        let mut workflow = self.clone();
+        workflow.tasks = tasks;
+        for &place in &jobs {
+            workflow.jobs[place].awaits = None;
+            workflow.jobs[place].tasks = expanded[place].as_ref().map(|(_, tasks)| tasks.clone()).unwrap_or_default();
+        }
+        for (place, problems) in failures {
+            workflow.without_cells.insert(self.jobs[place].name.clone(), problems);
+        }
+        Expanded { workflow, first, jobs, warnings: notes.warnings() }
+    }
+
+    /// Whether a job has no cells to be decided: it will be skipped.
+    fn is_held_back(&self, place: usize, needs: &[usize], finished: &dyn Fn(usize) -> Option<Finished>) -> bool {
+        let lost = |&need: &usize| match finished(need).map(|need| need.conclusion) {
+            Some(Conclusion::Success) => false,
+            Some(Conclusion::Failure) => !self.tasks[need].continue_on_error,
+            _ => true,
+        };
+        let Some(condition) = &self.templates[place].condition else { return needs.iter().any(lost) };
+        if condition.trigger() == TriggerRule::AllSuccess && needs.iter().any(lost) {
+            return true;
+        }
+        // A condition that differs between the cells is asked in each of them.
+        let mut asked = self.clone();
+        asked.tasks.push(self.stand_in(place, needs));
+        let finished = |task: usize| finished(task);
+        !condition.depends_on_cell() && !matches!(asked.condition(self.tasks.len(), &finished), Ok(None))
+    }
+
+    /// A task of a job, without matrix values.
+    fn stand_in(&self, place: usize, needs: &[usize]) -> Task {
+        let draft = &self.shared.draft.jobs[place];
+        Task { needs: needs.to_vec(), ..expand::task(draft, BTreeMap::new(), None, None, &Strategy::default()) }
+    }
+
+    /// What the matrix of a job can use: parameters, and the results of the jobs that it needs.
+    fn matrix_scope(
+        &self,
+        place: usize,
+        needs: &[usize],
+        notes: &Arc<Notes>,
+        finished: &dyn Fn(usize) -> Option<Finished>,
+    ) -> minijinja::Value {
+        let task = self.stand_in(place, needs);
+        let mut needed = Needed::new(self, &task, finished);
+        needed.notes = notes.clone();
+        let computed: Vec<_> = matrix_templates(&self.shared.draft.jobs[place]).flat_map(Template::computed).collect();
+        match needed.scope(&computed) {
+            Ok(names) => minijinja::Value::from(names),
+            // All needs are over, so that there is nothing that could be missing.
+            Err(_) => self.shared.globals.constants(),
+        }
+    }
+
+    /// A check that goes on where this workflow is.
+    fn checker<'a>(&'a self, draft: &'a Draft, log: &'a mut Log) -> Checker<'a> {
+        let mut reader = Reader { source: &self.shared.source, log: &mut *log };
+        let graph = graph::build(&mut reader, &draft.jobs);
+        let awaited = self.jobs.iter().map(|job| job.awaits.clone()).collect();
+        let is_known = |job: &crate::Job| job.awaits.is_none();
+        let strategy = |job: &crate::Job| Strategy {
+            max_parallel: job.max_parallel,
+            fail_fast: job.fail_fast,
+            ..Strategy::default()
+        };
+        let expanded = self.jobs.iter().map(|job| is_known(job).then(|| (strategy(job), job.tasks.clone())));
+        let mut views: BTreeMap<usize, minijinja::Value> = BTreeMap::new();
+        let parents: BTreeSet<&str> =
+            graph.each.iter().flatten().map(|&place| draft.jobs[place].name.name.as_str()).collect();
+        for (place, task) in self.tasks.iter().enumerate().filter(|(_, task)| parents.contains(task.job.as_str())) {
+            let above = task.each.and_then(|above| views.get(&above)).cloned();
+            views.insert(place, minijinja::Value::from(view(task, above.as_ref())));
+        }
+        let weights = self.params.iter().map(|(name, value)| (name.clone(), weight(value))).collect();
+        Checker {
+            source: &self.shared.source,
+            draft,
+            params: self.params.clone(),
+            env: &self.shared.env,
+            globals: self.shared.globals.clone(),
+            graph,
+            kinds: self.templates.iter().map(|template| Some(template.kind.clone())).collect(),
+            visible: BTreeMap::new(),
+            expanded: expanded.collect(),
+            awaited,
+            tasks: self.tasks.clone(),
+            views,
+            edges: self.tasks.iter().map(|task| task.needs.len()).sum(),
+            budget: super::BUDGET,
+            weights,
+            cells: self.tasks.len(),
+            weight: self.tasks.iter().flat_map(|task| task.matrix.values()).map(weight).sum(),
+            log,
+        }
+    }
+}
+
+/// Why the cells of a job could not be decided, by job.
+pub(crate) type WithoutCells = BTreeMap<String, Problems>;

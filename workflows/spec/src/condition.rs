@@ -1,0 +1,163 @@
+//! `if:`: whether a task runs, decided when everything that it needs is over.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::draft::Reader;
+use crate::expression::Computed;
+use crate::node::{Data, Entry, Node};
+use crate::problem::Log;
+use crate::resolve::{Needed, ResolveError};
+use crate::results::{Conclusion, Finished, STATUS, Status};
+use crate::template::{Moment, Template};
+use crate::workflow::{TriggerRule, Workflow};
+
+/// The most characters of a condition that a reason quotes.
+const QUOTED: usize = 120;
+
+/// A job's `if:`.
+#[derive(Debug, Clone)]
+pub(crate) struct Condition {
+    /// As it was written, for people.
+    pub text: String,
+    pub template: Template,
+}
+
+impl Condition {
+    /// With a status function, the condition decides about failures itself, so that it is asked once all needs are over.
+    pub fn trigger(&self) -> TriggerRule {
+        match self.template.computed().iter().any(|computed| computed.asks_for_status()) {
+            true => TriggerRule::AllDone,
+            false => TriggerRule::AllSuccess,
+        }
+    }
+
+    pub fn waits(&self) -> bool {
+        self.template.computed().iter().any(|computed| computed.waits())
+    }
+
+    /// Whether it calls a function of this name.
+    fn asks_for(&self, function: &str) -> bool {
+        let computed = self.template.computed();
+        computed.iter().flat_map(|computed| &computed.functions).any(|called| called.name == function)
+    }
+
+    /// Whether it differs between the cells of its job.
+    pub fn depends_on_cell(&self) -> bool {
+        let of_cell = |computed: &&Computed| {
+            computed.paths.iter().any(|path| matches!(path.root.name.as_str(), "matrix" | "replicate" | "each"))
+        };
+        self.template.computed().iter().any(of_cell)
+    }
+
+    /// Whether a value of it holds; `None`, with a problem unless it is unknown, if it is not `true` or `false`.
+    pub fn verdict(&self, reader: &mut Reader<'_>, node: &Node) -> Option<bool> {
+        match &node.data {
+            Data::Scalar(Value::Bool(holds)) => Some(*holds),
+            Data::Unknown => None,
+            _ => {
+                let message = format!("a condition is true or false, not {}", node.describe());
+                reader.report(node.span, message, "compare it: `if: params.steps > 100`".to_owned());
+                None
+            }
+        }
+    }
+
+    /// Why a task whose condition is false does not run.
+    pub fn reason(&self) -> String {
+        format!("its condition `{}` is false", self.text)
+    }
+}
+
+impl Reader<'_> {
+    /// Takes an `if:` apart: an expression with or without `${{ }}`, or `true` or `false`.
+    pub fn condition(&mut self, entry: &Entry) -> Option<Condition> {
+        let node = &entry.value;
+        if let Data::Scalar(Value::Bool(holds)) = &node.data {
+            return Some(Condition { text: holds.to_string(), template: Template::Fixed(node.clone()) });
+        }
+        let Some(text) = node.as_str() else {
+            let message = format!("`if` takes an expression, not {}", node.describe());
+            self.report(node.span, message, "for example `if: failure()`".to_owned());
+            return None;
+        };
+        let template = match text.contains("${{") {
+            true => Template::compile(self.source, node, self.log),
+            false => Template::compile_bare(self.source, node, self.log)?,
+        };
+        let Template::Text(parsed) = &template else { return None };
+        if !parsed.is_one_expression() {
+            let hint = "write the whole condition as one expression: `if: failure() or params.always`".to_owned();
+            self.report(node.span, "a condition with text around its expression is always true", hint);
+            return None;
+        }
+        let inner = text.trim().trim_start_matches("${{").trim_end_matches("}}").trim();
+        Some(Condition { text: crate::scalar::shorten(inner, QUOTED), template })
+    }
+}
+
+impl Workflow {
+    /// Whether a task runs once everything that it needs is over: `None` if it does, else why not. `finished` answers for
+    /// places in [`Workflow::tasks`], `None` where a task is not over. What follows from needs that did not succeed under
+    /// [`TriggerRule::AllSuccess`] is the caller's.
+    ///
+    /// # Errors
+    /// If the condition has no value; see [`ResolveError`]. `NotFinished` where it depends on what is not over.
+    pub fn condition(
+        &self,
+        task: usize,
+        finished: &dyn Fn(usize) -> Option<Finished>,
+    ) -> Result<Option<String>, ResolveError> {
+        let found = self.tasks.get(task).zip(self.template_of(task));
+        let (task, template) = found.ok_or(ResolveError::NoSuchTask(task))?;
+        let asked = template.condition.as_ref().filter(|_| !self.without_cells.contains_key(&task.job));
+        let Some(condition) = asked else { return Ok(None) };
+        let needed = Needed::new(self, task, finished);
+        let mut scope = needed.scope(&condition.template.computed())?;
+        let status = match condition.waits() {
+            true => needed.status(condition.asks_for("failure"))?,
+            false => Status { success: true, failure: false, cancelled: false },
+        };
+        scope.insert(STATUS, minijinja::Value::from_object(status));
+        let mut log = Log::default();
+        let mut reader = Reader { source: &self.shared.source, log: &mut log };
+        let mut errors = Vec::new();
+        let node = condition.template.fill(&minijinja::Value::from(scope), Moment::Resolve, &mut errors);
+        needed.report(&mut reader, errors);
+        match condition.verdict(&mut reader, &node) {
+            Some(true) => Ok(None),
+            Some(false) => Ok(Some(condition.reason())),
+            None => {
+                let problems = log.into_problems(&self.shared.source);
+                Err(ResolveError::Invalid { task: task.address.clone(), problems })
+            }
+        }
+    }
+}
+
+impl Needed<'_> {
+    /// What the status functions answer for this task.
+    /// Failures further above than its needs are looked for if `above` says so.
+    pub fn status(&self, above: bool) -> Result<Status, ResolveError> {
+        let tasks = &self.workflow.tasks;
+        let mut status = Status { success: true, failure: false, cancelled: false };
+        for &need in &self.task.needs {
+            match self.finished(need)?.conclusion {
+                Conclusion::Success => {}
+                Conclusion::Failure if tasks[need].continue_on_error => {}
+                Conclusion::Failure | Conclusion::Skipped => status.success = false,
+                Conclusion::Cancelled => (status.success, status.cancelled) = (false, true),
+            }
+        }
+        // A failure anywhere above counts.
+        let mut open: Vec<usize> = if above { self.task.needs.clone() } else { Vec::new() };
+        let mut seen: BTreeSet<usize> = open.iter().copied().collect();
+        while let Some(place) = open.pop() {
+            let failed = self.finished(place)?.conclusion == Conclusion::Failure;
+            status.failure |= failed && !tasks[place].continue_on_error;
+            open.extend(tasks[place].needs.iter().copied().filter(|&need| seen.insert(need)));
+        }
+        Ok(status)
+    }
+}

@@ -1,0 +1,181 @@
+//! `include: other.yaml`: the parameters and jobs of other files.
+//!
+//! The caller supplies the texts. A file that is included in several places counts once.
+
+use std::collections::BTreeMap;
+
+use crate::draft::{Draft, Reader};
+use crate::node::{self, Data, Entry, Node};
+use crate::problem::Log;
+use crate::source::{Source, Span};
+
+/// How many files may include one another in a row.
+const MAX_DEPTH: usize = 8;
+/// The most files of one workflow.
+const MAX_FILES: usize = 64;
+/// How many bytes all files of a workflow may have together.
+const MAX_TOTAL: usize = 4 << 20;
+
+/// Supplies the text of a file by its name, or says in a lower-case fragment why not.
+pub type Load<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// The files of a workflow, read.
+pub(crate) struct Files {
+    pub source: Source,
+    /// What each file says, in the order of `source`, with the files that it includes before it.
+    pub roots: Vec<Node>,
+}
+
+/// Where reading is: what was read, and what is under way.
+struct Inclusion<'a> {
+    load: Load<'a>,
+    /// What was read so far, and under which names: one file has one name.
+    parts: Vec<Source>,
+    names: Vec<String>,
+    /// Lines of all parts.
+    lines: usize,
+    bytes: usize,
+    /// The content of each file that could be read, in the order in which it counts.
+    roots: Vec<Node>,
+    /// The names of the files that include the present one, and its own.
+    open: Vec<String>,
+}
+
+/// Reads a file and all that it includes. What is wrong goes into `log`; the roots are those that could be read.
+pub(crate) fn read(file: &str, text: &str, load: Load<'_>, log: &mut Log) -> Files {
+    let (parts, names, roots, open) = Default::default();
+    let mut inclusion = Inclusion { load, parts, names, lines: 0, bytes: 0, roots, open };
+    inclusion.file(file, text, log);
+    Files { source: Source::join(&inclusion.parts), roots: inclusion.roots }
+}
+
+impl Inclusion<'_> {
+    fn file(&mut self, file: &str, text: &str, log: &mut Log) {
+        let source = Source::new(file, text);
+        let name = normalized(file);
+        self.names.push(name.clone());
+        let (mut own, before) = (Log::default(), self.lines);
+        let root = node::parse(&source, &mut own);
+        log.append(own, before);
+        self.lines += source.line_count();
+        self.bytes += text.len();
+        self.parts.push(source);
+        let Some(mut root) = root else { return };
+        root.shift(before);
+        self.open.push(name);
+        if let Some(entry) = root.get("include") {
+            for (written, span) in names(entry, log) {
+                self.include(&written, span, log);
+            }
+        }
+        self.open.pop();
+        self.roots.push(root);
+    }
+
+    fn include(&mut self, written: &str, span: Span, log: &mut Log) {
+        let from = self.open.last().map_or("", String::as_str);
+        let name = normalized(&beside(from, written));
+        if let Some(at) = self.open.iter().position(|open| *open == name) {
+            let circle: Vec<&str> = self.open[at..].iter().chain([&name]).map(String::as_str).collect();
+            let message = format!("files include each other in a circle: {}", circle.join(" -> "));
+            log.report(span, message, "take one of these `include` away".to_owned());
+            return;
+        }
+        if self.names.contains(&name) {
+            return;
+        }
+        if self.open.len() > MAX_DEPTH || self.parts.len() >= MAX_FILES {
+            let message = format!(
+                "`{written}` is one file too many: at most {MAX_FILES}, and {MAX_DEPTH} in a row, are included"
+            );
+            log.report(span, message, "put several of them into one file".to_owned());
+            return;
+        }
+        match (self.load)(&name) {
+            Ok(text) if self.bytes + text.len() > MAX_TOTAL => {
+                let message = format!("with `{written}` the workflow has more than {MAX_TOTAL} bytes (4 MiB)");
+                log.report(span, message, "include less".to_owned());
+            }
+            Ok(text) => self.file(&name, &text, log),
+            Err(why) => {
+                let hint = format!("it is looked for as `{name}`, beside the file that includes it");
+                log.report(span, format!("cannot include `{written}`: {why}"), hint);
+            }
+        }
+    }
+}
+
+/// The names behind `include:`, with their places.
+fn names(entry: &Entry, log: &mut Log) -> Vec<(String, Span)> {
+    let items = match &entry.value.data {
+        Data::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(&entry.value),
+    };
+    let mut names = Vec::new();
+    for item in items {
+        match item.as_str() {
+            Some(text) if !text.is_empty() && !text.contains("${{") => names.push((text.to_owned(), item.span)),
+            _ => {
+                let message = format!("`include` takes the names of files, not {}", item.describe());
+                log.report(item.span, message, "for example `include: [data.yaml]`".to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// A name relative to the folder of a file.
+fn beside(file: &str, written: &str) -> String {
+    let is_absolute = written.starts_with('/') || std::path::Path::new(written).is_absolute();
+    match file.rfind(['/', std::path::MAIN_SEPARATOR]) {
+        Some(end) if !is_absolute => format!("{}{written}", &file[..=end]),
+        _ => written.to_owned(),
+    }
+}
+
+/// A name without `.` and, as far as possible, without `..`, so that one file has one name.
+fn normalized(name: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in name.split('/') {
+        match part {
+            "." => {}
+            "" if !parts.is_empty() => {}
+            ".." if parts.last().is_some_and(|last| !matches!(*last, "" | "..")) => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+impl Reader<'_> {
+    /// Takes the files of a workflow apart, and puts them together. The name and the description are those of the last one, which
+    /// is the workflow file itself.
+    pub fn files(&mut self, roots: &[Node]) -> Draft {
+        let mut whole = Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new() };
+        let (mut params, mut jobs): (BTreeMap<String, Span>, BTreeMap<String, Span>) = Default::default();
+        for root in roots {
+            let draft = self.file(root);
+            for param in draft.params {
+                match params.insert(param.key.clone(), param.key_span) {
+                    Some(first) => self.twice("parameter", &param.key, param.key_span, first),
+                    None => whole.params.push(param),
+                }
+            }
+            for job in draft.jobs {
+                match jobs.insert(job.name.name.clone(), job.name.span) {
+                    Some(first) => self.twice("job", &job.name.name, job.name.span, first),
+                    None => whole.jobs.push(job),
+                }
+            }
+            (whole.name, whole.description) = (draft.name, draft.description);
+        }
+        self.check_jobs(&mut whole, roots);
+        whole
+    }
+
+    fn twice(&mut self, what: &str, name: &str, span: Span, first: Span) {
+        let (file, line) = self.source.place_of(first.line);
+        let hint = format!("it is in {file}:{line}:{}, too: rename or remove one of them", first.column);
+        self.report(span, format!("the {what} `{name}` is defined twice"), hint);
+    }
+}
