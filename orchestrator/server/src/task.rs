@@ -1,7 +1,7 @@
 //! What the driver keeps in mind of a task and of an attempt, and how the core's states are named.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use assay_core::{RunOutcome, SkipReason, TaskState, WorkerId};
 use assay_protocol::Failure;
