@@ -27,7 +27,8 @@ pub fn expand_files(files: &[LocalFile]) -> Result<Vec<LocalFile>, String> {
             expanded.push(file.clone());
             continue;
         };
-        let inside = Path::new(element).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let inside =
+            Path::new(element).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if !inside {
             return Err(format!(
                 "`{}`: `{element}` leads out of the folder of the workflow file; move it there, or name a folder above by a link",
@@ -40,7 +41,10 @@ pub fn expand_files(files: &[LocalFile]) -> Result<Vec<LocalFile>, String> {
             }
             match seen.len() {
                 ..=MOST_FILES => Ok(()),
-                _ => Err(format!("`{}` names more than {MOST_FILES} files; name the folders that the program needs", file.key)),
+                _ => Err(format!(
+                    "`{}` names more than {MOST_FILES} files; name the folders that the program needs",
+                    file.key
+                )),
             }
         })?;
     }
@@ -141,7 +145,10 @@ mod tests {
             let found = expand_files(&files)?;
             Ok::<_, String>(found.into_iter().filter_map(|file| file.element).collect::<Vec<_>>())
         };
-        assert_eq!(elements(&["./lib/", "train.py", "lib/a.py"]).unwrap(), ["lib/a.py", "lib/b.py", "lib/deep/c.txt", "train.py"]);
+        assert_eq!(
+            elements(&["./lib/", "train.py", "lib/a.py"]).unwrap(),
+            ["lib/a.py", "lib/b.py", "lib/deep/c.txt", "train.py"]
+        );
         assert_eq!(elements(&["."]).unwrap(), ["lib/a.py", "lib/b.py", "lib/deep/c.txt", "train.py"]);
         assert!(elements(&["../x"]).unwrap_err().contains("leads out of the folder"));
         assert!(elements(&["/etc/passwd"]).unwrap_err().contains("leads out of the folder"));

@@ -110,7 +110,10 @@ mod tests {
     fn only_what_the_schema_calls_a_file_is_one() {
         let config = json!({"file": "texts/a.txt", "name": "b.txt", "seed": 1});
         let found = local_files(&schema(), &config, Path::new("/flows"));
-        assert_eq!(found, [LocalFile { key: "file".into(), element: None, path: "/flows/texts/a.txt".into(), most: Some(9) }]);
+        assert_eq!(
+            found,
+            [LocalFile { key: "file".into(), element: None, path: "/flows/texts/a.txt".into(), most: Some(9) }]
+        );
         assert_eq!(local_files(&schema(), &json!({"file": 3}), Path::new("/flows")), []);
         let absolute = local_files(&schema(), &json!({"file": "/a.txt"}), Path::new("/flows"));
         assert_eq!(absolute[0].path, Path::new("/a.txt"));
@@ -151,6 +154,7 @@ mod tests {
             files: local_files(&schema, &config, Path::new("/flows")),
             artifacts: Vec::new(),
             key: String::new(),
+            warnings: Vec::new(),
             on: Value::Null,
             config,
         };

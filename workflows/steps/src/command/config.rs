@@ -187,7 +187,11 @@ impl Config {
         }
         for (name, Argument(value)) in &self.env {
             if name.starts_with("ASSAY_") {
-                report(&["env", name], format!("`{name}` is reserved"), "choose a name that does not start with `ASSAY_`");
+                report(
+                    &["env", name],
+                    format!("`{name}` is reserved"),
+                    "choose a name that does not start with `ASSAY_`",
+                );
             } else if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 report(&["env", name], format!("`{name}` cannot be a variable"), "use letters, digits and `_`");
             }
@@ -223,5 +227,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
 /// Whether a text can name a metric.
 pub(super) fn is_metric_name(name: &str) -> bool {
     let fits = (1..=250).contains(&name.len());
-    fits && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '%' | '@' | ':' | '(' | ')'))
+    fits && name
+        .chars()
+        .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '%' | '@' | ':' | '(' | ')'))
 }

@@ -37,19 +37,18 @@ impl MetricsFile {
         MetricsFile { file, rest: Vec::new(), lines: 0 }
     }
 
-    /// The points of the lines that were completed since the last call. `ended`: the program has ended, so that a last line
+    /// Adds the points of the lines that were completed since the last call. `ended`: the program has ended, so that a last line
     /// needs no line break, and everything is read.
     ///
     /// # Errors
-    /// [`StepError::Failed`] with the number of a line that is no metric.
-    pub fn read_points(&mut self, ended: bool) -> Result<Vec<Point>, StepError> {
-        let mut points = Vec::new();
+    /// [`StepError::Failed`] with the number of a line that is no metric. The points of the lines before it were added.
+    pub fn read_points(&mut self, ended: bool, points: &mut Vec<Point>) -> Result<(), StepError> {
         loop {
             let cannot = |error| StepError::failed(format!("cannot read the file of metrics: {error}"));
             let read = Read::by_ref(&mut self.file).take(READ_AT_ONCE).read_to_end(&mut self.rest).map_err(cannot)?;
-            self.read_lines(ended && read == 0, &mut points)?;
+            self.read_lines(ended && read == 0, points)?;
             if read == 0 || !ended {
-                return Ok(points);
+                return Ok(());
             }
         }
     }
@@ -101,7 +100,8 @@ fn parse_line(line: &[u8]) -> Result<Vec<Point>, String> {
     };
     let values = fields.iter().filter(|(name, _)| *name != "step");
     let points = values.map(|(name, value)| {
-        let value = number(value).ok_or_else(|| format!("`{}` is {}, not a number", shorten(name), shorten(&value.to_string())))?;
+        let value = number(value)
+            .ok_or_else(|| format!("`{}` is {}, not a number", shorten(name), shorten(&value.to_string())))?;
         if !is_metric_name(name) {
             return Err(format!("`{}` cannot be the name of a metric", shorten(name)));
         }
@@ -174,7 +174,8 @@ fn shorten(text: &str) -> String {
 /// line names. Punctuation around a word does not matter.
 pub(super) fn points_in_output<T>(line: &str, declared: &BTreeMap<String, T>) -> Vec<Point> {
     let words = line.split([' ', '\t', ',', ';', '|']);
-    let pairs: Vec<(&str, &str)> = words.filter_map(|word| word.trim_matches(['[', ']', '(', ')', '{', '}']).split_once('=')).collect();
+    let pairs: Vec<(&str, &str)> =
+        words.filter_map(|word| word.trim_matches(['[', ']', '(', ')', '{', '}']).split_once('=')).collect();
     let step = pairs.iter().find(|(name, _)| *name == "step").and_then(|(_, value)| value.parse().ok());
     let points = pairs.iter().filter(|(name, _)| declared.contains_key(*name)).filter_map(|(name, value)| {
         let value = value.trim_end_matches(['%', '.']).parse().ok()?;
@@ -219,7 +220,9 @@ mod tests {
             let mut file = tempfile::tempfile().unwrap();
             write!(file, "{{\"a\": 1}}\n\n{text}\n").unwrap();
             file.rewind().unwrap();
-            let error = MetricsFile::new(file).read_points(true).unwrap_err().to_string();
+            let mut points = Vec::new();
+            let error = MetricsFile::new(file).read_points(true, &mut points).unwrap_err().to_string();
+            assert_eq!(points, [point("a", None, 1.0)], "what stands before the line is kept");
             assert!(error.contains("line 3") && error.contains(why), "{error}");
         };
         check("loss 0.5", "not JSON");
@@ -239,12 +242,16 @@ mod tests {
         let mut written = File::create(&path).unwrap();
         let mut file = MetricsFile::new(File::open(&path).unwrap());
         write!(written, "{{\"a\": 1}}\n{{\"step\": 2, ").unwrap();
-        assert_eq!(file.read_points(false).unwrap(), [point("a", None, 1.0)]);
-        assert_eq!(file.read_points(false).unwrap(), []);
+        let mut read = |ended| {
+            let mut points = Vec::new();
+            file.read_points(ended, &mut points).map(|()| points)
+        };
+        assert_eq!(read(false).unwrap(), [point("a", None, 1.0)]);
+        assert_eq!(read(false).unwrap(), []);
         write!(written, "\"a\": 3}}").unwrap();
-        assert_eq!(file.read_points(false).unwrap(), []);
-        assert_eq!(file.read_points(true).unwrap(), [point("a", 2, 3.0)]);
-        assert_eq!(file.read_points(true).unwrap(), []);
+        assert_eq!(read(false).unwrap(), []);
+        assert_eq!(read(true).unwrap(), [point("a", 2, 3.0)]);
+        assert_eq!(read(true).unwrap(), []);
     }
 
     #[test]
@@ -253,7 +260,8 @@ mod tests {
         file.write_all(&vec![b'x'; LONGEST_LINE * 3]).unwrap();
         file.rewind().unwrap();
         let mut file = MetricsFile::new(file);
-        let error = file.read_points(false).and_then(|_| file.read_points(false)).unwrap_err();
+        let mut points = Vec::new();
+        let error = (0..2).find_map(|_| file.read_points(false, &mut points).err()).unwrap();
         assert!(error.to_string().contains("longer than 1 MiB"), "{error}");
     }
 

@@ -36,7 +36,7 @@ pub(super) type Line = (Stream, String);
 /// How a program ended.
 pub(super) struct ProgramEnd {
     pub status: ExitStatus,
-    /// Its last lines of output, on either stream.
+    /// Its last lines on standard error, or on standard output if it wrote nothing there.
     pub last_lines: VecDeque<String>,
     /// Processes that it had left running.
     pub survivors: usize,
@@ -47,7 +47,8 @@ pub(super) struct Program<'a> {
     child: Child,
     lines: Receiver<Line>,
     outputs: &'a Path,
-    last_lines: VecDeque<String>,
+    last_stdout: VecDeque<String>,
+    last_stderr: VecDeque<String>,
 }
 
 /// What is asked while the program runs.
@@ -81,7 +82,7 @@ impl<'a> Program<'a> {
                 return Err(error);
             }
         }
-        Ok(Program { child, lines, outputs, last_lines: VecDeque::new() })
+        Ok(Program { child, lines, outputs, last_stdout: VecDeque::new(), last_stderr: VecDeque::new() })
     }
 
     /// Waits until the program has ended and everything that it printed was observed. Whatever it left running is killed.
@@ -102,7 +103,8 @@ impl<'a> Program<'a> {
             self.pass_on(&line, observer)?;
         }
         observer.on_poll()?;
-        Ok(ProgramEnd { status, last_lines: std::mem::take(&mut self.last_lines), survivors })
+        let last = if self.last_stderr.is_empty() { &mut self.last_stdout } else { &mut self.last_stderr };
+        Ok(ProgramEnd { status, last_lines: std::mem::take(last), survivors })
     }
 
     fn wait_for_exit(&mut self, observer: &mut dyn Observer) -> Result<ExitStatus, StepError> {
@@ -113,7 +115,9 @@ impl<'a> Program<'a> {
             }
             observer.on_poll()?;
             let ended = self.child.try_wait();
-            if let Some(status) = ended.map_err(|error| StepError::failed(format!("cannot wait for the program: {error}")))? {
+            if let Some(status) =
+                ended.map_err(|error| StepError::failed(format!("cannot wait for the program: {error}")))?
+            {
                 return Ok(status);
             }
             // Without readers, `recv_timeout` returns at once.
@@ -122,10 +126,14 @@ impl<'a> Program<'a> {
     }
 
     fn pass_on(&mut self, line: &Line, observer: &mut dyn Observer) -> Result<(), StepError> {
-        if self.last_lines.len() == LAST_LINES {
-            self.last_lines.pop_front();
+        let last = match line.0 {
+            Stream::Stdout => &mut self.last_stdout,
+            Stream::Stderr => &mut self.last_stderr,
+        };
+        if last.len() == LAST_LINES {
+            last.pop_front();
         }
-        self.last_lines.push_back(line.1.clone());
+        last.push_back(line.1.clone());
         observer.on_line(line)
     }
 

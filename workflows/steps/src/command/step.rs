@@ -47,8 +47,10 @@ impl Step for RunCommand {
         let values = variables::values(&folders, context);
         let argv: Vec<String> = config.run.iter().map(|argument| variables::expand(&argument.0, &values)).collect();
         let mut command = command(&argv, &config, &folders, context, values);
-        let metrics = File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
-        let mut watch = Watch { context, declared: &config.metrics, file: MetricsFile::new(metrics), last: BTreeMap::new() };
+        let metrics =
+            File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
+        let mut watch =
+            Watch { context, declared: &config.metrics, file: MetricsFile::new(metrics), last: BTreeMap::new() };
         let program = Program::start(&mut command, &folders.outputs).map_err(|error| cannot_start(&argv[0], &error))?;
         let end = program.wait(&mut watch)?;
         let finished = end.status.success();
@@ -102,7 +104,9 @@ fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
         std::io::ErrorKind::NotFound => {
             "install it, write its whole path, or list it under `files:`; a script also needs the interpreter of its `#!` line"
         }
-        std::io::ErrorKind::PermissionDenied => "it is not executable: start it by its interpreter, as in `[\"sh\", \"a.sh\"]`",
+        std::io::ErrorKind::PermissionDenied => {
+            "it is not executable: start it by its interpreter, as in `[\"sh\", \"a.sh\"]`"
+        }
         _ => "start it by hand with the same arguments",
     };
     StepError::Failed { message: format!("cannot start `{program}`: {error}"), hint: Some(hint.into()) }
@@ -119,8 +123,10 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     fn report_file(&mut self, ended: bool) -> Result<(), StepError> {
-        let points = self.file.read_points(ended)?;
-        self.report(points)
+        let mut points = Vec::new();
+        let read = self.file.read_points(ended, &mut points);
+        self.report(points)?;
+        read
     }
 
     fn report(&mut self, points: Vec<Point>) -> Result<(), StepError> {
@@ -202,7 +208,11 @@ fn signal_name(signal: i32) -> String {
     format!(" ({name})")
 }
 
-fn collect_outputs(outputs: &BTreeMap<String, OutputFile>, folder: &Path, context: &mut dyn Context) -> Result<(), StepError> {
+fn collect_outputs(
+    outputs: &BTreeMap<String, OutputFile>,
+    folder: &Path,
+    context: &mut dyn Context,
+) -> Result<(), StepError> {
     for (name, output) in outputs {
         let path = folder.join(output.path());
         let missing = |what: &str, hint: &str| StepError::Failed {
@@ -214,13 +224,18 @@ fn collect_outputs(outputs: &BTreeMap<String, OutputFile>, folder: &Path, contex
         if !data.is_file() {
             return Err(missing("is not a file", "pack a folder into an archive"));
         }
+        let inside = path.canonicalize().ok().zip(folder.canonicalize().ok());
+        if inside.is_none_or(|(path, folder)| !path.starts_with(folder)) {
+            return Err(missing("is a link to a file outside of it", "copy the file"));
+        }
         match output {
             OutputFile::Artifact(_) => context.artifact(name, &path)?,
             OutputFile::Value { .. } if data.len() > LARGEST_VALUE => {
                 return Err(missing("is larger than 1 MiB", "make it an artifact: give its path without `json:`"));
             }
             OutputFile::Value { .. } => {
-                let text = std::fs::read(&path).map_err(|error| missing(&format!("cannot be read: {error}"), "check it"))?;
+                let text =
+                    std::fs::read(&path).map_err(|error| missing(&format!("cannot be read: {error}"), "check it"))?;
                 let value = serde_json::from_slice(&text)
                     .map_err(|error| missing(&format!("is not JSON: {error}"), "write one JSON value"))?;
                 context.value(name, value);

@@ -48,7 +48,7 @@ fn a_program_reads_inputs_and_leaves_metrics_and_outputs() {
     });
     context.run(&RunCommand, config).unwrap();
     assert_eq!(std::fs::read_to_string(&context.artifacts["result"]).unwrap(), "24\n");
-    assert_eq!(context.values["seen"], json!([1, 2, 1, "cpu", "7", "2 threads"]));
+    assert_eq!(context.values["seen"], json!([1, 1, 1, "cpu", "7", "1 threads"]));
     let point = |name: &str, step, value| (name.to_owned(), step, value);
     assert_eq!(context.metrics.iter().filter(|(name, ..)| name == "loss").count(), 2);
     assert!(context.metrics.contains(&point("loss", 2, 0.25)));
@@ -74,7 +74,10 @@ fn a_failure_shows_the_exit_code_and_the_last_lines() {
     let text = "for i in $(seq 20); do echo line $i; done; echo 'no such column' >&2; exit 3";
     let Err(StepError::Failed { message, .. }) = context().run(&RunCommand, script(text)) else { panic!() };
     assert!(message.starts_with("`sh` exited with code 3"), "{message}");
-    assert!(message.contains("no such column") && message.contains("line 20") && !message.contains("line 9\n"), "{message}");
+    assert!(
+        message.contains("no such column") && message.contains("line 20") && !message.contains("line 9\n"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -164,7 +167,8 @@ fn assert_ends(pid: &str) {
 
 #[test]
 fn a_lot_of_output_on_both_streams_does_not_block() {
-    let text = "i=0; while [ $i -lt 3000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; printf 'a\\rb\\r%0100000d' 7";
+    let text =
+        "i=0; while [ $i -lt 3000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; printf 'a\\rb\\r%0100000d' 7";
     let mut context = context();
     context.run(&RunCommand, script(text)).unwrap();
     assert!(context.logs.contains(&"out 2999".to_owned()));
