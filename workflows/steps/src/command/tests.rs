@@ -71,13 +71,15 @@ fn a_program_starts_in_an_empty_folder_without_variables_of_the_executor() {
 
 #[test]
 fn a_failure_shows_the_exit_code_and_the_last_lines() {
-    let text = "for i in $(seq 20); do echo line $i; done; echo 'no such column' >&2; exit 3";
-    let Err(StepError::Failed { message, .. }) = context().run(&RunCommand, script(text)) else { panic!() };
+    let fail = |text: &str| context().run(&RunCommand, script(text)).unwrap_err();
+    let error = fail("for i in $(seq 20); do echo line $i; done; exit 3");
+    assert!(matches!(error, StepError::Failed { .. }));
+    let message = error.to_string();
     assert!(message.starts_with("`sh` exited with code 3"), "{message}");
-    assert!(
-        message.contains("no such column") && message.contains("line 20") && !message.contains("line 9\n"),
-        "{message}"
-    );
+    assert!(message.contains("line 20") && !message.contains("line 9\n"), "{message}");
+    // Errors come before what the program printed besides.
+    let message = fail("echo 'no such column' >&2; for i in $(seq 20); do echo line $i; done; exit 3").to_string();
+    assert!(message.ends_with("its last lines:\n  no such column"), "{message}");
 }
 
 #[test]
