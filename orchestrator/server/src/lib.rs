@@ -9,6 +9,7 @@ mod clock;
 mod driver;
 mod execute;
 mod expand;
+mod files;
 mod plan;
 mod ports;
 mod resolve;
@@ -19,6 +20,7 @@ mod watch;
 mod worker_messages;
 
 pub use execute::{Submission, WorkerLink, execute_run};
+pub use files::expand_files;
 pub use plan::run_plan;
 pub use ports::{
     CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,
@@ -28,5 +30,4 @@ pub use results::{
     Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Power, Ranking, Results, Row,
     Selection, TaskResult, direction_text, metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
-pub use task::refuse_large;
 pub use watch::{AddedTask, RunEvent, RunReport, TaskReport};

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use assay_core::{Epoch, Event, Resolution, TaskId, TaskIx, TaskState};
 use assay_protocol::LogLevel;
-use assay_spec::LocalFile;
 
 use crate::driver::Driver;
+use crate::files::expand_files;
 use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
-use crate::task::{TaskMemory, refuse_large};
+use crate::task::TaskMemory;
 use crate::watch::RunEvent;
 
 /// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and hears of a person who wants it to
@@ -61,15 +61,15 @@ impl Driver {
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
         self.tasks[place].warnings.extend_from_slice(&step.warnings);
-        for file in step.files.clone() {
-            if let Some(message) = refuse_large(&file) {
-                return Ok(Some(Resolution::Invalid { message }));
-            }
-            let LocalFile { key, path, .. } = file;
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest_file(&path, &name).await {
-                Ok(artifact) => step.pin(&key, &artifact),
-                Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{key}`: {error}") })),
+        let files = match expand_files(&step.files) {
+            Ok(files) => files,
+            Err(message) => return Ok(Some(Resolution::Invalid { message })),
+        };
+        for file in files {
+            let name = file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            match self.ledger.ingest_file(&file.path, &name).await {
+                Ok(artifact) => step.pin(&file, &artifact),
+                Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{}`: {error}", file.key) })),
             }
         }
         self.append_record(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });

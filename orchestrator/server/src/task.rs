@@ -1,11 +1,11 @@
 //! What the driver keeps in mind of a task and of an attempt, and how the core's states are named.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use assay_core::{RunOutcome, SkipReason, TaskState, WorkerId};
 use assay_protocol::Failure;
-use assay_spec::{Conclusion, Finished, LocalFile, Outputs, ResolvedStep, Workflow};
+use assay_spec::{Conclusion, Finished, Outputs, ResolvedStep, Workflow};
 
 use crate::ports::{RunStateName, TaskStateName};
 
@@ -103,38 +103,6 @@ pub(crate) fn describe_state(
         TaskState::Cancelled => (TaskStateName::Cancelled, String::new()),
     };
     Some((name, detail))
-}
-
-/// Why a local file or folder that a config names is not taken, as far as its size tells. What is refused here leaves no copy in the
-/// store. Whether it can be read shows later.
-#[must_use]
-pub fn refuse_large(file: &LocalFile) -> Option<String> {
-    let most = file.most?;
-    let bytes = bytes_of(&file.path, most);
-    if bytes <= most {
-        return None;
-    }
-    let (key, path) = (&file.key, file.path.display());
-    Some(match file.path.is_dir() {
-        true => format!("`{key}`: the files of `{path}` have more than {most} bytes; take a part of them"),
-        false => format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"),
-    })
-}
-
-/// The size of a file, or the sum of the sizes of the files in a folder. The sum ends as soon as it exceeds `most`.
-fn bytes_of(path: &Path, most: u64) -> u64 {
-    let Ok(found) = std::fs::metadata(path) else { return 0 };
-    if found.is_file() {
-        return found.len();
-    }
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-        // A link to a folder may lead in a circle; the store refuses it.
-        if bytes <= most && !(entry.path().is_symlink() && entry.path().is_dir()) {
-            bytes += bytes_of(&entry.path(), most);
-        }
-    }
-    bytes
 }
 
 pub(crate) fn run_state(outcome: &RunOutcome) -> RunStateName {

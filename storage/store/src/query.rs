@@ -118,6 +118,7 @@ impl TaskView {
             state: self.state,
             metrics: &self.metrics,
             seconds: self.started_at.zip(self.ended_at).map(|(start, end)| end.saturating_sub(start) as f64 / 1000.0),
+            config: self.config.as_ref(),
             work: self.cache_key.as_deref(),
         }
     }

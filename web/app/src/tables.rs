@@ -140,7 +140,7 @@ pub fn results_csv(results: &Results) -> String {
             }));
             cells.push(optional(value.and_then(|value| value.low)));
             cells.push(optional(value.and_then(|value| value.high)));
-            cells.push(column.unit.to_owned());
+            cells.push(column.unit.clone());
             cells.push(row.failures[at].to_string());
         }
         lines.push(csv_line(&cells));
@@ -339,6 +339,7 @@ mod tests {
                 state: TaskStateName::Succeeded,
                 metrics,
                 seconds: None,
+                config: None,
                 work: None,
             })
             .collect();
@@ -373,6 +374,7 @@ mod tests {
             state: TaskStateName::Succeeded,
             metrics,
             seconds: None,
+            config: None,
             work: None,
         };
         let tasks = [task("a", &one), task("b", &other), task("c", &one)];

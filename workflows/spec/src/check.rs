@@ -489,8 +489,8 @@ fn kind_of(reader: &mut Reader<'_>, job: &DraftJob, known: &[Arc<StepKind>]) -> 
 
 fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>) -> Visible {
     Visible {
-        outputs: kind.as_ref().map(|kind| kind.outputs),
-        metrics: kind.as_ref().map(|kind| kind.metrics),
+        outputs: kind.as_ref().filter(|kind| !kind.declares("outputs")).map(|kind| kind.outputs),
+        metrics: kind.as_ref().filter(|kind| !kind.declares("metrics")).map(|kind| kind.metrics),
         kind: kind.as_ref().map(|kind| kind.name.to_owned()).unwrap_or_default(),
         axes: None,
         each: job.each.iter().map(|name| name.name.clone()).collect(),

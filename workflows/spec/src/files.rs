@@ -1,9 +1,10 @@
 //! Local files that a config names: found here, read elsewhere, and then known by their content.
 //!
 //! A property of a step kind's schema whose `format` is [`LOCAL_FILE`] holds a path, relative to the folder of the
-//! workflow file. This crate reads no file: [`ResolvedStep::files`] says which ones a config names, and whoever runs it
-//! puts each into the store and calls [`ResolvedStep::pin`], so that the config names content and the cache key follows
-//! from content.
+//! workflow file; one whose `format` is [`LOCAL_FILES`] holds a list of files and folders. This crate reads no file:
+//! [`ResolvedStep::files`] says which ones a config names, and whoever runs it puts each into the store and calls
+//! [`ResolvedStep::pin`], so that the config names content and the cache key follows from content. A list becomes a map from
+//! path to content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,10 @@ use crate::resolve::ResolvedStep;
 /// The `format` of a schema's property that names a local file.
 pub const LOCAL_FILE: &str = "local-file";
 
-/// The keyword of such a property that says how many bytes the file may have.
+/// The `format` of a schema's property that lists local files and folders.
+pub const LOCAL_FILES: &str = "local-files";
+
+/// The keyword of a property with one file that says how many bytes the file may have.
 pub const MOST_BYTES: &str = "x-max-bytes";
 
 /// A local file that a config names.
@@ -25,6 +29,8 @@ pub const MOST_BYTES: &str = "x-max-bytes";
 pub struct LocalFile {
     /// The key of the config.
     pub key: String,
+    /// The path as it is written, for an element of a list; `None` where the key holds one file.
+    pub element: Option<String>,
     /// Where the file lies.
     pub path: PathBuf,
     /// How many bytes it may have ([`MOST_BYTES`]): a larger one is to be refused before it is stored.
@@ -33,11 +39,19 @@ pub struct LocalFile {
 
 impl ResolvedStep {
     /// Puts the content of a file in the place of its path, and makes the cache key anew.
-    pub fn pin(&mut self, key: &str, artifact: &ArtifactRef) {
-        if let Some(place) = self.config.get_mut(key) {
-            *place = serde_json::json!({"$artifact": artifact.hash, "name": artifact.name, "bytes": artifact.bytes});
+    pub fn pin(&mut self, file: &LocalFile, artifact: &ArtifactRef) {
+        let content = serde_json::json!({"$artifact": artifact.hash, "name": artifact.name, "bytes": artifact.bytes});
+        match (self.config.get_mut(&file.key), &file.element) {
+            (Some(place), None) => *place = content,
+            (Some(place), Some(element)) => {
+                if !place.is_object() {
+                    *place = Value::Object(serde_json::Map::new());
+                }
+                place[element] = content;
+            }
+            (None, _) => {}
         }
-        self.files.retain(|file| file.key != key);
+        self.files.retain(|other| other != file);
         self.artifacts = artifacts_in(&self.config);
         self.key = cache_key(&self.kind, self.version, &self.config, &self.on, Some(self.replicate));
     }
@@ -46,26 +60,37 @@ impl ResolvedStep {
 /// The local files that a config names, in the order of the keys. `folder` is that of the workflow file.
 pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<LocalFile> {
     let mut keys = BTreeMap::new();
-    collect(schema, &mut keys);
-    let file = |(key, most): (&str, Option<u64>)| {
-        let path = folder.join(config.get(key)?.as_str()?);
-        Some(LocalFile { key: key.to_owned(), path, most })
-    };
-    keys.into_iter().filter_map(file).collect()
+    collect_keys(schema, &mut keys);
+    let mut files = Vec::new();
+    for (key, most) in keys {
+        match config.get(key) {
+            Some(Value::String(path)) => {
+                files.push(LocalFile { key: key.to_owned(), element: None, path: folder.join(path), most });
+            }
+            Some(Value::Array(paths)) => files.extend(paths.iter().filter_map(Value::as_str).map(|path| LocalFile {
+                key: key.to_owned(),
+                element: Some(path.to_owned()),
+                path: folder.join(path),
+                most,
+            })),
+            _ => {}
+        }
+    }
+    files
 }
 
-/// The names of all properties, wherever in the schema, that hold the path of a local file, and how large that may be.
-fn collect<'a>(schema: &'a Value, keys: &mut BTreeMap<&'a str, Option<u64>>) {
+/// The names of all properties, wherever in the schema, that hold paths of local files, and how large a file may be.
+fn collect_keys<'a>(schema: &'a Value, keys: &mut BTreeMap<&'a str, Option<u64>>) {
     match schema {
         Value::Object(map) => {
             for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
-                if property.get("format").and_then(Value::as_str) == Some(LOCAL_FILE) {
+                if matches!(property.get("format").and_then(Value::as_str), Some(LOCAL_FILE | LOCAL_FILES)) {
                     keys.insert(name, property.get(MOST_BYTES).and_then(Value::as_u64));
                 }
             }
-            map.values().for_each(|part| collect(part, keys));
+            map.values().for_each(|part| collect_keys(part, keys));
         }
-        Value::Array(parts) => parts.iter().for_each(|part| collect(part, keys)),
+        Value::Array(parts) => parts.iter().for_each(|part| collect_keys(part, keys)),
         _ => {}
     }
 }
@@ -85,7 +110,10 @@ mod tests {
     fn only_what_the_schema_calls_a_file_is_one() {
         let config = json!({"file": "texts/a.txt", "name": "b.txt", "seed": 1});
         let found = local_files(&schema(), &config, Path::new("/flows"));
-        assert_eq!(found, [LocalFile { key: "file".into(), path: "/flows/texts/a.txt".into(), most: Some(9) }]);
+        assert_eq!(
+            found,
+            [LocalFile { key: "file".into(), element: None, path: "/flows/texts/a.txt".into(), most: Some(9) }]
+        );
         assert_eq!(local_files(&schema(), &json!({"file": 3}), Path::new("/flows")), []);
         let absolute = local_files(&schema(), &json!({"file": "/a.txt"}), Path::new("/flows"));
         assert_eq!(absolute[0].path, Path::new("/a.txt"));
@@ -107,11 +135,35 @@ mod tests {
                 config,
             };
             let artifact = ArtifactRef { hash: hash.repeat(64), name: name.into(), bytes: 3 };
-            step.pin("file", &artifact);
+            step.pin(&step.files[0].clone(), &artifact);
             assert_eq!((step.files.len(), step.artifacts.as_slice()), (0, [artifact].as_slice()));
             step.key
         };
         assert_eq!(pinned("a.txt", "a.txt", "0"), pinned("texts/b.txt", "b.txt", "0"));
         assert_ne!(pinned("a.txt", "a.txt", "0"), pinned("a.txt", "a.txt", "1"));
+    }
+
+    #[test]
+    fn a_list_of_files_becomes_a_map_from_path_to_content() {
+        let schema = json!({"properties": {"files": {"type": "array", "format": LOCAL_FILES}}});
+        let config = json!({"files": ["a.py", "lib/b.py"]});
+        let mut step = ResolvedStep {
+            kind: "command".into(),
+            version: 1,
+            replicate: 1,
+            files: local_files(&schema, &config, Path::new("/flows")),
+            artifacts: Vec::new(),
+            key: String::new(),
+            warnings: Vec::new(),
+            on: Value::Null,
+            config,
+        };
+        assert_eq!(step.files[1].path, Path::new("/flows/lib/b.py"));
+        for (file, hash) in step.files.clone().iter().zip(["0", "1"]) {
+            step.pin(file, &ArtifactRef { hash: hash.repeat(64), name: "f".into(), bytes: 3 });
+        }
+        assert!(step.files.is_empty());
+        assert_eq!(step.config["files"]["lib/b.py"]["$artifact"], "1".repeat(64));
+        assert_eq!(step.artifacts.len(), 2);
     }
 }

@@ -23,6 +23,16 @@ pub struct StepKind {
     pub check: fn(&Value) -> Vec<Finding>,
 }
 
+impl StepKind {
+    /// Whether a config names results beyond those of the kind: its schema has a property with `"x-declares"` and this text
+    /// (`outputs`, `metrics`), whose keys are their names.
+    #[must_use]
+    pub fn declares(&self, what: &str) -> bool {
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        properties.into_iter().flatten().any(|(_, property)| property.get("x-declares") == Some(&Value::from(what)))
+    }
+}
+
 /// One output of a step kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputKind {

@@ -59,7 +59,7 @@ mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
 pub use check::{Expanded, check, check_with_env, check_with_files};
-pub use files::{LOCAL_FILE, LocalFile, MOST_BYTES};
+pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use include::Load;
 pub use json_schema::json_schema;
 pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};

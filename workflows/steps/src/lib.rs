@@ -21,6 +21,7 @@ mod prepare;
 mod train;
 
 mod benchmark;
+mod command;
 mod evaluate;
 mod export;
 mod quantize;

@@ -1,6 +1,7 @@
 //! Every step kind there is. Adding one is a file and a line here.
 
 use crate::benchmark::Benchmark;
+use crate::command::RunCommand;
 use crate::evaluate::Evaluate;
 use crate::export::Export;
 use crate::prepare::Prepare;
@@ -20,5 +21,6 @@ pub fn registry() -> Vec<Box<dyn Step>> {
         Box::new(Export),
         Box::new(Benchmark),
         Box::new(Throughput),
+        Box::new(RunCommand),
     ]
 }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use assay_spec::{Better, MetricKind, StepKind};
+use serde_json::Value;
 
 use super::table::TaskResult;
 
@@ -25,7 +26,7 @@ pub(super) struct Chosen {
     pub kind: String,
     /// Set where tasks of several jobs of one kind share rows: then each job has a column of its own.
     pub job: Option<String>,
-    pub unit: &'static str,
+    pub unit: String,
     pub better: Better,
     pub covers: &'static str,
 }
@@ -58,7 +59,7 @@ pub(super) fn choose_columns(
                 metric: metric.to_owned(),
                 kind: kind.to_owned(),
                 job: job.map(str::to_owned),
-                unit: declared.map_or("", |metric| metric.unit),
+                unit: declared.map_or_else(String::new, |metric| metric.unit.to_owned()),
                 better: declared.map_or(Better::Neither, |metric| metric.better),
                 covers: declared.map_or("", |metric| metric.covers),
             });
@@ -90,8 +91,50 @@ pub(super) fn choose_columns(
             }
         }
     }
+    add_declared(&mut found, tasks, rows, selection);
     disambiguate_titles(&mut found);
     found
+}
+
+/// Adds what the configs of tasks say of metrics that their kind does not know: columns for those that they name, with direction
+/// and unit, as `metrics: {loss: {better: lower}}` of a `command`.
+fn add_declared(found: &mut Vec<Chosen>, tasks: &[TaskResult<'_>], rows: &[usize], selection: &Selection) {
+    for task in tasks {
+        for (name, declared) in declared_metrics(task) {
+            let better = match declared.get("better").and_then(Value::as_str) {
+                Some("lower") => Better::Lower,
+                Some("higher") => Better::Higher,
+                _ => Better::Neither,
+            };
+            let unit = declared.get("unit").and_then(Value::as_str).unwrap_or_default();
+            let known = |column: &Chosen| column.kind == task.kind && column.metric == *name;
+            if *selection == Selection::Headlines && !found.iter().any(known) {
+                let jobs = jobs_with_metric(tasks, task.kind, name);
+                let split = jobs.len() > 1 && share_a_row(tasks, rows, task.kind, name);
+                for job in if split { jobs.into_iter().map(Some).collect() } else { vec![None] } {
+                    found.push(Chosen {
+                        title: job.map_or_else(|| name.clone(), |job| format!("{name} {job}")),
+                        heading: name.clone(),
+                        metric: name.clone(),
+                        kind: task.kind.to_owned(),
+                        job: job.map(str::to_owned),
+                        unit: String::new(),
+                        better: Better::Neither,
+                        covers: "",
+                    });
+                }
+            }
+            for column in found.iter_mut().filter(|column| known(column) && column.applies_to(task)) {
+                (column.better, column.unit) = (better, unit.to_owned());
+            }
+        }
+    }
+}
+
+/// The entries of `metrics:` in a task's config.
+fn declared_metrics<'a>(task: &TaskResult<'a>) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    let declared = task.config.and_then(|config| config.get("metrics")).and_then(Value::as_object);
+    declared.into_iter().flatten()
 }
 
 /// The kinds that tasks have, in the order of the registry; kinds that it does not know come last.

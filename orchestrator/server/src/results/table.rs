@@ -34,6 +34,8 @@ pub struct TaskResult<'a> {
     pub metrics: &'a BTreeMap<String, f64>,
     /// How long it ran, in seconds; `None` where that is unknown, or where it did not run.
     pub seconds: Option<f64>,
+    /// Its config, once known.
+    pub config: Option<&'a Value>,
     /// Its cache key, once known. Tasks with one key are one piece of work, which was observed once.
     pub work: Option<&'a str>,
 }
@@ -72,7 +74,7 @@ pub struct Column {
     /// The job whose values these are, where several jobs of the kind share rows.
     pub job: Option<String>,
     /// Its unit.
-    pub unit: &'static str,
+    pub unit: String,
     /// Which direction is better.
     #[serde(skip)]
     pub better: Better,
@@ -270,8 +272,8 @@ fn add_values(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResu
         }
         let values: Vec<f64> = mine.iter().map(|&ix| tasks[ix].metrics[&column.metric]).collect();
         let own = |end: &str| tasks[*mine.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
-        let measured = summarize_values(&values, column.unit).map(|measured| match (own("low"), own("high")) {
-            (Some(low), Some(high)) => measured.with_interval(low, high, column.unit),
+        let measured = summarize_values(&values, &column.unit).map(|measured| match (own("low"), own("high")) {
+            (Some(low), Some(high)) => measured.with_interval(low, high, &column.unit),
             _ => measured,
         });
         row.values.push(measured.map(|measured| {
@@ -314,7 +316,7 @@ fn judged(column: Chosen, at: usize, rows: &mut [Row], seconds: &[Option<f64>], 
     let candidates: Vec<Candidate<'_>> = std::iter::zip(&*rows, &samples)
         .map(|(row, (values, replicates, failed))| Candidate { name: &row.cell, values, replicates, failed: *failed })
         .collect();
-    let ranking = if finished { rank_cells(&candidates, better, unit) } else { Ranking::default() };
+    let ranking = if finished { rank_cells(&candidates, better, &unit) } else { Ranking::default() };
     let name = |place: &usize| rows[*place].cell.clone();
     let more = ranking.power.as_ref().and_then(|power| power.more_replicates);
     let compared = || (0..rows.len()).filter(|&row| !samples[row].0.is_empty());
@@ -345,7 +347,7 @@ fn judged(column: Chosen, at: usize, rows: &mut [Row], seconds: &[Option<f64>], 
 /// Names, for each column without a best cell, the cheapest of the cells that may be the best. Costs are seconds and bytes
 /// of which less is better.
 fn name_cheapest(columns: &mut [Column], rows: &[Row]) {
-    let is_cost = |column: &Column| column.better == Better::Lower && ["s", "B"].contains(&column.unit);
+    let is_cost = |column: &Column| column.better == Better::Lower && ["s", "B"].contains(&column.unit.as_str());
     let costs: Vec<usize> = (0..columns.len()).filter(|&at| is_cost(&columns[at])).collect();
     for at in 0..columns.len() {
         let Some(best) = columns[at].best.as_ref().filter(|best| !best.distinguishable) else { continue };
@@ -358,7 +360,7 @@ fn name_cheapest(columns: &mut [Column], rows: &[Row]) {
         let prices = members.iter().filter_map(|row| Some((*row, price(row, cost)?)));
         let Some((row, price)) = prices.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
         let (cell, column) = (row.cell.clone(), columns[cost].title.clone());
-        let price = format::quantity(price, columns[cost].unit);
+        let price = format::quantity(price, &columns[cost].unit);
         columns[at].verdict += &format!("; the cheapest of them by {column} is {cell} ({price})");
         if let Some(best) = &mut columns[at].best {
             best.cheapest = Some(Cheapest { cell, column, cost: price });

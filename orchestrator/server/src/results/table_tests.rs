@@ -43,6 +43,7 @@ struct Task {
     state: TaskStateName,
     metrics: BTreeMap<String, f64>,
     seconds: Option<f64>,
+    config: Option<Value>,
     work: Option<String>,
 }
 
@@ -58,6 +59,7 @@ fn task(job: &'static str, kind: &'static str, matrix: Value, metrics: &[(&str, 
         state: TaskStateName::Succeeded,
         metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         seconds: None,
+        config: None,
         work: None,
     }
 }
@@ -91,6 +93,7 @@ fn borrow(tasks: &[Task]) -> Vec<TaskResult<'_>> {
         state: task.state,
         metrics: &task.metrics,
         seconds: task.seconds,
+        config: task.config.as_ref(),
         work: task.work.as_deref(),
     });
     borrowed.collect()
@@ -296,4 +299,20 @@ fn a_verdict_names_cells_what_would_settle_it_and_the_cheapest() {
     assert!(
         json["columns"][0]["best"]["detectable"].is_number() && json["columns"][0]["best"]["error"]["kind"] == "pooled"
     );
+}
+
+#[test]
+fn a_config_may_declare_metrics_that_its_kind_does_not_know() {
+    let run = |job, states, loss| {
+        let config = json!({"metrics": {"loss": {"better": "lower", "unit": "s"}, "absent": {}}});
+        let metrics = [("loss", loss), ("other", 1.0)];
+        Task { config: Some(config), ..task(job, "command", json!({"states": states}), &metrics) }
+    };
+    let table = tabulate_headlines(&[run("train", 16, 0.5), run("train", 32, 0.25)]);
+    assert_eq!(titles(&table), ["loss", "absent"]);
+    assert_eq!((table.columns[0].unit.as_str(), table.columns[0].direction), ("s", "lower is better"));
+    assert_eq!(observed(&table.rows[1])[0], [0.25]);
+    let named = tabulate_tasks(&[run("train", 16, 0.5)], &Selection::Named(vec!["o*".into(), "loss".into()]));
+    assert_eq!(titles(&named), ["other", "loss"]);
+    assert_eq!(named.columns[1].direction, "lower is better");
 }

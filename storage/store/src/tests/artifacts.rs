@@ -51,10 +51,9 @@ async fn the_same_content_twice_is_one_artifact_and_an_empty_one_is_legal() {
 async fn what_is_neither_file_nor_folder_is_refused() {
     let (folder, store) = open_store().await;
     // A device that never ends is none either.
-    for (path, text) in [
-        (folder.path().join("nothing"), "cannot read `"),
-        ("/dev/zero".into(), "`/dev/zero` is no regular file"),
-    ] {
+    for (path, text) in
+        [(folder.path().join("nothing"), "cannot read `"), ("/dev/zero".into(), "`/dev/zero` is no regular file")]
+    {
         let error = store.ingest_file(&path, "x").await.unwrap_err();
         assert!(error.kind() == StoreErrorKind::Io && error.to_string().contains(text), "{error}");
     }

@@ -40,7 +40,7 @@ struct Held {
     candidate_cell: String,
     metric: String,
     title: String,
-    unit: &'static str,
+    unit: String,
     base: Measured,
     candidate: Measured,
     /// `None` where a value is not finite, or where both are the same work.
@@ -191,7 +191,7 @@ fn held_together(base: &Side, candidate: &Side, pairs: &[Pair]) -> Vec<Held> {
                 candidate_cell: candidate.results.rows[pair.candidate].cell.clone(),
                 metric: column.metric.clone(),
                 title: column.title.clone(),
-                unit: column.unit,
+                unit: column.unit.clone(),
                 base: left.measured.clone(),
                 candidate: right.measured.clone(),
                 comparison,
@@ -325,7 +325,7 @@ fn table_line(held: &Held) -> Vec<String> {
     };
     let counted = |measured: &Measured| format!("{}  n={}", measured.text, measured.n);
     let comparison = held.comparison.as_ref();
-    let difference = comparison.map(|found| format::with_interval(&found.difference, held.unit));
+    let difference = comparison.map(|found| format::with_interval(&found.difference, &held.unit));
     let ratio = comparison.and_then(|found| found.ratio.as_ref()).map(format::ratio);
     let p = comparison.and_then(|found| found.p_corrected).map(|p| format!(" ({})", format::p_value(p)));
     vec![

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_server::{Lookup, refuse_large};
+use assay_server::{Lookup, expand_files};
 use assay_spec::{
-    Conclusion, Finished, Job, LocalFile, ResolveError, ResolvedStep, TriggerRule, Workflow, printable, printable_lines,
+    Conclusion, Finished, Job, ResolveError, ResolvedStep, TriggerRule, Workflow, printable, printable_lines,
 };
 use assay_statistics::format::duration;
 use assay_steps::PlannedSize;
@@ -201,14 +201,14 @@ async fn prospect_of(
     store: Option<&Store>,
     keys: &mut BTreeMap<String, usize>,
 ) -> Result<Prospect, CommandError> {
-    for file in step.files.clone() {
-        if let Some(message) = refuse_large(&file) {
-            return Ok(Prospect::Invalid(message));
-        }
-        let LocalFile { key, path, .. } = file;
-        match assay_store::content_of(&path).await {
-            Ok(artifact) => step.pin(&key, &artifact),
-            Err(error) => return Ok(Prospect::Invalid(format!("`{key}`: {error}"))),
+    let files = match expand_files(&step.files) {
+        Ok(files) => files,
+        Err(message) => return Ok(Prospect::Invalid(message)),
+    };
+    for file in files {
+        match assay_store::content_of(&file.path).await {
+            Ok(artifact) => step.pin(&file, &artifact),
+            Err(error) => return Ok(Prospect::Invalid(format!("`{}`: {error}", file.key))),
         }
     }
     let known = match store {

@@ -10,6 +10,7 @@ pub fn example(kind: &str) -> Option<&'static str> {
         "export" => include_str!("../../../../docs/src/examples/export.yaml"),
         "benchmark" => include_str!("../../../../docs/src/examples/benchmark.yaml"),
         "throughput" => include_str!("../../../../docs/src/examples/throughput.yaml"),
+        "command" => include_str!("../../../../docs/src/examples/command.yaml"),
         _ => return None,
     })
 }

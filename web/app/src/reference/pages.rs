@@ -88,8 +88,14 @@ fn step(kind: &StepKind) -> Page {
     for output in kind.outputs {
         let _ = writeln!(body, "| `{}` | {} |", output.name, cell(output.about));
     }
+    if kind.declares("outputs") {
+        body.push_str("\nThe outputs are those that the option `outputs` names.\n");
+    }
     body.push_str("\n## Metrics\n");
     metrics_table(&mut body, kind);
+    if kind.declares("metrics") {
+        body.push_str("\nThe step reports any metric; those that the option `metrics` names are columns of the table of results.\n");
+    }
     page(kind.name, &format!("`{}`", kind.name), &body)
 }
 

@@ -24,6 +24,9 @@ pub fn describe_kind(kind: &StepKind, width: usize) -> String {
     }
     text.heading("Outputs (needs.JOB.outputs.NAME)");
     kind.outputs.iter().for_each(|output| text.entry(2, output.name, output.about));
+    if kind.declares("outputs") {
+        text.wrapped(2, "those that the option `outputs` names");
+    }
     text.heading("Metrics (* stands for one part of a name)");
     for metric in kind.metrics {
         let better = match metric.better {
@@ -36,6 +39,12 @@ pub fn describe_kind(kind: &StepKind, width: usize) -> String {
         let notes: Vec<&str> = unit.into_iter().chain(better).chain(shown.as_deref()).collect();
         let notes = if notes.is_empty() { String::new() } else { format!(" [{}]", notes.join("; ")) };
         text.entry(2, metric.name, &format!("{}{notes}", meaning(kind.name, metric.name).unwrap_or_default()));
+    }
+    if kind.declares("metrics") {
+        text.wrapped(
+            2,
+            "whatever the step reports; those that the option `metrics` names are columns of the table of results",
+        );
     }
     if let Some(example) = example(kind.name) {
         text.heading("Example");

@@ -95,8 +95,8 @@ fn headlines(results: &Results) -> Vec<Headline> {
         let text = match (cells.as_slice(), means.is_empty()) {
             ([cell], _) => cell.measured.text.clone(),
             (_, true) => "not finite".to_owned(),
-            _ if low == high => format::quantity(low, column.unit),
-            _ => format!("{} – {}", format::quantity(low, column.unit), format::quantity(high, column.unit)),
+            _ if low == high => format::quantity(low, &column.unit),
+            _ => format!("{} – {}", format::quantity(low, &column.unit), format::quantity(high, &column.unit)),
         };
         Headline { title: column.title.clone(), text, cells: cells.len() }
     });

@@ -1,0 +1,233 @@
+//! What a workflow file says of a program: the block `with:` of `uses: command`.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use assay_spec::{ArtifactRef, Finding, LOCAL_FILES};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::variables::{self, VARIABLES};
+use crate::step::ArtifactSchema;
+
+/// A program, what it is given, and what it leaves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    /// The program and its arguments. No shell reads them: `["sh", "-c", "..."]` starts one. `$ASSAY_OUTPUTS` and the other
+    /// variables of a step are replaced in each argument.
+    #[schemars(length(min = 1, max = 4096))]
+    pub run: Vec<Argument>,
+    /// Files and folders of the workflow file's folder that the program needs, such as the script. They are copied into the
+    /// folder in which the program starts. Their content is part of the cache key.
+    #[serde(default)]
+    #[schemars(with = "LocalFilesSchema")]
+    pub files: Files,
+    /// Artifacts of earlier jobs: the program finds `NAME` at `$ASSAY_INPUTS/NAME`. They are read-only.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ArtifactSchema>")]
+    pub inputs: BTreeMap<String, ArtifactRef>,
+    /// Values for the program, of any shape: it finds them as JSON in the file `$ASSAY_PARAMS`.
+    #[serde(default)]
+    pub params: serde_json::Map<String, serde_json::Value>,
+    /// Further variables of the program's environment. `ASSAY_` names are reserved.
+    #[serde(default)]
+    pub env: BTreeMap<String, Argument>,
+    /// The metrics that the program reports, with their direction and unit. Metrics that are not named here are kept too, but
+    /// only these are read from standard output and have a column in the table of results.
+    #[serde(default)]
+    #[schemars(extend("x-declares" = "metrics"))]
+    pub metrics: BTreeMap<String, Metric>,
+    /// The files that the program leaves, by output: paths relative to `$ASSAY_OUTPUTS`. Each has to be there when the program
+    /// ends.
+    #[serde(default)]
+    #[schemars(extend("x-declares" = "outputs"))]
+    pub outputs: BTreeMap<String, OutputFile>,
+}
+
+/// The files that a program needs: paths as a workflow file lists them, or their content once they are in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)] // Lists are written by people, and checked by the schema; maps are ours.
+pub(super) enum Files {
+    /// By path.
+    Content(BTreeMap<String, ArtifactRef>),
+    /// As they are listed.
+    Listed(Vec<String>),
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Files::Listed(Vec::new())
+    }
+}
+
+/// One argument or value: a text, or a number or truth value, which is written as text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value", into = "String")]
+pub(super) struct Argument(pub String);
+
+/// What a metric means.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metric {
+    /// Which direction is better: `lower`, `higher` or `neither`.
+    #[serde(default)]
+    pub better: Direction,
+    /// The unit, as it is printed behind a number.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    pub unit: String,
+}
+
+/// Which direction of a metric is better.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Direction {
+    /// Losses, sizes, durations.
+    Lower,
+    /// Accuracies, rates.
+    Higher,
+    /// The metric only describes.
+    #[default]
+    Neither,
+}
+
+/// A file that becomes an output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)] // The schema is what checks what a person wrote, and its messages are ours.
+pub(super) enum OutputFile {
+    /// The file becomes an artifact.
+    Artifact(String),
+    /// The file holds JSON, which becomes a plain value that expressions can compute with.
+    Value {
+        /// The path, relative to `$ASSAY_OUTPUTS`.
+        json: String,
+    },
+}
+
+impl OutputFile {
+    /// The path as it was written, relative to the folder of outputs.
+    pub fn path(&self) -> &str {
+        match self {
+            OutputFile::Artifact(path) | OutputFile::Value { json: path } => path,
+        }
+    }
+}
+
+impl TryFrom<serde_json::Value> for Argument {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        match value {
+            serde_json::Value::String(text) => Ok(Argument(text)),
+            serde_json::Value::Number(number) => Ok(Argument(number.to_string())),
+            serde_json::Value::Bool(truth) => Ok(Argument(truth.to_string())),
+            other => Err(format!("an argument is a text, a number or a truth value, not `{other}`")),
+        }
+    }
+}
+
+impl From<Argument> for String {
+    fn from(argument: Argument) -> String {
+        argument.0
+    }
+}
+
+impl JsonSchema for Argument {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Argument".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "number", "boolean"], "description": "A text, a number or a truth value."})
+    }
+}
+
+/// The schema of local files before they are pinned to their content.
+struct LocalFilesSchema;
+
+impl JsonSchema for LocalFilesSchema {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "LocalFiles".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "array",
+            "format": LOCAL_FILES,
+            "items": {"type": "string", "description": "A file or folder, relative to the folder of the workflow file."},
+        })
+    }
+}
+
+impl Config {
+    /// What the schema cannot say.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut report = |path: &[&str], message: String, hint: &str| {
+            let path = path.iter().map(|&key| key.to_owned()).collect();
+            findings.push(Finding { path, message, hint: Some(hint.into()) });
+        };
+        let known = VARIABLES.map(|variable| format!("${variable}")).join(", ");
+        for (index, Argument(text)) in self.run.iter().enumerate() {
+            if text.contains('\0') {
+                report(&["run", &index.to_string()], "an argument cannot contain a zero byte".into(), "remove it");
+            }
+            for unknown in variables::unknown_names(text) {
+                let message = format!("there is no variable `${unknown}`");
+                report(&["run", &index.to_string()], message, &format!("a step has {known}"));
+            }
+        }
+        if self.run.first().is_some_and(|program| program.0.is_empty()) {
+            report(&["run", "0"], "the name of the program is empty".into(), "write `[\"python\", \"train.py\"]`");
+        }
+        for (name, Argument(value)) in &self.env {
+            if name.starts_with("ASSAY_") {
+                report(
+                    &["env", name],
+                    format!("`{name}` is reserved"),
+                    "choose a name that does not start with `ASSAY_`",
+                );
+            } else if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                report(&["env", name], format!("`{name}` cannot be a variable"), "use letters, digits and `_`");
+            }
+        }
+        for name in self.inputs.keys().filter(|name| !is_plain_name(name)) {
+            report(&["inputs", name], format!("`{name}` cannot be a file's name"), "use a name without `/`");
+        }
+        for (name, output) in &self.outputs {
+            if !is_inside(Path::new(output.path())) {
+                let message = format!("`{}` is not a path inside `$ASSAY_OUTPUTS`", output.path());
+                report(&["outputs", name], message, "write a relative path without `..`");
+            }
+        }
+        for name in self.metrics.keys().filter(|name| !is_metric_name(name)) {
+            let hint = "use letters, digits and `_ - . /`, at most 250 of them";
+            report(&["metrics", name], format!("`{name}` cannot be the name of a metric"), hint);
+        }
+        findings
+    }
+}
+
+/// Whether a text names a file in a folder, and nothing below or above it.
+fn is_plain_name(name: &str) -> bool {
+    !name.contains('\0') && Path::new(name).components().eq([Component::Normal(name.as_ref())])
+}
+
+/// Whether a path stays inside the folder that it is relative to.
+pub(super) fn is_inside(path: &Path) -> bool {
+    let mut parts = path.components().filter(|part| *part != Component::CurDir).peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Whether a text can name a metric.
+pub(super) fn is_metric_name(name: &str) -> bool {
+    let fits = (1..=250).contains(&name.len());
+    fits && name
+        .chars()
+        .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '%' | '@' | ':' | '(' | ')'))
+}

@@ -1,0 +1,246 @@
+//! The step kind `command`: runs one attempt of a program and collects what it left.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use assay_spec::{Finding, StepKind};
+use serde_json::Value;
+
+use super::config::{Config, Metric, OutputFile};
+use super::folders::Folders;
+use super::metrics::{MetricsFile, Point, points_in_output};
+use super::program::{Line, Observer, Program, ProgramEnd, Stream};
+use super::variables;
+use crate::context::{Context, StepError};
+use crate::step::{Step, parse, schema_of};
+
+/// The largest JSON file that becomes a plain value, in bytes.
+const LARGEST_VALUE: u64 = 1 << 20;
+
+/// Runs a program.
+pub struct RunCommand;
+
+impl Step for RunCommand {
+    fn kind(&self) -> StepKind {
+        StepKind {
+            name: "command",
+            version: 1,
+            measures: false,
+            about: "Runs a program: a training script, a benchmark, anything that can be started.",
+            schema: schema_of::<Config>(),
+            outputs: &[],
+            metrics: &[],
+            check,
+        }
+    }
+
+    fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
+        let config: Config = parse(config)?;
+        if let Some(finding) = config.findings().into_iter().next() {
+            return Err(StepError::Failed { message: finding.message, hint: finding.hint });
+        }
+        let folders = Folders::prepare(&config, context)?;
+        let values = variables::values(&folders, context);
+        let argv: Vec<String> = config.run.iter().map(|argument| variables::expand(&argument.0, &values)).collect();
+        let mut command = command(&argv, &config, &folders, context, values);
+        let metrics =
+            File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
+        let mut watch =
+            Watch { context, declared: &config.metrics, file: MetricsFile::new(metrics), last: BTreeMap::new() };
+        let program = Program::start(&mut command, &folders.outputs).map_err(|error| cannot_start(&argv[0], &error))?;
+        let end = program.wait(&mut watch)?;
+        let finished = end.status.success();
+        // After a failure, the metrics up to there stay; a bad line among them does not hide the failure.
+        match watch.report_file(true) {
+            Err(error) if finished => return Err(error),
+            _ => {}
+        }
+        if end.survivors > 0 {
+            context.warn(&format!("the program left {} running, which were killed", processes(end.survivors)));
+        }
+        if !finished {
+            return Err(explain_exit(&argv, &end));
+        }
+        collect_outputs(&config.outputs, &folders.outputs, context)
+    }
+}
+
+/// What the schema cannot say.
+fn check(config: &Value) -> Vec<Finding> {
+    parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
+}
+
+fn command(
+    argv: &[String],
+    config: &Config,
+    folders: &Folders,
+    context: &dyn Context,
+    values: Vec<(&'static str, String)>,
+) -> Command {
+    // A program of the files is found whether or not it is written with `./`.
+    let local = folders.start.join(&argv[0]);
+    let program = if local.is_file() { local.as_os_str() } else { argv[0].as_ref() };
+    let mut command = Command::new(program);
+    command.args(&argv[1..]).current_dir(&folders.start);
+    // The variables of the executor are not meant for the program.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ASSAY_")) {
+        command.env_remove(name);
+    }
+    let own = |name: &str| std::env::var(name).ok();
+    command.envs(variables::limits(context.threads(), &context.device().name(), own));
+    // What Python prints appears at once, not when the program ends.
+    command.env("PYTHONUNBUFFERED", "1");
+    command.envs(config.env.iter().map(|(name, value)| (name, variables::expand(&value.0, &values))));
+    command.envs(values);
+    command
+}
+
+fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "install it, write its whole path, or list it under `files:`; a script also needs the interpreter of its `#!` line"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "it is not executable: start it by its interpreter, as in `[\"sh\", \"a.sh\"]`"
+        }
+        _ => "start it by hand with the same arguments",
+    };
+    StepError::Failed { message: format!("cannot start `{program}`: {error}"), hint: Some(hint.into()) }
+}
+
+/// Passes on what a program prints and reports.
+struct Watch<'a> {
+    context: &'a mut dyn Context,
+    declared: &'a BTreeMap<String, Metric>,
+    file: MetricsFile,
+    /// The last step of each metric that has one.
+    last: BTreeMap<String, u64>,
+}
+
+impl Watch<'_> {
+    fn report_file(&mut self, ended: bool) -> Result<(), StepError> {
+        let mut points = Vec::new();
+        let read = self.file.read_points(ended, &mut points);
+        self.report(points)?;
+        read
+    }
+
+    fn report(&mut self, points: Vec<Point>) -> Result<(), StepError> {
+        for Point { name, step, value } in points {
+            // A final value stands at the end of the metric's curve.
+            let step = step.or_else(|| self.last.get(&name).copied()).unwrap_or(0);
+            self.context.metric(&name, step, value);
+            if !value.is_finite() {
+                return Err(StepError::Check {
+                    message: format!("the metric `{name}` is {value} at step {step}"),
+                    hint: Some("the program diverged, or divided by zero: the log shows what it did before".into()),
+                });
+            }
+            if step > 0 {
+                self.last.insert(name, step);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn on_line(&mut self, (stream, text): &Line) -> Result<(), StepError> {
+        match stream {
+            // The worker keeps what an executor writes to standard error as lines of that stream.
+            Stream::Stderr => drop(writeln!(std::io::stderr(), "{text}")),
+            Stream::Stdout => {
+                self.context.log(text);
+                self.report(points_in_output(text, self.declared))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_poll(&mut self) -> Result<(), StepError> {
+        if self.context.cancelled() {
+            return Err(StepError::Cancelled);
+        }
+        self.report_file(false)
+    }
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
+}
+
+/// The failure of a program that did not end with code 0.
+fn explain_exit(argv: &[String], end: &ProgramEnd) -> StepError {
+    let mut message = match (end.status.code(), end.status.signal()) {
+        (Some(code), _) => format!("`{}` exited with code {code}", argv[0]),
+        (None, Some(signal)) => format!("`{}` was killed by signal {signal}{}", argv[0], signal_name(signal)),
+        (None, None) => format!("`{}` ended with {}", argv[0], end.status),
+    };
+    if !end.last_lines.is_empty() {
+        message.push_str("; its last lines:");
+        for line in &end.last_lines {
+            message.push_str("\n  ");
+            message.push_str(line);
+        }
+    }
+    match end.status.signal() {
+        Some(_) => StepError::Fault(message),
+        None => StepError::Failed { message, hint: Some("`assay logs` shows everything that it printed".into()) },
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL, which the kernel sends when memory runs out",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => return String::new(),
+    };
+    format!(" ({name})")
+}
+
+fn collect_outputs(
+    outputs: &BTreeMap<String, OutputFile>,
+    folder: &Path,
+    context: &mut dyn Context,
+) -> Result<(), StepError> {
+    for (name, output) in outputs {
+        let path = folder.join(output.path());
+        let missing = |what: &str, hint: &str| StepError::Failed {
+            message: format!("the output `{name}` is missing: `$ASSAY_OUTPUTS/{}` {what}", output.path()),
+            hint: Some(hint.into()),
+        };
+        let data = std::fs::metadata(&path);
+        let data = data.map_err(|_| missing("is not there", "the program has to write it before it ends"))?;
+        if !data.is_file() {
+            return Err(missing("is not a file", "pack a folder into an archive"));
+        }
+        let inside = path.canonicalize().ok().zip(folder.canonicalize().ok());
+        if inside.is_none_or(|(path, folder)| !path.starts_with(folder)) {
+            return Err(missing("is a link to a file outside of it", "copy the file"));
+        }
+        match output {
+            OutputFile::Artifact(_) => context.artifact(name, &path)?,
+            OutputFile::Value { .. } if data.len() > LARGEST_VALUE => {
+                return Err(missing("is larger than 1 MiB", "make it an artifact: give its path without `json:`"));
+            }
+            OutputFile::Value { .. } => {
+                let text =
+                    std::fs::read(&path).map_err(|error| missing(&format!("cannot be read: {error}"), "check it"))?;
+                let value = serde_json::from_slice(&text)
+                    .map_err(|error| missing(&format!("is not JSON: {error}"), "write one JSON value"))?;
+                context.value(name, value);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Real programs run as steps: `sh` scripts that do what programs do, and what they should not do.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::RunCommand;
+use crate::context::StepError;
+use crate::testing::TestContext;
+
+fn context() -> TestContext {
+    TestContext::new(assay_cpu::device(2).unwrap())
+}
+
+fn script(text: &str) -> Value {
+    json!({"run": ["sh", "-c", text]})
+}
+
+fn with(mut config: Value, key: &str, value: Value) -> Value {
+    config[key] = value;
+    config
+}
+
+#[test]
+fn a_program_reads_inputs_and_leaves_metrics_and_outputs() {
+    let mut context = context();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data.txt"), "12\n").unwrap();
+    std::fs::write(folder.path().join("double.sh"), "#!/bin/sh\necho $((2 * $(cat \"$1\")))\n").unwrap();
+    let data = context.provide(&folder.path().join("data.txt"));
+    let double = context.provide(&folder.path().join("double.sh"));
+    let text = r#"
+        double=$(tools/double.sh "$ASSAY_INPUTS/data") && echo "$double" > "$ASSAY_OUTPUTS/result.txt"
+        echo "{\"step\": 1, \"loss\": 0.5}" >> "$ASSAY_METRICS"
+        echo "{\"step\": 2, \"loss\": 0.25}" >> "$ASSAY_METRICS"
+        printf '{"answer": %s}' "$double" >> "$ASSAY_METRICS"
+        echo "accuracy=97.5%"
+        echo "[1, $ASSAY_THREADS, $ASSAY_REPLICATE, \"$ASSAY_DEVICE\", \"$EXTRA\", \"$1\"]" > "$ASSAY_OUTPUTS/seen.json"
+    "#;
+    let config = json!({
+        "run": ["sh", "-c", text, "sh", "$ASSAY_THREADS threads", 3, true],
+        "files": {"tools/double.sh": double},
+        "inputs": {"data": data},
+        "params": {"states": 64},
+        "env": {"EXTRA": 7},
+        "metrics": {"accuracy": {"better": "higher", "unit": "%"}},
+        "outputs": {"result": "result.txt", "seen": {"json": "seen.json"}},
+    });
+    context.run(&RunCommand, config).unwrap();
+    assert_eq!(std::fs::read_to_string(&context.artifacts["result"]).unwrap(), "24\n");
+    assert_eq!(context.values["seen"], json!([1, 1, 1, "cpu", "7", "1 threads"]));
+    let point = |name: &str, step, value| (name.to_owned(), step, value);
+    assert_eq!(context.metrics.iter().filter(|(name, ..)| name == "loss").count(), 2);
+    assert!(context.metrics.contains(&point("loss", 2, 0.25)));
+    assert!(context.metrics.contains(&point("answer", 0, 24.0)));
+    assert!(context.metrics.contains(&point("accuracy", 0, 97.5)));
+    assert!(context.logs.contains(&"accuracy=97.5%".to_owned()));
+}
+
+#[test]
+fn a_program_starts_in_an_empty_folder_without_variables_of_the_executor() {
+    let mut context = context();
+    let text = r#"ls -A; env | grep ^ASSAY_ | sort | cut -d= -f1; cat "$ASSAY_PARAMS""#;
+    context.run(&RunCommand, with(script(text), "params", json!({"a": [1, "b"]}))).unwrap();
+    let names = ["DEVICE", "INPUTS", "METRICS", "OUTPUTS", "PARAMS", "REPLICATE", "RESUME", "SEED", "THREADS"];
+    let names = names.map(|name| format!("ASSAY_{name}"));
+    assert_eq!(context.logs[..names.len()], names);
+    let params: Value = serde_json::from_str(&context.logs[names.len()..].concat()).unwrap();
+    assert_eq!(params, json!({"a": [1, "b"]}));
+}
+
+#[test]
+fn a_failure_shows_the_exit_code_and_the_last_lines() {
+    let fail = |text: &str| context().run(&RunCommand, script(text)).unwrap_err();
+    let error = fail("for i in $(seq 20); do echo line $i; done; exit 3");
+    assert!(matches!(error, StepError::Failed { .. }));
+    let message = error.to_string();
+    assert!(message.starts_with("`sh` exited with code 3"), "{message}");
+    assert!(message.contains("line 20") && !message.contains("line 9\n"), "{message}");
+    // Errors come before what the program printed besides.
+    let message = fail("echo 'no such column' >&2; for i in $(seq 20); do echo line $i; done; exit 3").to_string();
+    assert!(message.ends_with("its last lines:\n  no such column"), "{message}");
+}
+
+#[test]
+fn a_signal_is_a_crash() {
+    let Err(StepError::Fault(message)) = context().run(&RunCommand, script("kill -SEGV $$")) else { panic!() };
+    assert!(message.contains("signal 11 (SIGSEGV)"), "{message}");
+}
+
+#[test]
+fn a_missing_or_unreadable_output_is_a_failure() {
+    let check = |text: &str, output: Value, why: &str| {
+        let config = with(script(text), "outputs", json!({"model": output}));
+        let error = context().run(&RunCommand, config).unwrap_err().to_string();
+        assert!(error.contains("`model`") && error.contains(why), "{error}");
+    };
+    check("true", json!("model.bin"), "is not there");
+    check("mkdir $ASSAY_OUTPUTS/model", json!("model"), "is not a file");
+    check("echo nonsense > $ASSAY_OUTPUTS/a", json!({"json": "a"}), "not JSON");
+    check("head -c 2000000 /dev/zero > $ASSAY_OUTPUTS/a", json!({"json": "a"}), "larger than 1 MiB");
+    check("ln -s /etc/passwd $ASSAY_OUTPUTS/a", json!("a"), "outside");
+}
+
+#[test]
+fn a_metric_that_is_not_finite_ends_the_program_at_once() {
+    let text = r#"echo '{"step": 3, "loss": NaN}' >> "$ASSAY_METRICS"; sleep 60"#;
+    let Err(StepError::Check { message, .. }) = context().run(&RunCommand, script(text)) else { panic!() };
+    assert_eq!(message, "the metric `loss` is NaN at step 3");
+}
+
+#[test]
+fn a_bad_line_of_metrics_is_a_failure_with_its_number() {
+    let text = r#"echo '{"loss": 1}' >> "$ASSAY_METRICS"; echo 'loss: 2' >> "$ASSAY_METRICS""#;
+    let mut context = context();
+    let error = context.run(&RunCommand, script(text)).unwrap_err().to_string();
+    assert!(error.contains("line 2"), "{error}");
+    assert_eq!(context.last("loss"), Some(1.0));
+    // What a program reports before it fails does not hide why it failed.
+    let error = context.run(&RunCommand, script("printf nonsense >> $ASSAY_METRICS; exit 4")).unwrap_err().to_string();
+    assert!(error.contains("code 4"), "{error}");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_named() {
+    let error = context().run(&RunCommand, json!({"run": ["no-such-program"]})).unwrap_err().to_string();
+    assert!(error.contains("cannot start `no-such-program`"), "{error}");
+}
+
+#[test]
+fn a_cancelled_program_may_save_its_state_and_leaves_no_process_behind() {
+    let mut context = context();
+    let resume = tempfile::tempdir().unwrap();
+    context.resume = Some(resume.path().to_owned());
+    context.patience.set(Some(20));
+    // One child ignores SIGTERM, in a session of its own.
+    let text = r#"
+        trap 'echo saved > "$ASSAY_RESUME/state"; exit 1' TERM
+        setsid sh -c 'trap "" TERM; echo $$ > "$ASSAY_RESUME/child"; while :; do sleep 1; done' &
+        while :; do sleep 0.02; done
+    "#;
+    assert_eq!(context.run(&RunCommand, script(text)).unwrap_err(), StepError::Cancelled);
+    assert_eq!(std::fs::read_to_string(resume.path().join("state")).unwrap(), "saved\n");
+    let child = std::fs::read_to_string(resume.path().join("child")).unwrap();
+    assert_ends(child.trim());
+}
+
+#[test]
+fn what_a_program_leaves_running_is_killed_when_it_ends() {
+    let mut context = context();
+    let text = r#"setsid sleep 600 & echo $! > "$ASSAY_OUTPUTS/pid""#;
+    context.run(&RunCommand, with(script(text), "outputs", json!({"pid": {"json": "pid"}}))).unwrap();
+    assert_ends(&context.values["pid"].to_string());
+    assert!(context.logs.iter().any(|line| line.contains("left a process running")), "{:?}", context.logs);
+}
+
+/// Waits until a process has ended: whoever adopted it may not have taken its exit code yet.
+fn assert_ends(pid: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let runs = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z') && !rest.is_empty())
+    };
+    while runs() {
+        assert!(Instant::now() < deadline, "process {pid} still runs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_lot_of_output_on_both_streams_does_not_block() {
+    let text =
+        "i=0; while [ $i -lt 3000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; printf 'a\\rb\\r%0100000d' 7";
+    let mut context = context();
+    context.run(&RunCommand, script(text)).unwrap();
+    assert!(context.logs.contains(&"out 2999".to_owned()));
+    assert!(context.logs.iter().all(|line| line.len() <= 16 * 1024));
+}
+
+#[test]
+fn a_config_that_no_program_can_have_is_refused_with_its_place() {
+    let check = |config: Value, place: &[&str], why: &str| {
+        let findings = (crate::step::Step::kind(&RunCommand).check)(&config);
+        let found = findings.iter().find(|finding| finding.path == place);
+        assert!(found.is_some_and(|finding| finding.message.contains(why)), "{findings:?}");
+    };
+    check(json!({"run": ["a", "$ASSAY_OUTPUT/x"]}), &["run", "1"], "$ASSAY_OUTPUT");
+    check(json!({"run": [""]}), &["run", "0"], "empty");
+    check(json!({"run": ["a"], "outputs": {"m": "../m"}}), &["outputs", "m"], "not a path inside");
+    check(json!({"run": ["a"], "outputs": {"m": {"json": "/m"}}}), &["outputs", "m"], "not a path inside");
+    check(json!({"run": ["a"], "env": {"ASSAY_SEED": 1}}), &["env", "ASSAY_SEED"], "reserved");
+    check(json!({"run": ["a"], "env": {"A=B": 1}}), &["env", "A=B"], "cannot be a variable");
+    check(json!({"run": ["a"], "metrics": {"a b\u{0}": {}}}), &["metrics", "a b\u{0}"], "cannot be the name");
+    check(json!({"run": ["a"], "files": ["x.py"], "env": {"ASSAY_X": 1}}), &["env", "ASSAY_X"], "reserved");
+}
