@@ -7,15 +7,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use super::survivors::kill_survivors;
+use super::survivors::{any_process, kill_survivors, terminate_processes};
 use crate::context::StepError;
 
 /// How often the metrics file and the cancellation are looked at.
 const POLL: Duration = Duration::from_millis(20);
 /// How long a program may take to end after SIGTERM. The worker kills the executor after a second.
 const GRACE: Duration = Duration::from_millis(700);
+/// How long output is still read after the program has ended.
+const LAST_OUTPUT: Duration = Duration::from_secs(3);
 /// The longest line of output that is kept whole, in bytes.
 const LONGEST_LINE: u64 = 16 * 1024;
 /// Lines in flight between the readers and the log.
@@ -97,9 +97,10 @@ impl<'a> Program<'a> {
                 return Err(error);
             }
         };
-        // The readers end when nobody holds the other end of the pipes any more.
+        // The readers end when nobody holds the other end of the pipes any more. A process that is not found may hold it for ever.
         let survivors = kill_survivors(self.outputs);
-        while let Ok(line) = self.lines.recv() {
+        let deadline = Instant::now() + LAST_OUTPUT;
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             self.pass_on(&line, observer)?;
         }
         observer.on_poll()?;
@@ -137,15 +138,21 @@ impl<'a> Program<'a> {
         observer.on_line(line)
     }
 
+    /// Whether the program or anything that it started still runs.
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None)) || any_process(self.outputs)
+    }
+
     /// Ends the program and everything that it started.
     fn stop(&mut self, gently: bool) {
         let deadline = Instant::now() + GRACE;
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).filter(|_| gently) {
-            let _ = kill_process(pid, Signal::TERM);
-            while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+        if gently {
+            // Not only the program itself: a shell does not pass the signal on to what it started.
+            terminate_processes(self.outputs);
+            while Instant::now() < deadline && self.is_running() {
                 // A program that waits for its output to be read would not end.
                 while self.lines.try_recv().is_ok() {}
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(POLL);
             }
         }
         let _ = self.child.kill();

@@ -154,6 +154,30 @@ fn what_a_program_leaves_running_is_killed_when_it_ends() {
     assert!(context.logs.iter().any(|line| line.contains("left a process running")), "{:?}", context.logs);
 }
 
+#[test]
+fn a_program_below_a_shell_is_asked_to_stop_too() {
+    let mut context = context();
+    let resume = tempfile::tempdir().unwrap();
+    context.resume = Some(resume.path().to_owned());
+    context.patience.set(Some(20));
+    let inner = r#"trap 'echo saved > "$ASSAY_RESUME/inner"; exit 1' TERM; while :; do sleep 0.02; done"#;
+    let config = json!({"run": ["sh", "-c", "sh -c \"$1\"; true", "sh", inner]});
+    assert_eq!(context.run(&RunCommand, config).unwrap_err(), StepError::Cancelled);
+    assert_eq!(std::fs::read_to_string(resume.path().join("inner")).unwrap(), "saved\n");
+}
+
+#[test]
+fn a_process_that_cannot_be_found_does_not_hold_up_the_step() {
+    // It has neither the session nor the environment of the program, but its output.
+    let text = r#"
+        setsid env -i sh -c 'touch "$1"; exec sleep 8' sh "$ASSAY_OUTPUTS/ready" &
+        until [ -e "$ASSAY_OUTPUTS/ready" ]; do sleep 0.01; done; echo done
+    "#;
+    let mut context = context();
+    context.run(&RunCommand, script(text)).unwrap();
+    assert_eq!(context.logs, ["done"]);
+}
+
 /// Waits until a process has ended: whoever adopted it may not have taken its exit code yet.
 fn assert_ends(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
