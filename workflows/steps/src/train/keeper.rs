@@ -45,6 +45,12 @@ impl Keeper {
         self.folder.is_some() && step > self.saved
     }
 
+    /// Whether the state after `step` is saved.
+    #[must_use]
+    pub fn has_saved(&self, step: u64) -> bool {
+        self.folder.is_some() && step > 0 && step == self.saved
+    }
+
     /// Saves the state after `step`; returns how long it took.
     ///
     /// # Errors

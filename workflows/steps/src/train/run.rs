@@ -329,6 +329,9 @@ impl<'a> Trainer<'a> {
         let values = copies * model.parameters().count();
         if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
             self.save_checkpoint(model, context)?;
+        }
+        // The last checkpoint may be of this very step.
+        if self.keeper.has_saved(self.step) {
             context.log(&format!("stopped after step {}; the next attempt resumes from its checkpoint", self.step));
         }
         Ok(())
