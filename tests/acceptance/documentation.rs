@@ -106,7 +106,9 @@ fn every_workflow_in_a_document_is_planned() {
             let file = folder.path().join("block.yaml");
             std::fs::write(&file, block).expect("written");
             // The examples that pages show name files beside them.
-            std::fs::copy(book().join("examples/prepare.yaml"), folder.path().join("prepare.yaml")).expect("copied");
+            for beside in ["prepare.yaml", "train.py"] {
+                std::fs::copy(book().join("examples").join(beside), folder.path().join(beside)).expect("copied");
+            }
             let output = Home::new().output(&["plan", &file.display().to_string()]);
             assert!(output.status.success(), "{document}:\n{block}\n{}", self::text(&output.stderr));
             planned += 1;
@@ -116,12 +118,12 @@ fn every_workflow_in_a_document_is_planned() {
 }
 
 #[test]
-fn the_tutorial_shows_the_file_that_it_runs() {
+fn pages_show_the_files_that_are_run() {
     let read = |name: &str| std::fs::read_to_string(book().join(name)).expect("a text");
-    assert!(
-        read("tutorial.md").contains(read("examples/tutorial.yaml").trim_end()),
-        "docs/src/tutorial.md is out of date"
-    );
+    for (page, file) in [("tutorial", "tutorial.yaml"), ("program", "program.yaml"), ("program", "train.py")] {
+        let shown = read(&format!("examples/{file}"));
+        assert!(read(&format!("{page}.md")).contains(shown.trim_end()), "docs/src/{page}.md is out of date: {file}");
+    }
 }
 
 #[test]
