@@ -34,6 +34,7 @@ pub use comparisons::best::{BestComparison, BestRule, compare_with_best};
 pub use comparisons::cells::{ErrorTerm, Observation};
 pub use comparisons::compare::{self, Comparison, Direction, Rule, Test, Verdict};
 pub use comparisons::correction::{holm, holm_of_tested};
+pub use comparisons::pairs::{Pair, PairComparisons, PairDifference, compare_pairs};
 pub use comparisons::scale::Scale;
 pub use describe::{mean, median, quantile, standard_deviation, variance};
 pub use error::StatisticsError;

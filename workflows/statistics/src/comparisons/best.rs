@@ -99,7 +99,7 @@ pub fn compare_with_best(
 }
 
 /// The cells on a scale. The logarithmic one is chosen only where all values are above zero.
-fn on_scale(cells: &[Vec<Observation>], scale: Scale) -> Vec<Vec<Observation>> {
+pub(crate) fn on_scale(cells: &[Vec<Observation>], scale: Scale) -> Vec<Vec<Observation>> {
     let scaled = |observation: &Observation| match scale {
         Scale::Linear => *observation,
         Scale::Log => Observation { value: observation.value.ln(), ..*observation },

@@ -260,12 +260,19 @@ impl Comparison {
 
     /// What threshold, significance and direction say.
     fn found_verdict(&self) -> Verdict {
-        let change = self.change();
-        if !self.significant() {
+        Verdict::of(self.change(), self.significant(), self.direction, self.rule.threshold)
+    }
+}
+
+impl Verdict {
+    /// What may be said of a change relative to the base, such as 0.05 of five percent more.
+    #[must_use]
+    pub fn of(change: f64, significant: bool, direction: Direction, threshold: f64) -> Self {
+        if !significant {
             Verdict::CannotTell
-        } else if change.abs() < self.rule.threshold {
+        } else if change.abs() < threshold {
             Verdict::Small
-        } else if (change < 0.0) == (self.direction == Direction::LowerIsBetter) {
+        } else if (change < 0.0) == (direction == Direction::LowerIsBetter) {
             Verdict::Improvement
         } else {
             Verdict::Regression
