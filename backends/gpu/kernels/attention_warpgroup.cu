@@ -45,18 +45,16 @@ DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u1
         // What all have fetched is there, and all have used what is overwritten next.
         __syncthreads();
         if (key + KEYS < end) fetch(key + KEYS, stage ^ 1);
-        begin_products();
+        begin_products(s);
         set_to_products_of_rows(s, shared.queries, shared.keys[stage]);
-        end_products();
-        settle(s);
+        end_products(s);
         absorb(s, running, call, own, key, [&](const float (&factor)[LINES]) { scale_lines(o, factor); });
         Left weights[COUNT];
 #pragma unroll
         for (int n = 0; n < COUNT; n++) weights[n] = rounded(s[n]);
-        begin_products();
+        begin_products(o, weights);
         add_weighed_rows(o, weights, shared.values[stage]);
-        end_products();
-        settle(o);
+        end_products(o);
         stage ^= 1;
     }
     finish(out + in_queries * call.d, lse + in_queries, o, running, own, call);

@@ -2,8 +2,8 @@
 //
 // A block is one warpgroup: four waves, each of which has 16 of its 64 rows in the fragments of fragments.h. On compute capability 9.0
 // a product is wgmma.m64n64k16 (PTX ISA, asynchronous warpgroup level matrix instructions). It runs while its waves do other
-// work: they call `begin_products`, start products, call `end_products`, and `settle` what the products write. Elsewhere (the
-// emulator and other devices) each wave computes its rows with `add_product`, at once.
+// work: they call `begin_products` with the registers that the products read and write, start the products, and call `end_products`
+// with what the products write. Elsewhere (the emulator and other devices) each wave computes its rows with `add_product`, at once.
 #pragma once
 #include "fragments.h"
 
@@ -63,30 +63,47 @@ DEVICE void arrived_for_products() {
 #endif
 }
 
-// To be called before the first product after one of its registers has changed.
-DEVICE void begin_products() {
 #if ASYNCHRONOUS_PRODUCTS
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-
-// Waits until the products are over.
-DEVICE void end_products() {
-#if ASYNCHRONOUS_PRODUCTS
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-#endif
-}
-
-// What products have written: the compiler must not read it before they are over.
+// The compiler must not move a write of these registers down, or a read up, past this place: it does not know that products which
+// have been started read and write them until they are over.
 template <int COUNT>
-DEVICE void settle(Sum (&sums)[COUNT]) {
-#if ASYNCHRONOUS_PRODUCTS
+DEVICE void pin_registers(Sum (&sums)[COUNT]) {
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) asm volatile("" : "+f"(sums[n].at[i])::"memory");
     }
+}
+
+template <int COUNT>
+DEVICE void pin_registers(Left (&left)[COUNT]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) asm volatile("" : "+r"(left[n].pair[i])::"memory");
+    }
+}
+#else
+template <typename Registers>
+DEVICE void pin_registers(Registers&) {}
 #endif
+
+// To be called before the first product after one of its registers has changed, with all the registers of the products.
+template <typename... Registers>
+DEVICE void begin_products(Registers&... registers) {
+    (pin_registers(registers), ...);
+#if ASYNCHRONOUS_PRODUCTS
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Waits until the products are over, which have written `sums`.
+template <int COUNT>
+DEVICE void end_products(Sum (&sums)[COUNT]) {
+#if ASYNCHRONOUS_PRODUCTS
+    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+    pin_registers(sums);
 }
 
 #if ASYNCHRONOUS_PRODUCTS
