@@ -1,6 +1,7 @@
 // Attention and its gradient for bf16 queries, keys and values, with the products of warpgroup.h: what attention_bf16.cu does, quicker
-// on NVIDIA's compute capability 9.0. The width of heads is a multiple of 8. A block is one warpgroup and has 64 queries; several blocks share a multiprocessor, so that the softmax of
-// one runs while the products of another do. Everywhere else the kernels are right, and slower than those of attention_bf16.cu.
+// on NVIDIA's compute capability 9.0. The width of heads is a multiple of 8. A block is one warpgroup and has 64 queries or keys;
+// several blocks share a multiprocessor, so that the softmax of one runs while the products of another do. Everywhere else the
+// kernels are right, and slower than those of attention_bf16.cu.
 #include "attention_gradient.h"
 #include "warpgroup.h"
 
