@@ -181,11 +181,48 @@ fn two_runs_and_two_cells_are_compared() {
     assert!(config < table, "config differences come first: {shown}");
     let cells = text(&home.output(&["compare", "1:train[states=4]", "1:train[states=8]"]).stdout);
     assert!(cells.contains("model.states") && cells.contains("accuracy"), "{cells}");
+    assert_eq!(accuracy["comparison"]["error"]["kind"], "pooled", "{accuracy:#}");
+    assert!(shown.contains("detectable"), "{shown}");
+    let markdown = text(&home.output(&["compare", "1", "2", "--format", "markdown"]).stdout);
+    assert!(markdown.starts_with("### run 2 (tiny) against run 1 (tiny)\n\n**"), "{markdown}");
+    assert!(
+        markdown.contains("\n| cell | metric | base | candidate |") && markdown.contains("<details>"),
+        "{markdown}"
+    );
     let same = home.json(&["compare", "1", "1", "--json"]);
     assert!(same["metrics"].as_array().expect("metrics").iter().all(|held| held["verdict"] == "the same work"));
     let wrong = home.output(&["compare", "1:train[states=5]", "1"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("train[states=8]"), "{}", text(&wrong.stderr));
+}
+
+/// Eight states need a larger file than four, in every replicate: the sizes are exact, and the change is a regression.
+#[test]
+fn a_regression_ends_a_comparison_with_code_one() {
+    let home = Home::new();
+    home.run("tiny.yaml", &["-P", "steps=5"]).succeeded();
+    let (small, large) = ("1:train[states=4]", "1:train[states=8]");
+    let names = home.json(&["compare", small, large, "--json"]);
+    let metrics = names["metrics"].as_array().expect("metrics");
+    let size = metrics.iter().find(|held| held["unit"] == "B").expect("a size")["metric"]
+        .as_str()
+        .expect("its name")
+        .to_owned();
+    let compare = |base: &str, candidate: &str, more: &[&str]| {
+        let fixed = ["compare", base, candidate, "--metric", &size];
+        home.output(&[&fixed[..], more].concat())
+    };
+    let worse = compare(small, large, &["--threshold", "0.1%"]);
+    assert_eq!(worse.status.code(), Some(1), "{}", text(&worse.stdout));
+    assert!(text(&worse.stdout).contains("1 significant regression of 0.1 % or more: "), "{}", text(&worse.stdout));
+    let markdown = text(&compare(small, large, &["--threshold", "0.1%", "--format", "markdown"]).stdout);
+    assert!(markdown.contains("**1 significant regression of 0.1 % or more: "), "{markdown}");
+    assert_eq!(compare(large, small, &["--threshold", "0.1%"]).status.code(), Some(0), "smaller is better");
+    assert_eq!(compare(small, large, &["--threshold", "1000%"]).status.code(), Some(0), "by less than the threshold");
+    assert_eq!(compare(small, large, &[]).status.code(), Some(0), "nothing is gated without a threshold");
+    let wrong = compare(small, large, &["--threshold", "much"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("such as 5% or 0.05"), "{}", text(&wrong.stderr));
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::process::ExitCode;
 use assay_server::RunStateName;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub use self::compare::{CompareArgs, CompareFormat};
 use crate::commands;
+
+mod compare;
 
 /// An error on its way to the person who typed the command; its text says what, where and what to do.
 pub type CommandError = Box<dyn Error + Send + Sync>;
@@ -97,13 +100,18 @@ Examples:
     Results(ResultsArgs),
     /// Compare two runs, or two cells
     ///
-    /// First what differs in their configs, then the metrics: B less A with its 95 % interval, and whether the data can
-    /// distinguish them (Welch's test, corrected by Holm's method for all that is compared).
+    /// First what differs in their configs, then the metrics: B less A with its 95 % interval, the difference that the data
+    /// can detect, and whether they distinguish the two: with one error for all cells of a metric where they scatter alike,
+    /// without what replicates of one seed share, corrected by Holm's method for all that is compared.
+    ///
+    /// With --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
     #[command(after_help = "\
 Examples:
   assay compare 3 4                                            every cell that both runs have
   assay compare '3:train[states=16]' '3:train[states=32]'      two cells of a run
-  assay compare 3:train 4:train --metrics 'test/*' --json")]
+  assay compare 3:train 4:train --metrics 'test/*' --json
+  assay compare 3 4 --metric test/loss --threshold 5%          exit code 1 on a regression, for a pull request
+  assay compare 3 4 --threshold 5% --format markdown           what to post there")]
     Compare(CompareArgs),
     /// Print the log of a task
     #[command(after_help = "\
@@ -345,21 +353,6 @@ pub enum Format {
     Json,
     /// For documents
     Markdown,
-}
-
-/// `assay compare`
-#[derive(Args)]
-pub struct CompareArgs {
-    /// The base: RUN or RUN:CELL
-    pub base: String,
-    /// What is held against it: RUN or RUN:CELL
-    pub candidate: String,
-    /// Only these metrics, separated by commas; `*` stands for any text
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub metrics: Vec<String>,
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `assay logs`

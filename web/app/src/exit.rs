@@ -7,6 +7,8 @@ use crate::cli::CommandError;
 
 /// The command or its file is wrong, or what it needs is not there.
 const WRONG: u8 = 2;
+/// A comparison found a regression.
+pub const REGRESSION: u8 = 1;
 /// The disk is full: ENOSPC on Linux.
 const DISK_FULL: u8 = 28;
 /// A person stopped the run, as shells have it for SIGINT.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use assay_server::{CellValue, Column, Results, Row};
+use assay_server::{AxisEffect, AxisLevel, CellValue, Column, Effects, Interaction, Results, Row};
 use assay_spec::{printable, value_name};
+use assay_statistics::format;
 use console::measure_text_width;
 use serde_json::Value;
 
@@ -47,8 +48,7 @@ pub fn results_text(results: &Results, width: usize) -> String {
         let cells = ("cell".to_owned(), section.rows.iter().map(label).collect());
         let mut columns: Vec<NamedColumn> = Vec::new();
         for &at in &section.columns {
-            let text = |row: &usize| value_text(results, &results.rows[*row], at);
-            columns.push((results.columns[at].title.clone(), section.rows.iter().map(text).collect()));
+            columns.push((results.columns[at].title.clone(), value_texts(results, &section, at)));
         }
         let count = |row: &usize| observations(&results.rows[*row]);
         columns.push(("n".to_owned(), section.rows.iter().map(count).collect()));
@@ -63,26 +63,31 @@ pub fn results_table(results: &Results, width: usize) -> String {
         let (leading, columns) = (axis_columns(results, &section), metric_columns(results, &section));
         drop_columns(&leading, &columns, width)
     });
-    with_remarks(results, tables.collect())
+    let tables: Vec<String> = tables.collect();
+    with_remarks(results, tables.into_iter().chain(effects_tables(results)).collect())
+}
+
+/// A table in Markdown.
+pub fn format_markdown(head: &[String], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+        format!("| {} |", cells.join(" | "))
+    };
+    let rule = vec!["---".to_owned(); head.len()];
+    [line(head), line(&rule)].into_iter().chain(rows.iter().map(|row| line(row))).collect::<Vec<_>>().join("\n")
 }
 
 /// The same in Markdown.
 pub fn results_markdown(results: &Results) -> String {
-    let line = |cells: Vec<&str>| {
-        let cells: Vec<String> = cells.into_iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
-        format!("| {} |", cells.join(" | "))
-    };
     let mut parts: Vec<String> = Vec::new();
     for section in split_sections(results) {
         let columns: Vec<NamedColumn> =
             axis_columns(results, &section).into_iter().chain(metric_columns(results, &section)).collect();
-        let mut lines = vec![line(columns.iter().map(|(title, _)| title.as_str()).collect())];
-        lines.push(line(columns.iter().map(|_| "---").collect()));
-        for row in 0..section.rows.len() {
-            lines.push(line(columns.iter().map(|(_, cells)| cells[row].as_str()).collect()));
-        }
-        parts.push(lines.join("\n"));
+        let head: Vec<String> = columns.iter().map(|(title, _)| title.clone()).collect();
+        let row = |row: usize| columns.iter().map(|(_, cells)| cells[row].clone()).collect();
+        parts.push(format_markdown(&head, &(0..section.rows.len()).map(row).collect::<Vec<Vec<String>>>()));
     }
+    parts.extend(effects_tables(results).into_iter().map(|text| format!("```text\n{text}\n```")));
     let list = |text: &str| text.lines().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n");
     parts.extend([list(&list_verdicts(results)), list(&results.notes.join("\n"))]);
     parts.retain(|part| !part.is_empty());
@@ -202,15 +207,49 @@ fn axis_title(axis: &str) -> String {
 
 /// The metrics as columns, each value with its number of observations.
 fn metric_columns(results: &Results, section: &Section) -> Vec<NamedColumn> {
-    let text = |row: &Row, at: usize| match &row.values[at] {
-        Some(value) => format!("{}  n={}", value_text(results, row, at), value.measured.n),
-        None => value_text(results, row, at),
-    };
     let column = |&at: &usize| {
-        let cells = section.rows.iter().map(|&row| text(&results.rows[row], at)).collect();
-        (results.columns[at].title.clone(), cells)
+        let texts = std::iter::zip(&section.rows, value_texts(results, section, at));
+        let cells = texts.map(|(&row, text)| match &results.rows[row].values[at] {
+            Some(value) => format!("{text}  n={}", value.measured.n),
+            None => text,
+        });
+        (results.columns[at].title.clone(), cells.collect())
     };
     section.columns.iter().map(column).collect()
+}
+
+/// The values of a column, their decimal points below each other.
+fn value_texts(results: &Results, section: &Section, at: usize) -> Vec<String> {
+    let texts: Vec<String> = section.rows.iter().map(|&row| value_text(results, &results.rows[row], at)).collect();
+    format::align_decimals(&texts, ' ', ' ')
+}
+
+/// What the axes of sweeps do: a table for each metric, and a line for each axis and each pair of axes.
+fn effects_tables(results: &Results) -> Vec<String> {
+    let of_metric = |effects: &Effects| {
+        let head = ["axis", "level", "mean", "effect", ""].map(str::to_owned);
+        let levels = effects.axes.iter().flat_map(|axis| axis.levels.iter().map(move |level| (axis, level)));
+        let line = |(axis, level): (&AxisEffect, &AxisLevel)| {
+            let mark = if level.may_be_best { "may be best" } else { "" };
+            vec![
+                axis.axis.clone(),
+                level.value.clone(),
+                level.mean_text.clone(),
+                level.effect_text.clone(),
+                mark.to_owned(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = levels.map(line).collect();
+        let mut lines = vec![format!("Effects on {} in {}:", effects.title, effects.job), format_table(&head, &rows)];
+        lines.extend(effects.axes.iter().map(|axis| format!("{}: {}", axis.axis, axis.finding)));
+        let both = |pair: &Interaction| format!("{} and {}: {}", pair.axes[0], pair.axes[1], pair.finding);
+        lines.extend(effects.interactions.iter().map(both));
+        if !effects.left_out.is_empty() {
+            lines.push(format!("left out: {}", effects.left_out.join(", ")));
+        }
+        lines.join("\n")
+    };
+    results.effects.iter().map(of_metric).collect()
 }
 
 /// Tables with what may be said of their columns and what the intervals cover.
@@ -382,6 +421,46 @@ mod tests {
         assert_eq!(found, [(vec![0], vec![0]), (vec![1], vec![1]), (vec![2], vec![2])], "a column belongs to a kind");
         let text = results_text(&results, usize::MAX);
         assert!(!text.contains(" - "), "{text}");
+    }
+
+    #[test]
+    fn effects_of_axes_stand_below_the_table() {
+        let cells: Vec<(BTreeMap<String, Value>, BTreeMap<String, f64>, u32)> = (0..12_u32)
+            .map(|at| {
+                let (states, chunk, replicate) = (at / 6, at / 3 % 2, at % 3 + 1);
+                let matrix = BTreeMap::from([("states".to_owned(), states.into()), ("chunk".to_owned(), chunk.into())]);
+                let loss = 1.0 + f64::from(states) + f64::from(at * 5 % 7) / 100.0;
+                (matrix, BTreeMap::from([("loss".to_owned(), loss)]), replicate)
+            })
+            .collect();
+        let config = serde_json::json!({"metrics": {"loss": {"better": "lower"}}});
+        let tasks: Vec<TaskResult<'_>> = cells
+            .iter()
+            .map(|(matrix, metrics, replicate)| TaskResult {
+                job: "train",
+                kind: "command",
+                cell: "train",
+                matrix,
+                replicate: Some(*replicate),
+                each: None,
+                state: TaskStateName::Succeeded,
+                detail: "",
+                metrics,
+                seconds: None,
+                config: Some(&config),
+                work: None,
+            })
+            .collect();
+        let results = assay_server::tabulate_results(&tasks, &[], &Selection::Headlines);
+        let text = results_table(&results, usize::MAX);
+        let (table, effects) = (text.find("n=3").unwrap(), text.find("Effects on loss in train:").unwrap());
+        assert!(table < effects, "{text}");
+        assert!(text.contains("\nstates: has an effect (p < 0.001); 0 is best on average"), "{text}");
+        assert!(
+            text.contains("\nchunk: no effect is seen") && text.contains("chunk and states: no interaction is seen")
+        );
+        assert!(results_markdown(&results).contains("```text\nEffects on loss"));
+        assert!(!results_text(&results, usize::MAX).contains("Effects"));
     }
 
     #[test]

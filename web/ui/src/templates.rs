@@ -16,6 +16,8 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("runs.html", include_str!("pages/runs/page.html")),
     ("run.html", include_str!("pages/run/page.html")),
     ("graph.html", include_str!("pages/run/graph.html")),
+    ("answer.html", include_str!("pages/run/answer.html")),
+    ("effects.html", include_str!("pages/run/effects.html")),
     ("results.html", include_str!("pages/run/results.html")),
     ("task.html", include_str!("pages/task/page.html")),
     ("sweep.html", include_str!("pages/sweep/page.html")),

@@ -30,7 +30,11 @@ pub fn plus_minus(estimate: &Estimate, unit: &str) -> String {
     let Some(interval) = finite_interval(estimate) else { return quantity(estimate.value, unit) };
     let half = interval.half_width();
     if half == 0.0 {
-        return quantity(estimate.value, unit);
+        let plain = quantity(estimate.value, unit);
+        return match plain.split_once(' ') {
+            Some((number, unit)) => format!("{number} ± 0 {unit}"),
+            None => format!("{plain} ± 0"),
+        };
     }
     if (estimate.value - (interval.low + half)).abs() > 0.1 * half {
         return with_interval(estimate, unit);
@@ -41,6 +45,76 @@ pub fn plus_minus(estimate: &Estimate, unit: &str) -> String {
     let place = place_of_rounded(half);
     let place = if half / 10_f64.powi(place) < 1.95 { place - 1 } else { place };
     scale.name(&format!("{} ± {}", fixed(value, place), fixed(half, place)))
+}
+
+/// Texts of [`plus_minus`] and [`quantity`] for one column, padded so that decimal points stand below each other where the
+/// column is set to the right in digits of one width. `blank` is as wide as a digit, `point` as a decimal point. Other
+/// texts stay as they are.
+#[must_use]
+pub fn align_decimals(texts: &[String], blank: char, point: char) -> Vec<String> {
+    let parts: Vec<Option<Parts<'_>>> = texts.iter().map(|text| Parts::of(text)).collect();
+    let most = |of: &dyn Fn(&Parts<'_>) -> usize| parts.iter().flatten().map(of).max().unwrap_or(0);
+    let value_places = most(&|part| places(part.value));
+    let spread_places = most(&|part| part.spread.map_or(0, places));
+    let spread_digits = most(&|part| part.spread.map_or(0, whole_digits));
+    let unit_width = most(&|part| part.unit.chars().count());
+    let blanks = |count: usize| std::iter::repeat_n(blank, count).collect::<String>();
+    // What a number lacks of so many places.
+    let lacking = |number: &str, wanted: usize| match places(number) {
+        0 if wanted > 0 => format!("{point}{}", blanks(wanted)),
+        known => blanks(wanted - known),
+    };
+    let align = |(text, part): (&String, &Option<Parts<'_>>)| {
+        let Some(Parts { value, spread, unit }) = part else { return text.clone() };
+        let mut out = format!("{value}{}", lacking(value, value_places));
+        match spread {
+            Some(spread) => {
+                let before = blanks(spread_digits - whole_digits(spread));
+                out += &format!(" ± {before}{spread}{}", lacking(spread, spread_places));
+            }
+            None if spread_digits > 0 => out += &format!("{}{}", blanks(3 + spread_digits), lacking("", spread_places)),
+            None => {}
+        }
+        if unit_width > 0 {
+            out += &format!(" {unit:<unit_width$}");
+        }
+        out
+    };
+    std::iter::zip(texts, &parts).map(align).collect()
+}
+
+/// How many digits stand behind the point.
+fn places(number: &str) -> usize {
+    number.split_once('.').map_or(0, |(_, places)| places.len())
+}
+
+/// How many characters stand before it.
+fn whole_digits(number: &str) -> usize {
+    number.split('.').next().map_or(0, str::len)
+}
+
+/// The parts of a number with its uncertainty and unit.
+struct Parts<'a> {
+    value: &'a str,
+    spread: Option<&'a str>,
+    unit: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let is_number =
+            |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-'));
+        let (value, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let (spread, unit) = match rest.strip_prefix("± ") {
+            Some(rest) => {
+                let (spread, unit) = rest.split_once(' ').unwrap_or((rest, ""));
+                (Some(spread), unit)
+            }
+            None => (None, rest),
+        };
+        let plain = is_number(&value) && spread.as_ref().is_none_or(is_number);
+        (plain && !unit.contains([' ', '['])).then_some(Parts { value, spread, unit })
+    }
 }
 
 /// An estimate with its interval: `3.2 ms [3.1, 3.4]`. The plain value where it has none.
@@ -290,7 +364,8 @@ mod tests {
             (12_345.0, 12_045.0, 12_645.0, "", "12300 ± 300"),
             (0.0, -0.02, 0.02, "", "0.00 ± 0.02"),
             (2e-6, 1.5e-6, 2.5e-6, "", "(2.0 ± 0.5)e-6"),
-            (5.0, 5.0, 5.0, "B", "5 B"),
+            (5.0, 5.0, 5.0, "B", "5 ± 0 B"),
+            (0.175, 0.175, 0.175, "", "0.175 ± 0"),
             (1.0, 0.9, 1.5, "s", "1.0 s [0.9, 1.5]"),
         ] {
             assert_eq!(plus_minus(&estimate(value, low, high), unit), expected);
@@ -311,6 +386,19 @@ mod tests {
         }
         assert_eq!(ratio(&estimate(1.42, 1.31, 1.55)), "1.4× [1.3, 1.6]");
         assert_eq!(ratio(&Estimate::bare(1.42, 1)), "1.42×");
+    }
+
+    #[test]
+    fn decimal_points_stand_below_each_other() {
+        let align = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            align_decimals(&texts, '_', ',')
+        };
+        let found = align(&["0.4 ± 0.3", "0.775 ± 0.010", "0.5", "1 of 3 not finite", "12 ± 13"]);
+        let expected = ["0.4__ ± _0.3__", "0.775 ± _0.010", "0.5_______,___", "1 of 3 not finite", "12,___ ± 13,___"];
+        assert_eq!(found, expected);
+        assert_eq!(align(&["75.38 kB", "9.5 MB", "3 B"]), ["75.38 kB", "9.5_ MB", "3,__ B "]);
+        assert_eq!(align(&["0.25 [0.20, 0.30]", "(1 ± 2)e-6", "-"]), ["0.25 [0.20, 0.30]", "(1 ± 2)e-6", "-"]);
     }
 
     #[test]

@@ -11,12 +11,14 @@
 //!   single one is named as not compared, and the others are ranked.
 
 mod columns;
+mod effects;
 mod measured;
 mod observations;
 mod ranking;
 mod table;
 
 pub use columns::{Selection, direction_text, metric_kind};
+pub use effects::{AxisEffect, AxisLevel, Effects, Interaction};
 pub use measured::{Covers, Measured, number_to_json, summarize_values};
 pub use observations::{Missing, Observations, Observer, Progress};
 pub use ranking::{Candidate, Exclusion, Power, Ranking, ReplicateSeconds, rank_cells};

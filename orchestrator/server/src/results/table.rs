@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::columns::{Chosen, Selection, choose_columns, direction_text};
+use super::effects::{Effects, find_effects};
 use super::measured::{Covers, Measured, summarize_values};
 use super::observations::{Missing, Observer, Progress};
 use super::ranking::{Candidate, Power, Ranking, rank_cells};
@@ -59,6 +60,8 @@ pub struct Results {
     pub columns: Vec<Column>,
     /// The cells, in the order of their first tasks.
     pub rows: Vec<Row>,
+    /// What the axes of sweeps over two and more of them do, metric by metric; empty while tasks are under way.
+    pub effects: Vec<Effects>,
     /// What the intervals cover and what marks mean: a sentence each, to be shown below the table.
     pub notes: Vec<String>,
 }
@@ -209,8 +212,12 @@ pub fn tabulate_results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection:
         .map(|(at, (column, (ranking, cheapest)))| ranked_column(column, at, &mut rows, ranking, cheapest))
         .collect();
     let axes: BTreeSet<String> = rows.iter().flat_map(|row| row.matrix.keys().cloned()).collect();
-    let notes = table_notes(&columns, &rows);
-    Results { axes: axes.into_iter().collect(), columns, rows, notes }
+    // Of what is derived from a cell, such as the latency of its export, the axes of the cell say less.
+    let is_own = |column: &Column| rows.iter().any(|row| tasks[row.task].kind == column.kind);
+    let analysed = (0..columns.len()).filter(|at| finished && is_own(&columns[*at]));
+    let effects: Vec<Effects> = analysed.flat_map(|at| find_effects(&rows, &columns, at)).collect();
+    let notes = table_notes(&columns, &rows, &effects);
+    Results { axes: axes.into_iter().collect(), columns, rows, effects, notes }
 }
 
 /// The cells that rows can be about, each as its first task, and the cell of each task.
@@ -392,7 +399,7 @@ fn find_cheapest(at: usize, ranking: &mut Ranking, columns: &[Chosen], rows: &[R
 }
 
 /// What a reader must know to read the table.
-fn table_notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
+fn table_notes(columns: &[Column], rows: &[Row], effects: &[Effects]) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }
@@ -419,6 +426,11 @@ fn table_notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
         let settle = "What would settle a ranking is planned for a chance of 80 %, as if the means stayed as they are. The lead of a \
                       leader tends to be overestimated, so that more replicates may be needed.";
         notes.push(settle.to_owned());
+    }
+    if !effects.is_empty() {
+        let effects = "An effect of a level is its mean less that of all levels of its axis, each combination of the other axes counting \
+                       alike, with its 95 % interval. p-values are corrected for all effects on the metric.";
+        notes.push(effects.to_owned());
     }
     if rows.iter().any(|row| row.values.iter().flatten().any(|value| value.same_as.is_some())) {
         notes.push(

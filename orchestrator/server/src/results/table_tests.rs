@@ -383,6 +383,40 @@ fn what_was_skipped_did_not_fail() {
     assert!(verdict.contains("(1 of 2 skipped)") && verdict.contains("(1 of 1 skipped)"), "{verdict}");
 }
 
+/// Every doubling of the states takes 0.1 away, and chunks do nothing; one cell lost a replicate.
+#[test]
+fn effects_of_axes_are_told_after_the_table() {
+    let noise = [0.003, -0.002, 0.001, -0.004, 0.002, 0.0, -0.001];
+    let mut tasks = Vec::new();
+    for (power, states) in [16, 32, 64].into_iter().enumerate() {
+        for chunk in ["8", "16"] {
+            for replicate in 1..=3_u32 {
+                let value = 1.0 - 0.1 * power as f64 + noise[tasks.len() % 7];
+                let matrix = json!({"states": states, "chunk": chunk, "fixed": 1});
+                tasks.push(task("train", "train", matrix, &[("test/accuracy", value)]).replicate(replicate));
+            }
+        }
+    }
+    let found = tabulate_headlines(&tasks).effects;
+    let [effects] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(effects.axes.iter().map(|axis| axis.axis.as_str()).collect::<Vec<_>>(), ["chunk", "states"]);
+    let states = &effects.axes[1];
+    assert_eq!(states.levels.iter().map(|level| level.value.as_str()).collect::<Vec<_>>(), ["16", "32", "64"]);
+    assert_eq!(states.levels.iter().map(|level| level.may_be_best).collect::<Vec<_>>(), [true, false, false]);
+    assert!(states.finding.starts_with("has an effect (p < 0.001); 16 is best on average; -0.1"), "{}", states.finding);
+    assert!(states.finding.ends_with(" for each doubling"), "{}", states.finding);
+    assert!(effects.axes[0].finding.starts_with("no effect is seen"), "{}", effects.axes[0].finding);
+    assert!(effects.interactions[0].finding.starts_with("no interaction is seen"));
+    tasks[0].state = TaskStateName::Failed;
+    let lost = &tabulate_headlines(&tasks).effects[0].left_out;
+    assert!(lost[0].ends_with("(1 of 3 failed)"), "{lost:?}");
+    tasks[0].state = TaskStateName::Running;
+    assert!(tabulate_headlines(&tasks).effects.is_empty(), "not while a task is under way");
+    let one_axis: Vec<Task> =
+        (1..=3).map(|r| task("train", "train", json!({"states": 1}), &[("test/accuracy", 0.5)]).replicate(r)).collect();
+    assert!(tabulate_headlines(&one_axis).effects.is_empty());
+}
+
 #[test]
 fn a_config_may_declare_metrics_that_its_kind_does_not_know() {
     let run = |job, states, loss| {

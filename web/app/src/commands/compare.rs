@@ -1,22 +1,26 @@
 //! `assay compare`: what differs between two runs or two cells, first in their configs and then in their results.
 
+mod metrics;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
-use assay_server::{CellValue, Column, Measured, Results, Row};
-use assay_spec::Better;
-use assay_statistics::compare::{Rule, compare_replicates, correct};
-use assay_statistics::{Comparison, Direction, format};
+use assay_server::{CellValue, Results, Row};
+use assay_statistics::format;
 use assay_store::{Store, TaskView};
-use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::metrics::{ComparedMetric, compare_metrics};
 use super::results::select_results;
-use crate::cli::{CommandError, CompareArgs};
+use crate::cli::{CommandError, CompareArgs, CompareFormat};
 use crate::difference::{Difference, differences};
+use crate::exit::REGRESSION;
 use crate::record::RunRecord;
-use crate::tables::format_table;
+use crate::tables::{format_markdown, format_table};
+
+/// The smallest change worth a verdict where none is named, relative to the base.
+const THRESHOLD: f64 = 0.05;
 
 /// One side of a comparison.
 struct Side {
@@ -28,27 +32,18 @@ struct Side {
 }
 
 /// A pair of cells that are held against each other: rows of the two tables.
-struct Pair {
+struct RowPair {
     base: usize,
     candidate: usize,
 }
 
-/// A metric of a pair of cells.
-#[derive(Serialize)]
-struct Held {
-    base_cell: String,
-    candidate_cell: String,
-    metric: String,
-    title: String,
-    unit: String,
-    base: Measured,
-    candidate: Measured,
-    /// `None` where a value is not finite, or where both are the same work.
-    comparison: Option<Comparison>,
-    /// What may be said.
-    verdict: String,
-    #[serde(skip)]
-    better: Better,
+/// All that two sides have to do with each other.
+struct Outcome<'a> {
+    base: &'a Side,
+    candidate: &'a Side,
+    configs: Configs,
+    metrics: Vec<ComparedMetric>,
+    threshold: f64,
 }
 
 pub async fn run(home: &Path, args: &CompareArgs) -> Result<ExitCode, CommandError> {
@@ -61,13 +56,18 @@ pub async fn run(home: &Path, args: &CompareArgs) -> Result<ExitCode, CommandErr
         return Err(format!("{message}; name two cells, as in `assay compare '1:train[x=1]' '2:train[x=2]'`").into());
     }
     let configs = config_differences(&base, &candidate, &pairs);
-    let held = held_together(&base, &candidate, &pairs);
-    if args.json {
-        super::print_json(&as_json(&base, &candidate, &configs, &held)?)?;
-    } else {
-        super::print_out(&as_text(args, &base, &candidate, &configs, &held))?;
+    let threshold = args.threshold.unwrap_or(THRESHOLD);
+    let same_seeds = !configs.keys().any(|(_, difference)| difference.path.rsplit('.').next() == Some("seed"));
+    let metrics = compare_metrics(&base, &candidate, &pairs, threshold, same_seeds);
+    let outcome = Outcome { base: &base, candidate: &candidate, configs, metrics, threshold };
+    match args.format {
+        _ if args.json => super::print_json(&as_json(&outcome)?)?,
+        CompareFormat::Json => super::print_json(&as_json(&outcome)?)?,
+        CompareFormat::Table => super::print_out(&as_text(args, &outcome))?,
+        CompareFormat::Markdown => super::print_out(&as_markdown(&outcome))?,
     }
-    Ok(ExitCode::SUCCESS)
+    let regressed = args.threshold.is_some() && outcome.metrics.iter().any(ComparedMetric::is_regression);
+    Ok(if regressed { ExitCode::from(REGRESSION) } else { ExitCode::SUCCESS })
 }
 
 async fn load_side(store: &Store, text: &str, metrics: &[String]) -> Result<Side, CommandError> {
@@ -126,14 +126,15 @@ impl Side {
 }
 
 /// Two cells that are named are a pair; else the cells that both sides have.
-fn match_columns(base: &Side, candidate: &Side) -> Vec<Pair> {
+fn match_columns(base: &Side, candidate: &Side) -> Vec<RowPair> {
     let (left, right) = (base.rows(), candidate.rows());
     if let (Some(_), Some(_), [base], [candidate]) = (&base.cell, &candidate.cell, &left[..], &right[..]) {
-        return vec![Pair { base: *base, candidate: *candidate }];
+        return vec![RowPair { base: *base, candidate: *candidate }];
     }
     let known: BTreeMap<(&str, String), usize> =
         right.iter().map(|&row| (row_identity(&candidate.results.rows[row]), row)).collect();
-    let partner = |row: usize| Some(Pair { base: row, candidate: *known.get(&row_identity(&base.results.rows[row]))? });
+    let partner =
+        |row: usize| Some(RowPair { base: row, candidate: *known.get(&row_identity(&base.results.rows[row]))? });
     left.iter().filter_map(|&row| partner(row)).collect()
 }
 
@@ -145,7 +146,7 @@ fn row_identity(row: &Row) -> (&str, String) {
 /// What differs in the configs of the tasks of pairs, with the jobs and cells in which it does.
 type Configs = BTreeMap<(String, Difference), Vec<String>>;
 
-fn config_differences(base: &Side, candidate: &Side, pairs: &[Pair]) -> Configs {
+fn config_differences(base: &Side, candidate: &Side, pairs: &[RowPair]) -> Configs {
     let mut found = Configs::new();
     for pair in pairs {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -176,79 +177,8 @@ fn first_tasks(side: &Side, row: usize) -> BTreeMap<&str, &TaskView> {
     tasks
 }
 
-/// Every metric that both cells of a pair have, corrected for all that is compared.
-fn held_together(base: &Side, candidate: &Side, pairs: &[Pair]) -> Vec<Held> {
-    let mut all = Vec::new();
-    for pair in pairs {
-        for (at, column) in base.results.columns.iter().enumerate() {
-            let partner = find_column(column, &candidate.results.columns);
-            let values = partner.and_then(|b| Some((base.value(pair.base, at)?, candidate.value(pair.candidate, b)?)));
-            let Some((left, right)) = values else { continue };
-            let shared = base.work_keys(left).intersection(&candidate.work_keys(right)).next().is_some();
-            let comparison = if shared { None } else { compare_values(&left.measured, &right.measured, column.better) };
-            all.push(Held {
-                base_cell: base.results.rows[pair.base].cell.clone(),
-                candidate_cell: candidate.results.rows[pair.candidate].cell.clone(),
-                metric: column.metric.clone(),
-                title: column.title.clone(),
-                unit: column.unit.clone(),
-                base: left.measured.clone(),
-                candidate: right.measured.clone(),
-                comparison,
-                verdict: if shared { "the same work".to_owned() } else { String::new() },
-                better: column.better,
-            });
-        }
-    }
-    let mut comparisons: Vec<Comparison> = all.iter().filter_map(|held| held.comparison.clone()).collect();
-    // Only p-values outside 0 to 1 are refused, and none made here is.
-    if correct(&mut comparisons).is_ok() {
-        let mut corrected = comparisons.into_iter();
-        for held in all.iter_mut().filter(|held| held.comparison.is_some()) {
-            held.comparison = corrected.next();
-        }
-    }
-    for held in all.iter_mut().filter(|held| held.verdict.is_empty()) {
-        held.verdict = verdict_text(held);
-    }
-    all
-}
-
-/// The column of the other table that shows the same.
-fn find_column(column: &Column, columns: &[Column]) -> Option<usize> {
-    let same = |other: &Column| other.kind == column.kind && other.metric == column.metric;
-    let exact = columns.iter().position(|other| same(other) && other.job == column.job);
-    exact.or_else(|| columns.iter().position(same))
-}
-
-fn compare_values(base: &Measured, candidate: &Measured, better: Better) -> Option<Comparison> {
-    let direction = match better {
-        Better::Higher => Direction::HigherIsBetter,
-        Better::Lower | Better::Neither => Direction::LowerIsBetter,
-    };
-    compare_replicates(&candidate.values, &base.values, direction, &Rule::default()).ok()
-}
-
-/// What may be said of a metric, in words.
-fn verdict_text(held: &Held) -> String {
-    let Some(comparison) = &held.comparison else { return "not compared: a value is not finite".to_owned() };
-    let exact = |values: &[f64]| values.windows(2).all(|pair| pair[0] == pair[1]);
-    if comparison.difference.value == 0.0 && exact(&held.base.values) && exact(&held.candidate.values) {
-        return "equal".to_owned();
-    }
-    if held.base.n < 2 || held.candidate.n < 2 {
-        return "not judged: a single observation has no uncertainty".to_owned();
-    }
-    if exact(&held.base.values) && exact(&held.candidate.values) {
-        return "different; no scatter".to_owned();
-    }
-    match held.better {
-        Better::Neither if comparison.significant() => "different".to_owned(),
-        _ => format::verdict(comparison.verdict).to_owned(),
-    }
-}
-
-fn as_json(base: &Side, candidate: &Side, configs: &Configs, held: &[Held]) -> Result<Value, CommandError> {
+fn as_json(outcome: &Outcome<'_>) -> Result<Value, CommandError> {
+    let Outcome { base, candidate, configs, metrics, threshold } = outcome;
     let name =
         |side: &Side| json!({"run": side.record.id().0, "name": side.record.run.summary.name, "cell": side.cell});
     let configs = configs.iter().map(|((job, difference), cells)| {
@@ -257,13 +187,15 @@ fn as_json(base: &Side, candidate: &Side, configs: &Configs, held: &[Held]) -> R
     let params = differences(&base.record.run.params, &candidate.record.run.params).into_iter();
     let params = params.map(|d| json!({"path": d.path, "base": d.base, "candidate": d.candidate}));
     Ok(json!({
+        "threshold": threshold,
+        "regressions": metrics.iter().filter(|metric| metric.is_regression()).count(),
         "base": name(base),
         "candidate": name(candidate),
         "params": params.collect::<Vec<_>>(),
         "configs": configs.collect::<Vec<_>>(),
         "only_in_base": only_in(base, candidate),
         "only_in_candidate": only_in(candidate, base),
-        "metrics": serde_json::to_value(held)?,
+        "metrics": serde_json::to_value(metrics)?,
     }))
 }
 
@@ -277,28 +209,79 @@ fn only_in(side: &Side, other: &Side) -> Vec<String> {
     rows.map(|row| row.cell.clone()).collect()
 }
 
-fn as_text(args: &CompareArgs, base: &Side, candidate: &Side, configs: &Configs, held: &[Held]) -> String {
+/// What the columns of the table of metrics are.
+const HEAD: [&str; 8] = ["cell", "metric", "base", "candidate", "candidate - base", "ratio", "detectable", "verdict"];
+
+/// What a reader must know to read the table of metrics.
+const NOTE: &str = "Means with half of their 95 % intervals over replicates (Student's t). The interval of a difference or of a ratio (of \
+                    geometric means)\nis at 95 % and has one error for all cells of the metric where they scatter alike, without what \
+                    replicates of one seed share where that matters.\nTwo values are called different only if Student's test says so \
+                    after Holm's correction for everything in this table (α = 0.05).\nDetectable: the smallest difference that this \
+                    table finds with a chance of 80 %.";
+
+fn as_text(args: &CompareArgs, outcome: &Outcome<'_>) -> String {
+    let (base, candidate) = (outcome.base, outcome.candidate);
     let mut parts = vec![format!("base:       {}\ncandidate:  {}", base.name(), candidate.name())];
-    parts.push(config_text(base, candidate, configs));
+    parts.push(match config_rows(outcome) {
+        rows if rows.is_empty() => "The configs do not differ.".to_owned(),
+        rows => format_table(&CONFIG_HEAD.map(str::to_owned), &rows),
+    });
     for (side, other, name) in [(base, candidate, &args.base), (candidate, base, &args.candidate)] {
         let alone = only_in(side, other);
         if !alone.is_empty() {
             parts.push(format!("only in {name}: {}", alone.join(", ")));
         }
     }
-    let head = ["cell", "metric", "base", "candidate", "candidate - base", "ratio", "verdict"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = held.iter().map(table_line).collect();
-    parts.push(format_table(&head, &rows));
-    parts.push(
-        "Means with half of their 95 % intervals over replicates (Student's t); the difference and the ratio with Welch's \
-         interval.\nTwo values are called different only if Welch's test says so after Holm's correction for everything in \
-         this table (α = 0.05)."
-            .to_owned(),
-    );
+    let rows: Vec<Vec<String>> = outcome.metrics.iter().map(ComparedMetric::table_line).collect();
+    parts.push(format_table(&HEAD.map(str::to_owned), &rows));
+    if args.threshold.is_some() {
+        parts.push(summarize_regressions(outcome));
+    }
+    parts.push(NOTE.to_owned());
     parts.join("\n\n")
 }
 
-fn config_text(base: &Side, candidate: &Side, configs: &Configs) -> String {
+/// For a pull request: the answer first, then the metrics, then the configs folded away.
+fn as_markdown(outcome: &Outcome<'_>) -> String {
+    let heading = format!("### {} against {}", outcome.candidate.name(), outcome.base.name());
+    let rows: Vec<Vec<String>> = outcome.metrics.iter().map(ComparedMetric::table_line).collect();
+    let table = format_markdown(&HEAD.map(str::to_owned), &rows);
+    let configs = match config_rows(outcome) {
+        rows if rows.is_empty() => "The configs do not differ.".to_owned(),
+        rows => {
+            let table = format_markdown(&CONFIG_HEAD.map(str::to_owned), &rows);
+            format!("<details><summary>{} differences of configs</summary>\n\n{table}\n\n</details>", rows.len())
+        }
+    };
+    let answer = format!("**{}**", summarize_regressions(outcome));
+    [heading, answer, table, configs, NOTE.replace('\n', " ")].join("\n\n")
+}
+
+/// How many metrics are worse, and which; otherwise how many were judged.
+fn summarize_regressions(outcome: &Outcome<'_>) -> String {
+    let percent = format::quantity(outcome.threshold * 100.0, "");
+    let judged = outcome.metrics.iter().filter(|metric| metric.outcome.is_some()).count();
+    let worse: Vec<String> = outcome
+        .metrics
+        .iter()
+        .filter(|metric| metric.is_regression())
+        .map(|metric| {
+            format!("{} of {} ({})", metric.title, metric.cells(), format::change(metric.change.unwrap_or(0.0)))
+        })
+        .collect();
+    match worse.len() {
+        0 if judged == 0 => "No metric could be judged.".to_owned(),
+        0 => format!("No significant regression of {percent} % or more in {judged} metrics that were judged."),
+        1 => format!("1 significant regression of {percent} % or more: {}.", worse[0]),
+        n => format!("{n} significant regressions of {percent} % or more: {}.", worse.join(", ")),
+    }
+}
+
+/// What the columns of the table of configs are.
+const CONFIG_HEAD: [&str; 5] = ["job", "config", "base", "candidate", "in"];
+
+fn config_rows(outcome: &Outcome<'_>) -> Vec<Vec<String>> {
+    let Outcome { base, candidate, configs, .. } = outcome;
     let missing = || "-".to_owned();
     let mut rows: Vec<Vec<String>> = Vec::new();
     for difference in differences(&base.record.run.params, &candidate.record.run.params) {
@@ -311,30 +294,5 @@ fn config_text(base: &Side, candidate: &Side, configs: &Configs) -> String {
         let values = [base.clone().unwrap_or_else(missing), candidate.clone().unwrap_or_else(missing)];
         rows.push([job.clone(), path.clone()].into_iter().chain(values).chain([cells]).collect());
     }
-    if rows.is_empty() {
-        return "The configs do not differ.".to_owned();
-    }
-    format_table(&["job", "config", "base", "candidate", "in"].map(str::to_owned), &rows)
-}
-
-/// A line of the table of metrics.
-fn table_line(held: &Held) -> Vec<String> {
-    let cell = match held.base_cell == held.candidate_cell {
-        true => held.base_cell.clone(),
-        false => format!("{} | {}", held.base_cell, held.candidate_cell),
-    };
-    let counted = |measured: &Measured| format!("{}  n={}", measured.text, measured.n);
-    let comparison = held.comparison.as_ref();
-    let difference = comparison.map(|found| format::with_interval(&found.difference, &held.unit));
-    let ratio = comparison.and_then(|found| found.ratio.as_ref()).map(format::ratio);
-    let p = comparison.and_then(|found| found.p_corrected).map(|p| format!(" ({})", format::p_value(p)));
-    vec![
-        cell,
-        held.title.clone(),
-        counted(&held.base),
-        counted(&held.candidate),
-        difference.unwrap_or_else(|| "-".to_owned()),
-        ratio.unwrap_or_else(|| "-".to_owned()),
-        format!("{}{}", held.verdict, p.unwrap_or_default()),
-    ]
+    rows
 }

@@ -45,6 +45,7 @@
       trace.marker = { ...trace.marker, color: look.quiet };
     } else if (meta.part === "heat") {
       trace.colorscale = "Viridis";
+      trace.reversescale = Boolean(meta.reversed); // The bright end is the better one.
       trace.textfont = { size: narrow ? 10 : 13 };
       trace.colorbar = { ...trace.colorbar, thickness: 12, outlinewidth: 0, ticklen: 3, tickcolor: look.line };
       if (narrow) trace.showscale = false;

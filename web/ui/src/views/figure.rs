@@ -90,15 +90,26 @@ fn heat_map(sweep: &Sweep, x: &str, y: &str) -> Value {
             "customdata": grid(&|cell| json!(cell.tasks)),
             "xgap": 2, "ygap": 2, "hoverongaps": false,
             "colorbar": {"title": {"text": titled(&sweep.metric, sweep.unit), "side": "right"}},
-            "meta": {"part": "heat"},
+            "meta": {"part": "heat", "reversed": sweep.direction == "lower is better"},
         }],
         "layout": {
             "xaxis": {"title": {"text": plain(x)}, "type": "category", "showgrid": false},
             "yaxis": {"title": {"text": plain(y)}, "type": "category", "showgrid": false},
             "hovermode": "closest", "showlegend": false,
+            "annotations": without_value(sweep),
         },
         "height": height,
     })
+}
+
+/// What stands in the place of cells without a mean, so that they do not look as if they did not exist.
+fn without_value(sweep: &Sweep) -> Vec<Value> {
+    let cells = sweep.cells.iter().filter(|cell| cell.measured.mean.is_none());
+    let note = |cell: &super::sweep::SweepCell| {
+        let text = plain(&cell.measured.text).replace(", ", "<br>");
+        json!({"x": plain(&cell.x), "y": plain(&cell.y), "text": text, "showarrow": false})
+    };
+    cells.map(note).collect()
 }
 
 /// The values at the ends of the colour scale: those of all intervals and observations. A scale over the means alone would

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use assay_server::TaskStateName;
 use assay_store::TaskView;
 use serde::Serialize;
 
@@ -30,7 +31,7 @@ pub(crate) struct JobBox {
     pub short: String,
     /// Its step kind.
     pub kind: String,
-    /// Such as `12/16`.
+    /// How many of its tasks have results, such as `12/16`, and how many failed or were skipped: `12/16 ✕3 –1`.
     pub done: String,
     /// For a reader who does not see the squares.
     pub text: String,
@@ -168,7 +169,7 @@ fn reduced(needs: &[BTreeSet<usize>]) -> Vec<(usize, usize)> {
 fn job_box(name: &str, tasks: &[&TaskView]) -> JobBox {
     let columns = columns_of(tasks.len());
     let short = shortened(name);
-    let title = short.chars().count() as u32 * CHARACTER + 50;
+    let title = (short.chars().count() + done_text(tasks).chars().count()) as u32 * CHARACTER + 12;
     let width = (columns * STEP + 2 * PAD - (STEP - CELL)).max(title + 2 * PAD).max(NARROWEST);
     let rows = (tasks.len() as u32).div_ceil(columns);
     let tally = states::tally(&states::count(tasks.iter().map(|task| task.state)));
@@ -184,7 +185,7 @@ fn job_box(name: &str, tasks: &[&TaskView]) -> JobBox {
         name: name.to_owned(),
         short,
         kind: tasks.first().map(|task| task.kind.clone()).unwrap_or_default(),
-        done: format!("{}/{}", tally.done, tally.total),
+        done: done_text(tasks),
         text: format!("{name}: {}, {}", count(tasks.len(), "task"), tally.text),
         x: 0,
         y: 0,
@@ -192,6 +193,19 @@ fn job_box(name: &str, tasks: &[&TaskView]) -> JobBox {
         height: HEAD + rows * STEP - (STEP - CELL) + PAD,
         cells: tasks.iter().enumerate().map(cell).collect(),
     }
+}
+
+/// What ended without a result is not done.
+fn done_text(tasks: &[&TaskView]) -> String {
+    use TaskStateName::{Cached, Cancelled, Failed, Skipped, Succeeded};
+    let count = |states: &[TaskStateName]| tasks.iter().filter(|task| states.contains(&task.state)).count();
+    let mut text = format!("{}/{}", count(&[Succeeded, Cached]), tasks.len());
+    for state in [Failed, Skipped, Cancelled] {
+        if count(&[state]) > 0 {
+            text += &format!(" {}{}", of_task(state).glyph, count(&[state]));
+        }
+    }
+    text
 }
 
 /// Wide rather than tall, at most sixteen.

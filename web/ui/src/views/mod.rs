@@ -7,4 +7,5 @@ pub(crate) mod graph;
 pub(crate) mod numbers;
 pub(crate) mod results;
 pub(crate) mod states;
+pub(crate) mod strips;
 pub(crate) mod sweep;

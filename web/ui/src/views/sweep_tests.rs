@@ -154,6 +154,11 @@ fn failed_tasks_keep_their_cells_and_are_never_the_best() {
     let words = "not ranked: there are no two cells to compare; not compared: states=16 (1 of 2 failed) and states=64 (2 of 2 failed)";
     assert_eq!(sweep.verdict, words);
     assert!(figure::sweep(&sweep).unwrap()["data"][0]["y"][2].is_null());
+    let map =
+        figure::sweep(&super::sweep(&tasks, &Choice::default(), &["loss".into()], &|_| ("s", Better::Lower))).unwrap();
+    let note = &map["layout"]["annotations"][0];
+    assert_eq!((&note["x"], &note["text"]), (&json!("64"), &json!("2 of 2 failed")));
+    assert_eq!(map["data"][0]["meta"]["reversed"], true, "the bright end is the better one");
 }
 
 /// A cancelled task has reported values before, which are not its last.
