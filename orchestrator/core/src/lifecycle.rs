@@ -10,7 +10,7 @@ use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::plan::TriggerRule;
-use crate::run::{Cells, Run, RunPhase};
+use crate::run::{Cells, Job, Run, RunPhase};
 use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase};
 
@@ -124,8 +124,11 @@ impl Orchestrator {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let mut complete = Vec::new();
         for dependent in run.tasks[id.task.0 as usize].dependents.clone() {
-            if let (Some(root), TriggerRule::AllSuccess) = (root, run.plan.tasks[dependent.0 as usize].trigger) {
+            let rule = run.plan.tasks[dependent.0 as usize].trigger;
+            if let (Some(root), TriggerRule::AllSuccess) = (root, rule) {
                 due.push_back((dependent, TaskState::Skipped { because: SkipReason::Need(root) }));
+            } else if rule == TriggerRule::AncestorsDone {
+                // It is counted when everything above it is over: see `Run::close`.
             } else if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent)
             {
                 *unfinished -= 1;
@@ -134,6 +137,7 @@ impl Orchestrator {
                 }
             }
         }
+        complete.extend(run.close(id.task));
         for task in complete {
             self.transition(TaskId { run: id.run, task }, TaskState::Resolving, out);
         }
@@ -226,7 +230,7 @@ impl Orchestrator {
             }
             _ => Failure {
                 class: FailureClass::Cancelled,
-                message: "told to stop, and its worker did not say that it did".to_owned(),
+                message: "its worker was asked to stop it and did not confirm that it ended".to_owned(),
                 hint: None,
             },
         };
@@ -331,7 +335,7 @@ impl Orchestrator {
                 out.push(Effect::Expand { run: id, job });
             }
         }
-        let awaited = || run.jobs.iter().any(|job| job.cells != Cells::Known);
+        let awaited = || run.jobs.iter().any(Job::is_awaited);
         if run.open > 0 || matches!(run.phase, RunPhase::Ended(_)) || awaited() {
             return;
         }

@@ -9,7 +9,7 @@ use crate::effect::{Effect, RunOutcome, StopReason};
 use crate::event::{Capacity, Event, Resolution};
 use crate::ids::{AttemptId, JobIx, RunId, TaskId, TaskIx, WorkerId};
 use crate::plan::{RunPlan, TaskPlan};
-use crate::run::{Cells, ClassIx, Run, RunPhase};
+use crate::run::{Cells, ClassIx, Job, Run, RunPhase};
 use crate::settings::Settings;
 use crate::task::{SkipReason, TaskState};
 use crate::time::Millis;
@@ -187,8 +187,7 @@ impl Orchestrator {
             return;
         }
         run.phase = RunPhase::Cancelling;
-        // What was to be decided is given up.
-        run.jobs.iter_mut().for_each(|job| job.cells = Cells::Known);
+        run.jobs.iter_mut().filter(|job| job.is_awaited()).for_each(|job| job.cells = Cells::GivenUp);
         let tasks = run.tasks.len() as u32;
         for task in (0..tasks).map(TaskIx) {
             self.call_off(TaskId { run: id, task }, StopReason::Cancelled, out);
@@ -199,7 +198,7 @@ impl Orchestrator {
     /// Adds the tasks of jobs that waited for them.
     fn expand(&mut self, id: RunId, jobs: &[JobIx], tasks: Vec<TaskPlan>, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.phase == RunPhase::Going) else { return };
-        let awaited = |job: &JobIx| run.jobs.get(job.0 as usize).is_some_and(|job| job.cells != Cells::Known);
+        let awaited = |job: &JobIx| run.jobs.get(job.0 as usize).is_some_and(Job::is_awaited);
         let from = run.tasks.len();
         if !jobs.iter().all(awaited) || !tasks.iter().all(|task| jobs.contains(&task.job)) {
             return;
@@ -224,8 +223,7 @@ impl Orchestrator {
     fn release_added(&mut self, id: TaskId, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get(&id.run) else { return };
         let (plan, ix) = (&run.plan.tasks[id.task.0 as usize], id.task.0 as usize);
-        let over = |need: &TaskIx| run.tasks[need.0 as usize].state.is_final();
-        let lost = plan.needs.iter().copied().find(|need| over(need) && !run.meets(plan.trigger, *need));
+        let lost = plan.needs.iter().copied().find(|need| run.is_lost(plan.trigger, *need));
         if let Some(need) = lost {
             let because = SkipReason::Need(run.root_of_loss(need));
             self.settle(id, TaskState::Skipped { because }, out);

@@ -120,6 +120,8 @@ pub struct ScheduledTask {
     pub(crate) state: TaskState,
     /// The tasks that need this one.
     pub(crate) dependents: Vec<TaskIx>,
+    /// How many of its needs are not over, or have something above them that is not; not counted in a cancelled run.
+    pub(crate) open_above: u32,
     /// The group of tasks that are placed alike.
     pub(crate) class: ClassIx,
     pub(crate) tally: Tally,
