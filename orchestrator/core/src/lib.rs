@@ -45,7 +45,7 @@
 //!
 //! # What a worker owes
 //!
-//! It begins an attempt at most once, however often it is told to, and never after it was told to stop it; it answers every
+//! It begins an attempt at most once, however often it is asked to, and never after it was asked to stop it; it answers every
 //! [`Effect::Start`] and [`Effect::Stop`] with what became of the attempt; it says that an attempt ended only when its
 //! process is gone; and when it is dismissed it ends everything and joins under a new number.
 

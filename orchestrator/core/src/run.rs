@@ -34,7 +34,7 @@ pub struct Run {
 pub enum RunPhase {
     /// Tasks are waiting or running.
     Going,
-    /// It was cancelled; attempts that were told to stop have not ended yet.
+    /// It was cancelled; attempts that are being stopped have not ended yet.
     Cancelling,
     /// Every task is in a final state.
     Ended(RunOutcome),

@@ -46,7 +46,7 @@ pub enum TaskState {
         /// When it has run too long. The worker ends it then; the core does so a grace period later.
         timeout_at: Option<Millis>,
     },
-    /// The attempt was told to stop and has not ended yet. What it still says is accepted: if it succeeds after all,
+    /// The attempt is being stopped and has not ended yet. What it still says is accepted: if it succeeds after all,
     /// the task has succeeded.
     Stopping {
         /// Which.

@@ -38,7 +38,7 @@ pub(crate) enum SlotPhase {
     Starting,
     /// The worker said that it began.
     Running,
-    /// The worker was told to stop, and has not said that it did.
+    /// The worker was asked to stop it and has not confirmed that it ended.
     Stopping(StopReason),
 }
 
