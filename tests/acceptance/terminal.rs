@@ -180,6 +180,15 @@ fn a_plan_says_what_cannot_run_and_how_long_the_rest_takes() {
         assert!(out(&output).contains("CANNOT RUN") && err(&output).contains(words), "{}", err(&output));
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
+    // Two tasks that do the same work, neither of which could run.
+    let file = folder.path().join("same.yaml");
+    let step = "uses: command, with: {run: [echo]}";
+    let workflow = format!(
+        "jobs:\n  a: {{resources: [{{cpus: 64000}}], {step}}}\n  b: {{resources: [{{memory: 500000GiB}}], {step}}}\n  c: {{{step}}}\n"
+    );
+    std::fs::write(&file, workflow).expect("written");
+    let output = home.output(&["plan", &file.display().to_string()]);
+    assert_eq!(out(&output).matches("CANNOT RUN").count(), 2, "{}", out(&output));
     let file = folder.path().join("export.yaml");
     let workflow = "name: export\njobs:\n  data:\n    uses: prepare\n    with: {dataset: listops, train: 20, valid: 5, test: 5, max_length: 24, max_depth: 2, \
                     max_args: 4}\n  train:\n    needs: [data]\n    uses: train\n    with: {data: \"${{ needs.data.outputs.dataset }}\", model: {family: pulse, dim: \

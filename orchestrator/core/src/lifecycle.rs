@@ -104,7 +104,7 @@ impl Orchestrator {
                 TaskState::Skipped { because: SkipReason::Need(root) } => *root,
                 _ => ix,
             };
-            self.tell_dependents(id, (!passes).then_some(root), &mut due, out);
+            self.notify_dependents(id, (!passes).then_some(root), &mut due, out);
             if !passes && matches!(state, TaskState::Failed { .. }) {
                 self.fail_job(id, &mut due, out);
             }
@@ -114,7 +114,7 @@ impl Orchestrator {
 
     /// One need fewer for those that wait for this task; those that have none left are resolved. If it did not succeed, because
     /// of the task `root`, those that count on it are skipped.
-    fn tell_dependents(
+    fn notify_dependents(
         &mut self,
         id: TaskId,
         root: Option<TaskIx>,
@@ -185,7 +185,7 @@ impl Orchestrator {
     fn stop_slot(&mut self, attempt: AttemptId, reason: StopReason, out: &mut Vec<Effect>) {
         let Some(slot) = self.slot_mut(attempt) else { return };
         slot.phase = SlotPhase::Stopping(reason);
-        out.extend(self.last_word(attempt));
+        out.extend(self.pending_message(attempt));
         self.arm_resend(attempt);
     }
 
@@ -285,10 +285,10 @@ impl Orchestrator {
     }
 
     /// Learns from how an attempt ended whether its device is of use.
-    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
+    pub(crate) fn note_device_health(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
         let unavailable = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Unavailable);
         if let Some(worker) = self.slots.get(&attempt).and_then(|worker| self.workers.get_mut(worker)) {
-            worker.judge(attempt, unavailable);
+            worker.note_device_health(attempt, unavailable);
         }
     }
 
@@ -305,8 +305,8 @@ impl Orchestrator {
         self.workers.get_mut(worker)?.slots.get_mut(&attempt)
     }
 
-    /// What the worker was told last about an attempt and has not answered.
-    pub(crate) fn last_word(&self, attempt: AttemptId) -> Option<Effect> {
+    /// The message about an attempt that the worker has not acknowledged, to be sent again.
+    pub(crate) fn pending_message(&self, attempt: AttemptId) -> Option<Effect> {
         let &worker = self.slots.get(&attempt)?;
         let slot = self.workers.get(&worker)?.slots.get(&attempt)?;
         match slot.phase {

@@ -61,13 +61,13 @@ impl Orchestrator {
             Event::CancelRun { run } => self.cancel_run(run, out),
             Event::WorkerJoined { worker, capacity } => self.worker_joined(worker, capacity, out),
             Event::WorkerLeft { worker } => self.worker_gone(worker, "left", out),
-            Event::WorkerHeartbeat { worker } => self.heard_of(worker, out),
+            Event::WorkerHeartbeat { worker } => self.renew_lease(worker, out),
             Event::JobsExpanded { run, jobs, tasks } => self.expand(run, &jobs, tasks, out),
             Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
             Event::AttemptStarted { attempt } => self.attempt_started(attempt),
             Event::AttemptQueued { attempt } => self.attempt_queued(attempt),
             Event::AttemptEnded { attempt, outcome } => {
-                self.judge(attempt, &outcome);
+                self.note_device_health(attempt, &outcome);
                 self.release(attempt);
                 self.attempt_over(attempt, outcome, out);
             }
@@ -114,7 +114,10 @@ impl Orchestrator {
             let asked = (0..).map(JobIx).zip(&state.jobs).filter(|(_, job)| job.cells == Cells::Asked);
             asked.map(move |(job, _)| Effect::Expand { run, job })
         });
-        resolving.chain(expanding).chain(self.slots.keys().filter_map(|&attempt| self.last_word(attempt))).collect()
+        resolving
+            .chain(expanding)
+            .chain(self.slots.keys().filter_map(|&attempt| self.pending_message(attempt)))
+            .collect()
     }
 
     /// A number for the next worker to join, larger than all that were ever used.
@@ -253,10 +256,10 @@ impl Orchestrator {
         if !self.workers.contains_key(&id) && !self.retired.contains(&id) {
             self.workers.insert(id, Worker::new(capacity));
         }
-        self.heard_of(id, out);
+        self.renew_lease(id, out);
     }
 
-    fn heard_of(&mut self, worker: WorkerId, out: &mut Vec<Effect>) {
+    fn renew_lease(&mut self, worker: WorkerId, out: &mut Vec<Effect>) {
         if !self.workers.contains_key(&worker) {
             // Also where its joining was lost: it joins under another number, and a late word of this one is void.
             self.retired.insert(worker);
@@ -294,7 +297,7 @@ impl Orchestrator {
                     out.push(Effect::Dismiss { worker });
                 }
                 Deadline::Resend(attempt) => {
-                    out.extend(self.last_word(attempt));
+                    out.extend(self.pending_message(attempt));
                     self.arm_resend(attempt);
                 }
                 Deadline::Attempt(attempt) => self.attempt_overdue(attempt, out),

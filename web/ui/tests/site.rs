@@ -168,6 +168,8 @@ async fn runs_show_their_tags_and_notes_and_are_found_by_them() {
     let (none, page) = listed("?tag=night").await;
     assert!(none.is_empty() && page.contains("No run matches this filter"), "{page}");
     assert!(page.contains("name=\"tag\" value=\"night\""), "{page}");
+    // A slip in a name would show every run.
+    assert_eq!(site.get("/?tga=baseline").await.status, 400);
 }
 
 fn query_of(text: &str) -> String {

@@ -98,8 +98,8 @@ impl Notes {
     }
 }
 
-/// What a lookup in vain came to is known to the expression, which gives another value or asks whether there is one: it is not
-/// the reason of an error that follows.
+/// Drops the note of a missing result: the expression gave it another value, or asked whether it exists, so that it does not
+/// explain an error that follows.
 pub(crate) fn forget_missing(state: &State) {
     let notes = state.lookup(NOTES);
     if let Some(notes) = notes.as_ref().and_then(|notes| notes.downcast_object_ref::<Notes>()) {

@@ -108,6 +108,12 @@ fn refuse_impossible(
     prospects: &mut [Prospect],
 ) {
     for (ix, task) in workflow.tasks.iter().enumerate() {
+        // Where the task that does the same work cannot run, this one has to.
+        if let Prospect::SameAs(first) = prospects[ix]
+            && prospects[first].problem().is_some()
+        {
+            prospects[ix] = Prospect::Runs;
+        }
         if !prospects[ix].may_run() {
             continue;
         }

@@ -123,7 +123,10 @@ fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String>
         }
         _ if detail == Detail::Quiet => None,
         RunEvent::Began(run) => {
-            let after = board.remaining_text(Duration::ZERO).map(|time| format!(", {time} as in earlier runs"));
+            // Less than a second says nothing.
+            let known = board.remaining(Duration::ZERO).is_some_and(|seconds| seconds >= 1.0);
+            let after = board.remaining_text(Duration::ZERO).filter(|_| known);
+            let after = after.map(|time| format!(", {time} as in earlier runs"));
             let (name, count) = (printable(&board.name), board.task_count());
             Some(format!("run {run}: {name} ({count}{})", after.unwrap_or_default()))
         }

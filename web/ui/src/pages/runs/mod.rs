@@ -59,6 +59,7 @@ struct Headline {
 
 /// The page.
 pub(crate) async fn show(State(site): State<Site>, choices: Choices) -> Result<Html<String>, Failure> {
+    choices.only(&["offset", "tag", "name"])?;
     let offset = choices.number("offset", 0, i64::MAX as u64)?;
     // One more than is shown tells whether there is another page.
     let filter = RunFilter::read(&choices);
