@@ -155,6 +155,14 @@ fn a_log_has_headings_and_the_failure() {
     assert_eq!(tail.lines().collect::<Vec<_>>(), lines[lines.len() - 2..]);
     let errors = out(&home.output(&["logs", "1", "data[n=1]", "--level", "error"]));
     assert!(!errors.contains("info"), "{errors}");
+    // A task without an attempt has a reason instead of a log.
+    let alone = folder.path().join("alone.yaml");
+    let jobs = "jobs:\n  a: {uses: command, resources: [{backend: nowhere}], with: {run: [echo]}}\n  b: {uses: command, needs: [a], with: {run: [echo]}}\n";
+    std::fs::write(&alone, jobs).expect("written");
+    assert_eq!(home.output(&["run", &alone.display().to_string()]).status.code(), Some(1));
+    let told = |task: &str| out(&home.output(&["logs", "2", task]));
+    assert_eq!(told("a"), "── no attempt; failed: unavailable: no worker has the backend `nowhere`\n");
+    assert_eq!(told("b"), "── no attempt; skipped: a did not succeed\n");
     // Following a task that is over ends at once.
     assert_eq!(out(&home.output(&["logs", "1", "data[n=1]", "--follow"])), log);
     let text = folder.path().join("text.yaml");

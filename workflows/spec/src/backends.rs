@@ -13,7 +13,7 @@ use crate::template::{Moment, Template};
 use crate::workflow::{Resource, Workflow};
 
 /// How many combinations of matrix values are tried for one job.
-const MOST: usize = 1_000;
+const MOST: usize = 256;
 
 impl Workflow {
     /// The backends that tasks ask for, also those of jobs whose tasks are not known yet, as far as these name them without
@@ -58,7 +58,7 @@ impl Workflow {
             .filter(|name| *name != "matrix")
             .collect();
         let mut axes = BTreeMap::new();
-        self.known_values(place, &mut axes);
+        self.known_values(place, &mut axes, &mut BTreeSet::new());
         let mut cells = vec![Cell::new()];
         for (axis, values) in axes.into_iter().filter(|(axis, _)| named.contains(axis.as_str())) {
             let with = |cell: &Cell, value: &Value| {
@@ -72,10 +72,14 @@ impl Workflow {
     }
 
     /// Adds the values that each axis of a job has, as far as they are known, with those of the jobs that it is derived from.
-    fn known_values(&self, place: usize, axes: &mut BTreeMap<String, Vec<Value>>) {
+    /// `seen` are the jobs that were looked at.
+    fn known_values(&self, place: usize, axes: &mut BTreeMap<String, Vec<Value>>, seen: &mut BTreeSet<usize>) {
+        if !seen.insert(place) {
+            return;
+        }
         let mut add = |axis: &str, value: Value| {
             let values = axes.entry(axis.to_owned()).or_default();
-            if !values.contains(&value) && values.len() < MOST {
+            if values.len() < MOST && !values.contains(&value) {
                 values.push(value);
             }
         };
@@ -96,9 +100,12 @@ impl Workflow {
                 entry.as_object().into_iter().flatten().for_each(|(axis, value)| add(axis, value.clone()));
             }
         }
+        for parent in draft.each.iter().filter(|_| draft.each.len() > 1) {
+            add("job", Value::from(parent.name.as_str()));
+        }
         for parent in &draft.each {
             if let Some(parent) = self.jobs.iter().position(|job| job.name == parent.name) {
-                self.known_values(parent, axes);
+                self.known_values(parent, axes, seen);
             }
         }
     }

@@ -210,6 +210,17 @@ fn the_backends_of_jobs_without_tasks_are_known() {
     for backend in ["cuda", "torch", "rocm", "cuda-a", "rocm-b"] {
         assert!(backends.contains(backend), "{backend}: {backends:?}");
     }
+    // Jobs that are derived from two others, level by level: each is looked at once.
+    let mut jobs = "  a0: {uses: report, needs: train, strategy: {matrix: {x: \"${{ [needs.train.result] }}\"}}}\n  b0: {uses: report, needs: a0}\n".to_owned();
+    for level in 1..30 {
+        let above = level - 1;
+        for name in ["a", "b"] {
+            jobs.push_str(&format!(
+                "  {name}{level}: {{uses: report, strategy: {{each: [a{above}, b{above}]}}, resources: {{backend: \"${{{{ matrix.job }}}}\"}}}}\n"
+            ));
+        }
+    }
+    assert!(checked(&jobs).backends().contains("a28"));
 }
 
 #[test]
