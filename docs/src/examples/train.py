@@ -1,3 +1,4 @@
+# Lowers a loss step by step, and resumes from its own state.
 import json, os, pathlib, random
 params = json.load(open(os.environ["ASSAY_PARAMS"]))
 random.seed(int(os.environ["ASSAY_SEED"]))

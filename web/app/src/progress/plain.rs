@@ -126,7 +126,7 @@ fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String>
             // Less than a second says nothing.
             let known = board.remaining(Duration::ZERO).is_some_and(|seconds| seconds >= 1.0);
             let after = board.remaining_text(Duration::ZERO).filter(|_| known);
-            let after = after.map(|time| format!(", {time} as in earlier runs"));
+            let after = after.map(|time| format!(", {time} from earlier runs"));
             let (name, count) = (printable(&board.name), board.task_count());
             Some(format!("run {run}: {name} ({count}{})", after.unwrap_or_default()))
         }
@@ -245,7 +245,7 @@ mod tests {
             row.expected = Some(60.0);
         }
         let began = Plain::new(Detail::Normal).on_event(&board, &RunEvent::Began(RunId(3)), seconds(0));
-        assert_eq!(began, ["run 3: sweep (2 tasks so far, more than 1:00 as in earlier runs)"]);
+        assert_eq!(began, ["run 3: sweep (2 tasks so far, more than 1:00 from earlier runs)"]);
         assert_eq!(board.summary(seconds(1)), "0 of 2 tasks so far done after 0:01, more than 1:00 left");
         let tasks = vec![AddedTask { address: "refine".into(), job: "refine".into(), cpus: 1 }];
         board.apply_event(&RunEvent::TasksAdded { first: TaskIx(2), tasks }, seconds(1));
