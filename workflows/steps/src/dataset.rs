@@ -165,19 +165,6 @@ impl Split {
         &self.groups
     }
 
-    /// The sequences of one group.
-    #[must_use]
-    pub fn group(&self, group: u32) -> Split {
-        let mut part = Split::default();
-        for index in (0..self.len()).filter(|index| self.groups.get(*index) == Some(&group)) {
-            match self.labels.get(index) {
-                Some(label) => part.push_grouped(self.sequence(index), *label, group),
-                None => part.push_unlabelled(self.sequence(index)),
-            }
-        }
-        part
-    }
-
     /// The length of each sequence in tokens.
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize)
@@ -368,8 +355,7 @@ mod tests {
         }
         grouped.write(&path).unwrap();
         assert_eq!(Dataset::read(&path).unwrap(), grouped);
-        let part = grouped.test.group(1);
-        assert_eq!((part.len(), part.sequence(0), part.labels()), (1, [0, 1].as_slice(), [1].as_slice()));
+        assert_eq!(grouped.test.groups(), [1, 0]);
         for (change, message) in [(vec![0], "1 groups in place of 2"), (vec![0, 2], "group 2 is outside the 2 groups")]
         {
             grouped.valid.groups = change;

@@ -9,10 +9,24 @@ use super::world::{PEOPLE, ROOMS, choose, pick};
 /// The four directions with their opposites at the same index of the other half.
 pub const DIRECTIONS: [&str; 4] = ["north", "east", "south", "west"];
 
+/// The direction that leads back.
+fn opposite(direction: &str) -> &'static str {
+    let at = DIRECTIONS.iter().position(|known| *known == direction).unwrap_or(0);
+    DIRECTIONS[(at + 2) % DIRECTIONS.len()]
+}
+
 pub fn directions(rng: &mut ChaCha8Rng) -> Told {
     let rooms = choose(rng, 3, ROOMS.len());
     let [first, middle, last] = [rooms[0], rooms[1], rooms[2]].map(|room| ROOMS[room]);
-    let (one, other) = (pick(rng, &DIRECTIONS), pick(rng, &DIRECTIONS));
+    let one = pick(rng, &DIRECTIONS);
+    // With opposite directions, both the first and the last room would be in one direction of the middle one: a question would
+    // have two answers.
+    let other = loop {
+        let other = pick(rng, &DIRECTIONS);
+        if other != opposite(one) {
+            break other;
+        }
+    };
     let mut lines =
         vec![format!("The {first} is {one} of the {middle}."), format!("The {middle} is {other} of the {last}.")];
     if rng.random_range(0..2) == 0 {

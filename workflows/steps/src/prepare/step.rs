@@ -78,7 +78,7 @@ impl Step for Prepare {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "prepare",
-            version: 2,
+            version: 3,
             measures: false,
             about: "Makes a dataset: generates it, or reads local files as their authors publish them. Nothing is downloaded.",
             schema: schema_of::<Config>(),
