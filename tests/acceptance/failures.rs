@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use assay_store::TaskStateName;
 use assay_tests::bin_dir;
 
-use crate::support::{Home, Ran, children, fixture, signal, wait_for};
+use crate::support::{Home, Ran, children, fixture, is_alive, signal, wait_for};
 
 /// Runs the chaos workflow with an executor that does this, within so many minutes.
 fn chaos(behaviour: &str, minutes: &str) -> Ran {
@@ -56,25 +57,16 @@ fn a_step_that_dies_is_told_by_its_signal() {
     fails_as("abort", "crashed", "SIGABRT");
 }
 
-/// Starts the long training, waits until its executor is at work, and kills that executor.
-fn kill_the_executor(retries: &str) -> Ran {
+#[test]
+fn a_killed_executor_is_one_failed_attempt() {
     let home = Home::new();
-    let steps = if retries == "0" { "steps=200000" } else { "steps=2000" };
-    let run = home.spawn("long.yaml", &["-P", &format!("retries={retries}"), "-P", steps]);
+    let run = home.spawn("long.yaml", &[]);
     let victim = wait_for("the training to be under way", || {
-        let shown = home.output(&["show", "latest", "--json"]);
-        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).ok()?;
-        let train = shown["tasks"].as_array()?.iter().find(|task| task["address"] == "train")?;
-        train["metrics"]["train/loss"].as_f64()?;
+        home.task("train").filter(|task| task.state == TaskStateName::Running)?;
         children(run.id(), "executor").first().copied()
     });
     signal(victim, "KILL");
-    Ran::of(run.wait_with_output().expect("assay ends"))
-}
-
-#[test]
-fn a_killed_executor_is_one_failed_attempt() {
-    let ran = kill_the_executor("0");
+    let ran = Ran::of(run.wait_with_output().expect("assay ends"));
     assert_eq!((ran.state(), ran.code), ("failed", Some(1)));
     let train = ran.task("train");
     assert_eq!((&train["attempts"], &train["error"]["class"]), (&1.into(), &"crashed".into()), "{train:#}");
@@ -83,6 +75,16 @@ fn a_killed_executor_is_one_failed_attempt() {
 
 #[test]
 fn a_killed_executor_is_replaced_where_the_job_allows_it() {
-    let ran = kill_the_executor("1");
-    assert_eq!(ran.succeeded().task("train")["attempts"], 2);
+    let home = Home::new();
+    let run = home.spawn("replaced.yaml", &[]);
+    let process = wait_for("the program to be under way", || {
+        let folders = std::fs::read_dir(home.store().join("resume")).into_iter().flatten().flatten();
+        folders.map(|folder| folder.path().join("process")).find_map(|file| std::fs::read_to_string(file).ok())
+    });
+    let process = process.trim().parse().expect("a process number");
+    let victim = wait_for("the executor", || children(run.id(), "executor").first().copied());
+    signal(victim, "KILL");
+    let ran = Ran::of(run.wait_with_output().expect("assay ends"));
+    assert_eq!(ran.succeeded().task("wait")["attempts"], 2);
+    wait_for("the program of the killed executor to end", || (!is_alive(process)).then_some(()));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::support::{Home, Ran, children, signal, wait_for};
+use crate::support::{Home, Ran, children, is_alive, signal, wait_for};
 
 /// Starts the long workflow and waits until its training is under way.
 fn under_way(home: &Home) -> std::process::Child {
@@ -43,16 +43,10 @@ fn a_killed_assay_leaves_a_store_to_go_on_with() {
     let executors = children(run.id(), "executor");
     signal(run.id(), "KILL");
     run.wait().expect("assay is gone");
-    wait_for("its executors to die with it", || executors.iter().all(|executor| !alive(*executor)).then_some(()));
+    wait_for("its executors to die with it", || executors.iter().all(|executor| !is_alive(*executor)).then_some(()));
     let next = home.run("long.yaml", &["-P", "steps=5"]);
     assert_eq!(next.succeeded().worked(), ["train"]);
     let runs = home.output(&["runs", "--json"]);
     let runs: serde_json::Value = serde_json::from_slice(&runs.stdout).expect("runs are JSON");
     assert_eq!(runs["runs"][1]["state"], "interrupted", "{runs:#}");
-}
-
-/// Whether a process runs; one that waits to be reaped by its new parent does not.
-fn alive(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
 }
