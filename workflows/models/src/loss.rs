@@ -43,10 +43,7 @@ impl Model {
         let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
         let loss_targets = targets.loss_targets(logits.dims().last().copied().unwrap_or(1), logits.dtype());
         let loss_targets = loss_targets.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
-        Ok(Score {
-            loss: loss_targets.loss(&logits, 0.0)?,
-            hits: hits(&logits, &targets.ids)?,
-        })
+        Ok(Score { loss: loss_targets.loss(&logits, 0.0)?, hits: hits(&logits, &targets.ids)? })
     }
 }
 

@@ -94,9 +94,8 @@ impl Step for Evaluate {
             SplitName::Valid => ("valid", &dataset.valid),
             SplitName::Test => ("test", &dataset.test),
         };
-        let groups = &dataset.about.origin.groups;
-        let (score, by_group) =
-            score_groups(&model, split, groups.len(), config.batch_size, || context.cancelled())?;
+        let groups = &dataset.about.groups;
+        let (score, by_group) = score_groups(&model, split, groups.len(), config.batch_size, || context.cancelled())?;
         let objective = model.task().objective;
         let accuracy = score.estimate(objective)?;
         context.metric(&format!("{name}/loss"), 0, score.loss);
@@ -193,7 +192,7 @@ mod tests {
         let config = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
         let model = context.provide_model(config, 1);
         let mut dataset = toy_dataset();
-        dataset.about.origin.groups = ["odd", "even", "none"].map(String::from).into();
+        dataset.about.groups = ["odd", "even", "none"].map(String::from).into();
         for split in [&mut dataset.train, &mut dataset.valid, &mut dataset.test] {
             let plain = std::mem::take(split);
             for index in 0..plain.len() {

@@ -140,7 +140,9 @@ pub(crate) fn toy_dataset() -> Dataset {
         classes: 3,
         max_length: 9,
         config: Value::Null,
-        origin: Default::default(),
+        labels: Vec::new(),
+        groups: Vec::new(),
+        sources: Default::default(),
     };
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }
