@@ -1,4 +1,4 @@
-# Lowers a loss step by step, and resumes from its own state.
+# Trains one number, and saves its state after each step so that a later attempt resumes from it.
 import json, os, pathlib, random
 params = json.load(open(os.environ["ASSAY_PARAMS"]))
 random.seed(int(os.environ["ASSAY_SEED"]))
