@@ -5,15 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use crate::DataError;
+use crate::{DataError, FoundFile, Walk, is_hidden};
 
 /// The largest file that is read as a whole, in bytes.
 pub const WHOLE: u64 = 4 << 30;
+
+/// A compressed archive with more bytes than this is not unpacked.
+const MOST_UNPACKED: u64 = 64 << 30;
 
 /// The files of a dataset.
 #[derive(Debug, Clone)]
@@ -45,12 +48,18 @@ impl Files {
     /// The files at `path`, which people call `name`. `scratch` is a folder for a decompressed archive.
     ///
     /// # Errors
-    /// If there is nothing, or it is compressed in a way that is not known, or a damaged archive.
+    /// If there is nothing, or it is compressed in a way that is not known, or a damaged archive, or more than 64 GiB when unpacked.
     pub fn open(path: &Path, name: &str, scratch: &Path) -> Result<Files, DataError> {
+        Files::open_up_to(path, name, scratch, MOST_UNPACKED)
+    }
+
+    fn open_up_to(path: &Path, name: &str, scratch: &Path, most: u64) -> Result<Files, DataError> {
         let mut files = Files { name: name.to_owned(), places: BTreeMap::new() };
         let found = std::fs::metadata(path).map_err(|error| unreadable(name, &error))?;
         if found.is_dir() {
-            files.add_folder(path, "")?;
+            for FoundFile { name, path, bytes } in Walk::DATASET.files(path)? {
+                files.places.insert(name, Place { path, offset: 0, bytes });
+            }
             return files.checked();
         }
         let start = Start::of(path, 0, found.len(), name)?;
@@ -59,8 +68,7 @@ impl Files {
         } else if start.is_gzip() && Start::read(&mut decompressed(path, 0, found.len(), name)?, name)?.is_tar() {
             let unpacked = scratch.join("unpacked.tar");
             let mut target = File::create(&unpacked).map_err(|error| unwritable(&unpacked, &error))?;
-            let mut source = decompressed(path, 0, found.len(), name)?;
-            std::io::copy(&mut source, &mut target).map_err(|error| broken(name, &error))?;
+            unpack(decompressed(path, 0, found.len(), name)?, &mut target, (name, &unpacked), most)?;
             files.add_archive(&unpacked)?;
         } else {
             let place = Place { path: path.to_owned(), offset: 0, bytes: found.len() };
@@ -76,26 +84,6 @@ impl Files {
         }
     }
 
-    fn add_folder(&mut self, folder: &Path, below: &str) -> Result<(), DataError> {
-        let failed = |error: std::io::Error| unreadable(&folder.display().to_string(), &error);
-        for entry in std::fs::read_dir(folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-            let found = std::fs::metadata(entry.path()).map_err(failed)?;
-            if name.starts_with('.') {
-                continue;
-            }
-            let name = format!("{below}{name}");
-            if found.is_file() {
-                let place = Place { path: entry.path(), offset: 0, bytes: found.len() };
-                self.places.insert(name, place);
-            } else if found.is_dir() && !entry.path().is_symlink() {
-                self.add_folder(&entry.path(), &format!("{name}/"))?;
-            }
-        }
-        Ok(())
-    }
-
     fn add_archive(&mut self, path: &Path) -> Result<(), DataError> {
         let name = self.name.clone();
         let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
@@ -105,7 +93,7 @@ impl Files {
             let entry = entry.map_err(|error| broken(&name, &error))?;
             let inside = entry.path().map_err(|error| broken(&name, &error))?.to_string_lossy().into_owned();
             let inside = inside.trim_start_matches("./").to_owned();
-            let hidden = inside.split('/').any(|part| part.starts_with('.'));
+            let hidden = inside.split('/').any(is_hidden);
             if hidden || !entry.header().entry_type().is_file() {
                 continue;
             }
@@ -189,13 +177,19 @@ impl Files {
     /// # Errors
     /// As [`Files::reader`]; if it ends early, or has more than `most` bytes.
     pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, DataError> {
+        let too_large = || DataError::new(format!("`{name}` has more than {most} bytes"), "take a part of it");
+        self.read_if_small(name, most)?.ok_or_else(too_large)
+    }
+
+    /// As [`Files::read`]; none if the file has more than `most` bytes.
+    ///
+    /// # Errors
+    /// As [`Files::reader`]; if it ends early.
+    pub fn read_if_small(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, DataError> {
         let mut bytes = Vec::new();
         let mut reader = self.reader(name)?.take(most.saturating_add(1));
         reader.read_to_end(&mut bytes).map_err(|error| broken(name, &error))?;
-        if bytes.len() as u64 > most {
-            return Err(DataError::new(format!("`{name}` has more than {most} bytes"), "take a part of it"));
-        }
-        Ok(bytes)
+        Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= most))
     }
 
     /// Reads a whole file as text.
@@ -287,6 +281,30 @@ impl Start {
     }
 }
 
+/// Copies a decompressed archive, called `name`, to a file at `place`, as long as it has no more than `most` bytes.
+fn unpack(
+    mut source: Box<dyn Read + Send>,
+    target: &mut File,
+    (name, place): (&str, &Path),
+    most: u64,
+) -> Result<(), DataError> {
+    let (mut piece, mut total) = (vec![0; 1 << 16], 0);
+    loop {
+        let read = source.read(&mut piece).map_err(|error| broken(name, &error))?;
+        if read == 0 {
+            return Ok(());
+        }
+        total += read as u64;
+        if total > most {
+            return Err(DataError::new(
+                format!("the archive `{name}` has more than {most} bytes when it is decompressed"),
+                "unpack the files that you need, and name their folder",
+            ));
+        }
+        target.write_all(&piece[..read]).map_err(|error| unwritable(place, &error))?;
+    }
+}
+
 fn unreadable(name: &str, error: &std::io::Error) -> DataError {
     DataError::new(format!("`{name}` cannot be read: {error}"), "check the path and its permissions")
 }
@@ -306,8 +324,6 @@ pub(crate) fn broken(name: &str, error: &std::io::Error) -> DataError {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
@@ -381,6 +397,18 @@ mod tests {
         assert_eq!(files.unwrap().read("set", 99).unwrap_err().message, "`set` is compressed by zstd");
         let (_e, files) = opened(b"good\nb\xffd\n");
         assert_eq!(files.unwrap().read_text("set", 99).unwrap_err().message, "`set`, line 2: the text is not UTF-8");
+    }
+
+    #[test]
+    fn an_archive_that_grows_without_bound_is_not_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb");
+        let archive = tar_of(&[("zeros", &[0; 1 << 20])]);
+        std::fs::write(&path, gzip(&archive)).unwrap();
+        assert!(Files::open_up_to(&path, "bomb", folder.path(), archive.len() as u64).is_ok());
+        let error = Files::open_up_to(&path, "bomb", folder.path(), 1 << 18).unwrap_err();
+        assert_eq!(error.message, "the archive `bomb` has more than 262144 bytes when it is decompressed");
+        assert!(std::fs::metadata(folder.path().join("unpacked.tar")).unwrap().len() <= 1 << 18);
     }
 
     #[test]

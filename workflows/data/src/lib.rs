@@ -8,11 +8,14 @@
 
 mod error;
 mod files;
+mod walk;
 
 pub mod babi;
 pub mod images;
 pub mod lra;
 pub mod pathfinder;
+pub mod table;
 
 pub use error::DataError;
 pub use files::{Digest, Files, WHOLE, base};
+pub use walk::{FoundFile, Walk, is_hidden};

@@ -114,9 +114,9 @@ impl Scene {
             }
             path.iter()
                 .flat_map(|dash| along(dash[0], dash[1]))
-                .for_each(|point| self.take(&mut taken, point, self.margin()));
+                .for_each(|point| self.mark_near(&mut taken, point, self.margin()));
             if index < 2 {
-                ends.iter().for_each(|end| self.take(&mut taken, *end, self.margin() + self.dot()));
+                ends.iter().for_each(|end| self.mark_near(&mut taken, *end, self.margin() + self.dot()));
             }
             paths.push(path);
         }
@@ -156,7 +156,7 @@ impl Scene {
         inside(x) && inside(y) && !taken[y.round() as usize * self.side + x.round() as usize]
     }
 
-    fn take(&self, taken: &mut [bool], centre: Point, reach: f64) {
+    fn mark_near(&self, taken: &mut [bool], centre: Point, reach: f64) {
         for (column, row) in self.pixels_near(centre, reach) {
             taken[row * self.side + column] |= distance(centre, (column as f64, row as f64)) <= reach;
         }

@@ -13,10 +13,22 @@ use crate::model::Model;
 pub struct Score {
     /// The mean cross entropy in nats, a scalar on the tape.
     pub loss: Tensor,
-    /// How many predictions were right; among equal logits the lowest index is what was predicted.
-    pub correct: usize,
+    /// Whether each prediction was right, in the order of the batch; among equal logits the lowest index is what was predicted.
+    pub hits: Vec<bool>,
+}
+
+impl Score {
+    /// How many predictions were right.
+    #[must_use]
+    pub fn correct(&self) -> usize {
+        self.hits.iter().filter(|hit| **hit).count()
+    }
+
     /// How many predictions were made: sequences of a classifier, tokens of a language model.
-    pub count: usize,
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.hits.len()
+    }
 }
 
 impl Model {
@@ -31,11 +43,7 @@ impl Model {
         let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
         let loss_targets = targets.loss_targets(logits.dims().last().copied().unwrap_or(1), logits.dtype());
         let loss_targets = loss_targets.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
-        Ok(Score {
-            loss: loss_targets.loss(&logits, 0.0)?,
-            correct: count_correct(&logits, &targets.ids)?,
-            count: targets.count,
-        })
+        Ok(Score { loss: loss_targets.loss(&logits, 0.0)?, hits: hits(&logits, &targets.ids)? })
     }
 }
 
@@ -137,7 +145,7 @@ impl LossTargets<Tensor> {
         Ok(losses.mul(&self.shares)?.sum(&[0], false)?)
     }
 
-    /// How many of the rows that matter are hits, each 1 or 0: a scalar. Unlike [`Score::correct`], a tie of the target's logit
+    /// How many of the rows that matter are hits, each 1 or 0: a scalar. Unlike [`Score::hits`], a tie of the target's logit
     /// with another counts as right.
     ///
     /// # Errors
@@ -171,24 +179,25 @@ fn next_tokens(tokens: &[u32], padded: usize, lengths: &[usize]) -> Vec<Option<u
     (0..tokens.len()).map(next).collect()
 }
 
-/// How many rows of logits are largest at their target; a tie goes to the lower index.
-fn count_correct(rows: &Tensor, targets: &[Option<u32>]) -> Result<usize, ModelError> {
+/// Whether each row of logits that matters is largest at its target; a tie goes to the lower index.
+fn hits(rows: &Tensor, targets: &[Option<u32>]) -> Result<Vec<bool>, ModelError> {
     let width = *rows.dims().last().unwrap_or(&1);
     Ok(match rows.to_host()? {
-        HostData::F32(values) => count_largest(&values, width, targets),
-        other => count_largest(&other.to_f64(), width, targets),
+        HostData::F32(values) => largest_at(&values, width, targets),
+        other => largest_at(&other.to_f64(), width, targets),
     })
 }
 
-fn count_largest<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> usize {
+fn largest_at<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> Vec<bool> {
     let right = |(row, target): (&[T], &Option<u32>)| {
+        let target = (*target)?;
         let mut best = 0;
         for (index, value) in row.iter().enumerate() {
             if *value > row[best] {
                 best = index;
             }
         }
-        *target == Some(best as u32)
+        Some(target == best as u32)
     };
-    values.chunks_exact(width).zip(targets).filter(|pair| right(*pair)).count()
+    values.chunks_exact(width).zip(targets).filter_map(right).collect()
 }

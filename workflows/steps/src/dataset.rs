@@ -34,21 +34,36 @@ pub struct About {
     pub max_length: usize,
     /// The config that made it.
     pub config: serde_json::Value,
-    /// Which files it was read from, and what its classes and groups are called.
-    #[serde(default, skip_serializing_if = "Origin::is_empty")]
-    pub origin: Origin,
-}
-
-/// The files that a dataset was read from, and what its classes and groups are called.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Origin {
-    /// The files, with their hashes.
-    pub files: Vec<SourceFile>,
-    /// The name of each class.
+    /// The name of each class; empty where classes have numbers only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The name of each group of sequences that is scored by itself too, such as the task of a question; empty where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
+    /// The files that it was read from.
+    #[serde(default, skip_serializing_if = "Sources::is_empty")]
+    pub sources: Sources,
+}
+
+/// The files that a dataset was read from.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sources {
+    /// The files with their hashes, or the first of very many.
+    pub files: Vec<SourceFile>,
+    /// The files that are not listed one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<OtherFiles>,
+}
+
+/// Files that are not listed one by one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherFiles {
+    /// How many.
+    pub count: usize,
+    /// The sum of their sizes as published, in bytes.
+    pub bytes: u64,
+    /// BLAKE3 of their hashes in hexadecimal, one after another; in hexadecimal.
+    pub blake3: String,
 }
 
 /// A file that a dataset was read from.
@@ -62,9 +77,11 @@ pub struct SourceFile {
     pub blake3: String,
 }
 
-impl Origin {
-    fn is_empty(&self) -> bool {
-        *self == Origin::default()
+impl Sources {
+    /// Whether it was generated.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
     }
 }
 
@@ -165,19 +182,6 @@ impl Split {
         &self.groups
     }
 
-    /// The sequences of one group.
-    #[must_use]
-    pub fn group(&self, group: u32) -> Split {
-        let mut part = Split::default();
-        for index in (0..self.len()).filter(|index| self.groups.get(*index) == Some(&group)) {
-            match self.labels.get(index) {
-                Some(label) => part.push_grouped(self.sequence(index), *label, group),
-                None => part.push_unlabelled(self.sequence(index)),
-            }
-        }
-        part
-    }
-
     /// The length of each sequence in tokens.
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize)
@@ -199,7 +203,7 @@ impl Split {
             let wrong = || FileError::Content(format!("`{key}` is not an array of u32"));
             file.array(&key)?.to_u32().ok_or_else(wrong)
         };
-        let groups = if about.origin.groups.is_empty() { Vec::new() } else { array("groups")? };
+        let groups = if about.groups.is_empty() { Vec::new() } else { array("groups")? };
         let split = Split { tokens: array("tokens")?, offsets: array("offsets")?, labels: array("labels")?, groups };
         split.problem(about).map_or(Ok(split), |problem| {
             Err(FileError::Content(format!("the split `{name}` is inconsistent: {problem}")))
@@ -214,7 +218,7 @@ impl Split {
         if labels != self.labels.len() {
             return Some(format!("{} labels in place of {labels}", self.labels.len()));
         }
-        let groups = &about.origin.groups;
+        let groups = &about.groups;
         if !groups.is_empty() && self.groups.len() != self.len() {
             return Some(format!("{} groups in place of {}", self.groups.len(), self.len()));
         }
@@ -309,7 +313,9 @@ mod tests {
             classes: 2,
             max_length: 4,
             config: serde_json::json!({"seed": 1}),
-            origin: Origin::default(),
+            labels: Vec::new(),
+            groups: Vec::new(),
+            sources: Sources::default(),
         };
         let (train, valid) = (split(&[(&[0, 1], 1), (&[2, 2, 0, 1], 0)]), split(&[(&[0], 1)]));
         Dataset { about, train, valid, test: split(&[(&[2], 0)]) }
@@ -360,7 +366,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("d.safetensors");
         let mut grouped = dataset();
-        grouped.about.origin.groups = ["first", "second"].map(String::from).into();
+        grouped.about.groups = ["first", "second"].map(String::from).into();
         for split in [&mut grouped.train, &mut grouped.valid, &mut grouped.test] {
             *split = Split::default();
             split.push_grouped(&[0, 1], 1, 1);
@@ -368,8 +374,7 @@ mod tests {
         }
         grouped.write(&path).unwrap();
         assert_eq!(Dataset::read(&path).unwrap(), grouped);
-        let part = grouped.test.group(1);
-        assert_eq!((part.len(), part.sequence(0), part.labels()), (1, [0, 1].as_slice(), [1].as_slice()));
+        assert_eq!(grouped.test.groups(), [1, 0]);
         for (change, message) in [(vec![0], "1 groups in place of 2"), (vec![0, 2], "group 2 is outside the 2 groups")]
         {
             grouped.valid.groups = change;

@@ -7,11 +7,15 @@ use serde_json::Value;
 
 use crate::context::{Context, StepError};
 use crate::load::{dataset_for, load};
-use crate::scoring::{score_split, scored};
+use crate::scoring::{GroupScore, score_groups, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
-/// A task whose error is below this counts as solved (Weston et al. 2015).
-const SOLVED: f64 = 0.05;
+impl GroupScore {
+    /// Whether at least 95 % of the answers are right (Weston et al. 2015, section 5).
+    fn is_solved(self) -> bool {
+        100 * self.correct >= 95 * self.count
+    }
+}
 
 /// Scores a checkpoint.
 pub struct Evaluate;
@@ -71,7 +75,7 @@ impl Step for Evaluate {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "evaluate",
-            version: 2,
+            version: 3,
             measures: false,
             about: "Scores a checkpoint on a split of a dataset.",
             schema: schema_of::<Config>(),
@@ -90,7 +94,8 @@ impl Step for Evaluate {
             SplitName::Valid => ("valid", &dataset.valid),
             SplitName::Test => ("test", &dataset.test),
         };
-        let score = score_split(&model, split, config.batch_size, || context.cancelled())?;
+        let groups = &dataset.about.groups;
+        let (score, by_group) = score_groups(&model, split, groups.len(), config.batch_size, || context.cancelled())?;
         let objective = model.task().objective;
         let accuracy = score.estimate(objective)?;
         context.metric(&format!("{name}/loss"), 0, score.loss);
@@ -103,16 +108,12 @@ impl Step for Evaluate {
                 context.metric(&format!("{name}/accuracy_{end}"), 0, value);
             }
         }
-        let groups = &dataset.about.origin.groups;
+        // A split need not have every task.
         let mut solved = 0;
-        for (group, task) in (0..).zip(groups) {
-            let part = split.group(group);
-            // A split need not have every task.
-            if !part.is_empty() {
-                let score = score_split(&model, &part, config.batch_size, || context.cancelled())?;
-                context.metric(&format!("{name}/error/{task}"), 0, 1.0 - score.accuracy);
-                solved += u32::from(1.0 - score.accuracy < SOLVED);
-            }
+        for (task, score) in groups.iter().zip(by_group).filter(|(_, score)| score.count > 0) {
+            let wrong = score.count - score.correct;
+            context.metric(&format!("{name}/error/{task}"), 0, wrong as f64 / score.count as f64);
+            solved += u32::from(score.is_solved());
         }
         if !groups.is_empty() {
             context.metric(&format!("{name}/tasks_solved"), 0, f64::from(solved));
@@ -179,12 +180,19 @@ mod tests {
     }
 
     #[test]
+    fn a_task_is_solved_from_95_percent_on() {
+        for (correct, count, solved) in [(19, 20, true), (950, 1000, true), (949, 1000, false), (18, 20, false)] {
+            assert_eq!(GroupScore { correct, count }.is_solved(), solved, "{correct} of {count}");
+        }
+    }
+
+    #[test]
     fn every_group_is_scored_by_itself() {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let config = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
         let model = context.provide_model(config, 1);
         let mut dataset = toy_dataset();
-        dataset.about.origin.groups = ["odd", "even", "none"].map(String::from).into();
+        dataset.about.groups = ["odd", "even", "none"].map(String::from).into();
         for split in [&mut dataset.train, &mut dataset.valid, &mut dataset.test] {
             let plain = std::mem::take(split);
             for index in 0..plain.len() {

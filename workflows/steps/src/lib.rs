@@ -43,7 +43,7 @@ mod testing;
 
 pub use batching::{Batching, Budget};
 pub use context::{Context, StepError, Values};
-pub use dataset::{About, Dataset, Goal, Origin, SourceFile, Split};
+pub use dataset::{About, Dataset, Goal, OtherFiles, SourceFile, Sources, Split};
 pub use export::refuse_planned;
 pub use machine::Machine;
 pub use planned::{PlannedSize, plan_size};

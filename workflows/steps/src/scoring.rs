@@ -65,6 +65,43 @@ pub fn score_split(
     score_batches(model, split, Batching::Sequences(batch_size), cancelled)
 }
 
+/// How many sequences of a group were classified, and how many of them right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GroupScore {
+    /// Sequences whose predicted class is the label.
+    pub correct: usize,
+    /// All of them.
+    pub count: usize,
+}
+
+/// As [`score_split`], and the score of each of `groups` groups in the same pass. Of a language model, every group has the count 0.
+///
+/// # Errors
+/// As [`score_split`].
+pub fn score_groups(
+    model: &Model,
+    split: &Split,
+    groups: usize,
+    batch_size: usize,
+    cancelled: impl Fn() -> bool,
+) -> Result<(SplitScore, Vec<GroupScore>), StepError> {
+    let mut scores = vec![GroupScore::default(); groups];
+    let batching = Batching::Sequences(batch_size);
+    let score = score_observed(model, split, batching, cancelled, &mut |indices, hits| {
+        if split.labels().is_empty() {
+            return;
+        }
+        for (index, hit) in indices.iter().zip(hits) {
+            let group = split.groups().get(*index).and_then(|group| scores.get_mut(*group as usize));
+            if let Some(group) = group {
+                group.correct += usize::from(*hit);
+                group.count += 1;
+            }
+        }
+    })?;
+    Ok((score, scores))
+}
+
 /// As [`score_split`], in batches that are cut in any way.
 ///
 /// # Errors
@@ -74,6 +111,17 @@ pub fn score_batches(
     split: &Split,
     batching: Batching,
     cancelled: impl Fn() -> bool,
+) -> Result<SplitScore, StepError> {
+    score_observed(model, split, batching, cancelled, &mut |_, _| {})
+}
+
+/// As [`score_batches`]; `observe` is given the sequences of each batch, and whether each prediction was right.
+fn score_observed(
+    model: &Model,
+    split: &Split,
+    batching: Batching,
+    cancelled: impl Fn() -> bool,
+    observe: &mut dyn FnMut(&[usize], &[bool]),
 ) -> Result<SplitScore, StepError> {
     let lengths: Vec<_> = split.lengths().collect();
     let mut order: Vec<_> = (0..split.len()).collect();
@@ -85,9 +133,10 @@ pub fn score_batches(
         }
         let (batch, labels) = gather(model, split, &indices)?;
         let score = model.score(&batch, &labels)?;
-        loss += score.loss.item().map_err(assay_models::ModelError::from)? * score.count as f64;
-        correct += score.correct;
-        count += score.count;
+        loss += score.loss.item().map_err(assay_models::ModelError::from)? * score.count() as f64;
+        correct += score.correct();
+        count += score.count();
+        observe(&indices, &score.hits);
     }
     Ok(SplitScore { loss: loss / count as f64, accuracy: correct as f64 / count as f64, count })
 }

@@ -24,6 +24,8 @@ pub(crate) struct TestContext {
     pub resume: Option<PathBuf>,
     /// How often [`Context::cancelled`] still answers no; `None` is for ever.
     pub patience: Cell<Option<u32>>,
+    /// The step is cancelled as soon as this file exists.
+    pub cancelled_by: Option<PathBuf>,
     /// Which replicate this is.
     pub replicate: u32,
     /// Whether [`Context::run_in_process`] runs a step, in a world of its own, or says that it cannot.
@@ -49,6 +51,7 @@ impl TestContext {
             inputs: BTreeMap::new(),
             resume: None,
             patience: Cell::new(None),
+            cancelled_by: None,
             replicate: 1,
             starts_processes: false,
             metrics: Vec::new(),
@@ -137,7 +140,9 @@ pub(crate) fn toy_dataset() -> Dataset {
         classes: 3,
         max_length: 9,
         config: Value::Null,
-        origin: Default::default(),
+        labels: Vec::new(),
+        groups: Vec::new(),
+        sources: Default::default(),
     };
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }
@@ -210,6 +215,9 @@ impl Context for TestContext {
         self.logs.push(format!("warning: {text}"));
     }
     fn cancelled(&self) -> bool {
+        if self.cancelled_by.as_ref().is_some_and(|file| file.exists()) {
+            return true;
+        }
         match self.patience.get() {
             None => false,
             Some(0) => true,

@@ -3,16 +3,30 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::generate::Told;
+use super::generate::Story;
 use super::world::{PEOPLE, ROOMS, choose, pick};
 
 /// The four directions with their opposites at the same index of the other half.
 pub const DIRECTIONS: [&str; 4] = ["north", "east", "south", "west"];
 
-pub fn directions(rng: &mut ChaCha8Rng) -> Told {
+/// The direction that leads back.
+fn opposite(direction: &str) -> &'static str {
+    let at = DIRECTIONS.iter().position(|known| *known == direction).unwrap_or(0);
+    DIRECTIONS[(at + 2) % DIRECTIONS.len()]
+}
+
+pub fn directions(rng: &mut ChaCha8Rng) -> Story {
     let rooms = choose(rng, 3, ROOMS.len());
     let [first, middle, last] = [rooms[0], rooms[1], rooms[2]].map(|room| ROOMS[room]);
-    let (one, other) = (pick(rng, &DIRECTIONS), pick(rng, &DIRECTIONS));
+    let one = pick(rng, &DIRECTIONS);
+    // With opposite directions, both the first and the last room would be in one direction of the middle one: a question would
+    // have two answers.
+    let other = loop {
+        let other = pick(rng, &DIRECTIONS);
+        if other != opposite(one) {
+            break other;
+        }
+    };
     let mut lines =
         vec![format!("The {first} is {one} of the {middle}."), format!("The {middle} is {other} of the {last}.")];
     if rng.random_range(0..2) == 0 {
@@ -36,16 +50,16 @@ enum Known {
 }
 
 /// Tells so many facts; each person is where the last one says.
-fn tell_places(
+fn random_places(
     rng: &mut ChaCha8Rng,
-    tell: fn(usize, &mut ChaCha8Rng) -> (String, Known),
+    random_fact: fn(usize, &mut ChaCha8Rng) -> (String, Known),
 ) -> (Vec<String>, usize, Known) {
     let mut known = [None; PEOPLE.len()];
     let mut lines = Vec::new();
     let mut last = 0;
     for _ in 0..rng.random_range(2..=6) {
         last = rng.random_range(0..PEOPLE.len());
-        let (line, fact) = tell(last, rng);
+        let (line, fact) = random_fact(last, rng);
         known[last] = Some(fact);
         lines.push(line);
     }
@@ -55,8 +69,8 @@ fn tell_places(
     (lines, person, fact)
 }
 
-pub fn negations(rng: &mut ChaCha8Rng) -> Told {
-    let (lines, person, known) = tell_places(rng, |person, rng| {
+pub fn negations(rng: &mut ChaCha8Rng) -> Story {
+    let (lines, person, known) = random_places(rng, |person, rng| {
         let (who, room) = (PEOPLE[person], rng.random_range(0..ROOMS.len()));
         let there = ROOMS[room];
         match rng.random_range(0..4) {
@@ -75,8 +89,8 @@ pub fn negations(rng: &mut ChaCha8Rng) -> Told {
     (lines, format!("Is {} in the {}?", PEOPLE[person], ROOMS[asked]), answer.into())
 }
 
-pub fn alternatives(rng: &mut ChaCha8Rng) -> Told {
-    let (lines, person, known) = tell_places(rng, |person, rng| {
+pub fn alternatives(rng: &mut ChaCha8Rng) -> Story {
+    let (lines, person, known) = random_places(rng, |person, rng| {
         let (who, rooms) = (PEOPLE[person], choose(rng, 2, ROOMS.len()));
         let (one, two) = (rooms[0], rooms[1]);
         match rng.random_range(0..2) {
@@ -98,7 +112,7 @@ pub fn alternatives(rng: &mut ChaCha8Rng) -> Told {
 
 const TIMES: [&str; 4] = ["Yesterday", "This morning", "This afternoon", "This evening"];
 
-pub fn times(rng: &mut ChaCha8Rng) -> Told {
+pub fn times(rng: &mut ChaCha8Rng) -> Story {
     let people = choose(rng, 2, PEOPLE.len());
     let mut lines = Vec::new();
     let rooms: Vec<Vec<usize>> = people.iter().map(|_| choose(rng, TIMES.len(), ROOMS.len())).collect();
@@ -117,7 +131,7 @@ pub fn times(rng: &mut ChaCha8Rng) -> Told {
 const KINDS: [(&str, &str); 4] = [("mouse", "mice"), ("sheep", "sheep"), ("cat", "cats"), ("wolf", "wolves")];
 const NAMES: [&str; 4] = ["Gertrude", "Winona", "Jessica", "Emily"];
 
-pub fn fears(rng: &mut ChaCha8Rng) -> Told {
+pub fn fears(rng: &mut ChaCha8Rng) -> Story {
     let feared: Vec<usize> =
         (0..KINDS.len()).map(|kind| (kind + rng.random_range(1..KINDS.len())) % KINDS.len()).collect();
     let kinds: Vec<usize> = NAMES.iter().map(|_| rng.random_range(0..KINDS.len())).collect();
@@ -134,7 +148,7 @@ const ANIMALS: [&str; 4] = ["swan", "frog", "lion", "rhino"];
 const COLOURS: [&str; 4] = ["white", "green", "yellow", "gray"];
 const OWNERS: [&str; 5] = ["Lily", "Bernhard", "Greg", "Julius", "Brian"];
 
-pub fn colours(rng: &mut ChaCha8Rng) -> Told {
+pub fn colours(rng: &mut ChaCha8Rng) -> Story {
     let colour = choose(rng, ANIMALS.len(), COLOURS.len());
     let mut kinds: Vec<usize> = OWNERS[1..].iter().map(|_| rng.random_range(0..ANIMALS.len())).collect();
     // The one that is asked of is of a kind whose colour another one shows.

@@ -10,13 +10,13 @@ use super::{Question, facts, plans, words_of};
 pub const TASKS: u32 = 20;
 
 /// The sentences of a story, the question, and the answer.
-pub type Told = (Vec<String>, String, String);
+pub type Story = (Vec<String>, String, String);
 
 /// A story of a task, which must be in `1..=TASKS`, with one question.
 #[must_use]
 pub fn story(task: u32, rng: &mut ChaCha8Rng) -> Question {
     let (lines, question, answer) = match task {
-        1 => where_is(rng, |world, rng| world.happen(false, rng)),
+        1 => where_is(rng, |world, rng| world.add_random_event(false, rng)),
         2 => where_is_the_thing(rng),
         3 => where_was_the_thing(rng),
         4 => facts::directions(rng),
@@ -57,9 +57,9 @@ fn two_walk(world: &mut World, rng: &mut ChaCha8Rng, again: bool) {
     }
 }
 
-fn where_is(rng: &mut ChaCha8Rng, mut happen: impl FnMut(&mut World, &mut ChaCha8Rng)) -> Told {
+fn where_is(rng: &mut ChaCha8Rng, mut add_random_event: impl FnMut(&mut World, &mut ChaCha8Rng)) -> Story {
     let mut world = World::default();
-    (0..rng.random_range(2..=6)).for_each(|_| happen(&mut world, rng));
+    (0..rng.random_range(2..=6)).for_each(|_| add_random_event(&mut world, rng));
     let person = world.somebody(rng);
     let answer = world.room[person].map_or("", |room| ROOMS[room]);
     (world.lines, format!("Where is {}?", PEOPLE[person]), answer.into())
@@ -69,7 +69,7 @@ fn where_is(rng: &mut ChaCha8Rng, mut happen: impl FnMut(&mut World, &mut ChaCha
 fn world_with_track(rooms: usize, rng: &mut ChaCha8Rng) -> (World, usize) {
     let (mut world, least) = (World::default(), rng.random_range(4..=12));
     loop {
-        world.happen(true, rng);
+        world.add_random_event(true, rng);
         let seen: Vec<usize> = (0..THINGS.len()).filter(|thing| world.track[*thing].len() >= rooms).collect();
         if world.lines.len() >= least && !seen.is_empty() {
             return (world, pick(rng, &seen));
@@ -77,13 +77,13 @@ fn world_with_track(rooms: usize, rng: &mut ChaCha8Rng) -> (World, usize) {
     }
 }
 
-fn where_is_the_thing(rng: &mut ChaCha8Rng) -> Told {
+fn where_is_the_thing(rng: &mut ChaCha8Rng) -> Story {
     let (world, thing) = world_with_track(1, rng);
     let answer = world.track[thing].last().map_or("", |room| ROOMS[*room]);
     (world.lines, format!("Where is the {}?", THINGS[thing]), answer.into())
 }
 
-fn where_was_the_thing(rng: &mut ChaCha8Rng) -> Told {
+fn where_was_the_thing(rng: &mut ChaCha8Rng) -> Story {
     loop {
         let (world, thing) = world_with_track(2, rng);
         let [.., before, last] = world.track[thing].as_slice() else { continue };
@@ -95,9 +95,9 @@ fn where_was_the_thing(rng: &mut ChaCha8Rng) -> Told {
     }
 }
 
-fn is_in(rng: &mut ChaCha8Rng) -> Told {
+fn is_in(rng: &mut ChaCha8Rng) -> Story {
     let mut world = World::default();
-    (0..rng.random_range(2..=8)).for_each(|_| world.happen(false, rng));
+    (0..rng.random_range(2..=8)).for_each(|_| world.add_random_event(false, rng));
     let person = world.somebody(rng);
     let room = world.room[person].unwrap_or(0);
     let other = (room + rng.random_range(1..ROOMS.len())) % ROOMS.len();
@@ -108,7 +108,7 @@ fn is_in(rng: &mut ChaCha8Rng) -> Told {
 /// A world with things, and a person who has walked in it.
 fn world_with_things(rng: &mut ChaCha8Rng) -> (World, usize) {
     let mut world = World::default();
-    (0..rng.random_range(4..=12)).for_each(|_| world.happen(true, rng));
+    (0..rng.random_range(4..=12)).for_each(|_| world.add_random_event(true, rng));
     // Most people carry nothing: half of the questions are about those who do.
     let carriers: Vec<usize> = (0..PEOPLE.len()).filter(|person| !world.carried[*person].is_empty()).collect();
     let asked =
@@ -116,13 +116,13 @@ fn world_with_things(rng: &mut ChaCha8Rng) -> (World, usize) {
     (world, asked)
 }
 
-fn how_many(rng: &mut ChaCha8Rng) -> Told {
+fn how_many(rng: &mut ChaCha8Rng) -> Story {
     let (world, person) = world_with_things(rng);
     let answer = ["none", "one", "two", "three"][world.carried[person].len()];
     (world.lines, format!("How many objects is {} carrying?", PEOPLE[person]), answer.into())
 }
 
-fn what_is_carried(rng: &mut ChaCha8Rng) -> Told {
+fn what_is_carried(rng: &mut ChaCha8Rng) -> Story {
     let (world, person) = world_with_things(rng);
     let things: Vec<&str> = world.carried[person].iter().map(|thing| THINGS[*thing]).collect();
     let answer = if things.is_empty() { "nothing".into() } else { things.join(",") };

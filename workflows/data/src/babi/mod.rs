@@ -2,7 +2,8 @@
 //! of stories of the same kinds from simulated worlds.
 //!
 //! A question is the words of its story so far, then its own; the answer is one class, also where it lists several things
-//! (`apple,milk`). The published measure is the error of each task; a task counts as solved below 5 %.
+//! (`apple,milk`). The published measure is the error of each task; a task counts as solved if at least 95 % of its
+//! answers are right.
 
 mod facts;
 mod generate;

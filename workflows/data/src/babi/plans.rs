@@ -4,10 +4,10 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::facts::DIRECTIONS;
-use super::generate::Told;
+use super::generate::Story;
 use super::world::{PEOPLE, ROOMS, THINGS, choose, pick};
 
-pub fn gifts(rng: &mut ChaCha8Rng) -> Told {
+pub fn gifts(rng: &mut ChaCha8Rng) -> Story {
     let mut lines = Vec::new();
     let mut last: Vec<(usize, usize, usize)> = Vec::new();
     let verbs = ["gave", "handed", "passed"];
@@ -44,7 +44,7 @@ const SHAPES: [&str; 5] = ["triangle", "red square", "blue square", "pink rectan
 const RELATIONS: [(&str, (i32, i32)); 4] =
     [("to the left of", (-1, 0)), ("to the right of", (1, 0)), ("above", (0, 1)), ("below", (0, -1))];
 
-pub fn positions(rng: &mut ChaCha8Rng) -> Told {
+pub fn positions(rng: &mut ChaCha8Rng) -> Story {
     let shapes = choose(rng, 3, SHAPES.len());
     let [first, middle, last] = [shapes[0], shapes[1], shapes[2]].map(|shape| SHAPES[shape]);
     // Opposite directions would put the first on the last.
@@ -67,7 +67,7 @@ pub fn positions(rng: &mut ChaCha8Rng) -> Told {
 
 const BOXES: [&str; 5] = ["chocolate", "box of chocolates", "suitcase", "chest", "container"];
 
-pub fn sizes(rng: &mut ChaCha8Rng) -> Told {
+pub fn sizes(rng: &mut ChaCha8Rng) -> Story {
     // From the smallest to the largest.
     let order = choose(rng, BOXES.len(), BOXES.len());
     let mut lines: Vec<String> = Vec::new();
@@ -88,7 +88,7 @@ pub fn sizes(rng: &mut ChaCha8Rng) -> Told {
     (lines, question, if holds { "yes" } else { "no" }.into())
 }
 
-pub fn paths(rng: &mut ChaCha8Rng) -> Told {
+pub fn paths(rng: &mut ChaCha8Rng) -> Story {
     let step = |at: (i32, i32), direction: usize| {
         let (dx, dy) = [(0, 1), (1, 0), (0, -1), (-1, 0)][direction];
         (at.0 + dx, at.1 + dy)
@@ -134,7 +134,7 @@ const STATES: [(&str, &str, &str); 4] = [
     ("bored", "garden", "football"),
 ];
 
-pub fn motives(rng: &mut ChaCha8Rng) -> Told {
+pub fn motives(rng: &mut ChaCha8Rng) -> Story {
     let people = choose(rng, 3, CHARACTERS.len());
     let states = choose(rng, 3, STATES.len());
     let mut lines = Vec::new();

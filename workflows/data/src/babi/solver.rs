@@ -92,14 +92,26 @@ fn yes(holds: bool) -> String {
     if holds { "yes" } else { "no" }.into()
 }
 
+/// Every fact is read in both directions, and the answer must be the only one.
 fn direction(sentences: &[Words], question: &[&str]) -> String {
-    let facts = sentences.iter().map(|words| (words[1], words[3], words[6]));
+    let back = |toward: &str| match toward {
+        "north" => "south",
+        "south" => "north",
+        "east" => "west",
+        _ => "east",
+    };
+    let facts = sentences.iter().flat_map(|words| {
+        let (one, toward, other) = (words[1], words[3], words[6]);
+        [(one, toward, other), (other, back(toward), one)]
+    });
     let fits = |(one, toward, other): (&str, &str, &str)| match question {
         ["what", "is", "the", room, asked, "of"] => (one == *room && toward == *asked).then(|| other.to_owned()),
         ["what", "is", asked, "of", "the", room] => (other == *room && toward == *asked).then(|| one.to_owned()),
         other => panic!("{other:?}"),
     };
-    facts.filter_map(fits).next().unwrap()
+    let found: Vec<String> = facts.filter_map(fits).collect();
+    assert_eq!(found.len(), 1, "one answer of {found:?}");
+    found[0].clone()
 }
 
 fn gift(sentences: &[Words], question: &[&str]) -> String {

@@ -83,7 +83,7 @@ impl World {
     }
 
     /// A random event, with things or without.
-    pub fn happen(&mut self, things: bool, rng: &mut ChaCha8Rng) {
+    pub fn add_random_event(&mut self, things: bool, rng: &mut ChaCha8Rng) {
         let person = rng.random_range(0..PEOPLE.len());
         let done = things
             && match rng.random_range(0..4) {

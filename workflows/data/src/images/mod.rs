@@ -11,7 +11,7 @@ pub(crate) mod testing;
 
 pub use cifar::read_cifar10;
 pub use idx::read_idx;
-pub use order::{PixelOrder, visit};
+pub use order::{PixelOrder, pixel_order};
 pub(crate) use png::read_png;
 pub use png::read_png_folders;
 pub use published::{ImageSet, Published, Shape, luma};

@@ -13,15 +13,33 @@ pub enum PixelOrder {
 
 /// The places of all pixels of an image, as `row * width + column`, in this order.
 #[must_use]
-pub fn visit(order: PixelOrder, width: usize, height: usize) -> Vec<usize> {
+pub fn pixel_order(order: PixelOrder, width: usize, height: usize) -> Vec<usize> {
     match order {
         PixelOrder::Rows => (0..width * height).collect(),
         PixelOrder::Hilbert => {
-            let side = width.max(height).next_power_of_two();
-            let places = (0..side * side).map(|at| hilbert(side, at));
-            places.filter(|(x, y)| *x < width && *y < height).map(|(x, y)| y * width + x).collect()
+            let mut places = Vec::with_capacity(width * height);
+            let side = width.max(height).max(1).next_power_of_two();
+            visit_squares(&mut places, (width, height), side, side * side, 0);
+            places
         }
     }
+}
+
+/// Appends the places of the image that are in a square of the curve, which begins at `start` and has `count` places. A square
+/// outside of the image is skipped as a whole: an image of one long row costs no more than its pixels.
+fn visit_squares(places: &mut Vec<usize>, image: (usize, usize), side: usize, count: usize, start: usize) {
+    let (x, y) = hilbert(side, start);
+    let across = count.isqrt();
+    // The square's upper left corner; the curve may enter it at any corner.
+    let (left, top) = (x / across * across, y / across * across);
+    if left >= image.0 || top >= image.1 {
+        return;
+    }
+    if count == 1 {
+        places.push(y * image.0 + x);
+        return;
+    }
+    (0..4).for_each(|part| visit_squares(places, image, side, count / 4, start + part * (count / 4)));
 }
 
 /// Column and row of a place on Hilbert's curve through a square whose side is a power of two.
@@ -51,7 +69,7 @@ mod tests {
     fn every_pixel_comes_once_in_every_order() {
         for (width, height) in [(1, 1), (8, 8), (28, 28), (5, 9)] {
             for order in [PixelOrder::Rows, PixelOrder::Hilbert] {
-                let mut places = visit(order, width, height);
+                let mut places = pixel_order(order, width, height);
                 places.sort_unstable();
                 assert_eq!(places, (0..width * height).collect::<Vec<_>>());
             }
@@ -59,11 +77,18 @@ mod tests {
     }
 
     #[test]
+    fn a_long_row_is_visited_without_its_square() {
+        // The square has 2^40 places.
+        assert_eq!(pixel_order(PixelOrder::Hilbert, 1 << 20, 1).len(), 1 << 20);
+        assert!(pixel_order(PixelOrder::Hilbert, 0, 0).is_empty());
+    }
+
+    #[test]
     fn steps_of_the_curve_are_between_neighbours() {
-        for pair in visit(PixelOrder::Hilbert, 16, 16).windows(2) {
+        for pair in pixel_order(PixelOrder::Hilbert, 16, 16).windows(2) {
             let (from, to) = (pair[0], pair[1]);
             assert_eq!((from / 16).abs_diff(to / 16) + (from % 16).abs_diff(to % 16), 1, "{from} to {to}");
         }
-        assert_eq!(visit(PixelOrder::Hilbert, 2, 2), [0, 2, 3, 1]);
+        assert_eq!(pixel_order(PixelOrder::Hilbert, 2, 2), [0, 2, 3, 1]);
     }
 }

@@ -105,11 +105,25 @@ fn place<'a>(files: &Files, pngs: &[&'a str]) -> Result<Vec<(Split, &'a str, &'a
 }
 
 /// Appends the pixels of an image, and returns its width and height.
+///
+/// # Errors
+/// If the image cannot be read, or all images together have too many pixels.
 pub(crate) fn read_png(
     files: &Files,
     name: &str,
     grey: bool,
     pixels: &mut Vec<u8>,
+) -> Result<(usize, usize), DataError> {
+    read_png_up_to(files, name, grey, pixels, MOST_PIXELS)
+}
+
+/// As [`read_png`], for at most `most` bytes of pixels in all.
+fn read_png_up_to(
+    files: &Files,
+    name: &str,
+    grey: bool,
+    pixels: &mut Vec<u8>,
+    most: u64,
 ) -> Result<(usize, usize), DataError> {
     let bytes = files.read(name, MOST_BYTES)?;
     let damaged = |error: minipng::Error| {
@@ -123,9 +137,14 @@ pub(crate) fn read_png(
     let (width, height) = (header.width() as usize, header.height() as usize);
     let room = header.required_bytes_rgba8bpc().max(header.required_bytes());
     // What inflates a thousand times is made to exhaust the memory: deflate does no more than that.
-    if room as u64 > MOST_PIXELS.min(1032 * 64 * bytes.len() as u64) || pixels.len() as u64 > MOST_PIXELS {
+    if room as u64 > MOST_PIXELS.min(1032 * 64 * bytes.len() as u64) {
         let message = format!("`{name}` announces {width} x {height} pixels in {} bytes", bytes.len());
         return Err(DataError::new(message, "bring the images to a size that a model can read"));
+    }
+    let more = (width * height * if grey { 1 } else { 3 }) as u64;
+    if pixels.len() as u64 + more > most {
+        let message = format!("up to `{name}`, the images have more than {most} bytes of pixels together");
+        return Err(DataError::new(message, "take fewer images, or smaller ones"));
     }
     let mut buffer = vec![0; room];
     let mut image = decode_png(&bytes, &mut buffer).map_err(damaged)?;
@@ -191,6 +210,18 @@ mod tests {
         assert!(misplaced.contains("lies in no class's folder"), "{misplaced}");
         let none = read(&[("a/1.txt", good)], true).unwrap_err();
         assert_eq!((none.message.as_str(), none.hint.as_str()), ("`pictures` holds no PNG file", "it holds `a/1.txt`"));
+    }
+
+    #[test]
+    fn too_many_pixels_of_several_images_are_not_blamed_on_one() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("2.png"), png(2, 1, 0, &[7, 9])).unwrap();
+        let files = Files::open(folder.path(), "pictures", folder.path()).unwrap();
+        let message =
+            |most| read_png_up_to(&files, "2.png", true, &mut vec![0; 99], most).map_err(|error| error.message);
+        assert_eq!(message(101), Ok((2, 1)));
+        let expected = "up to `2.png`, the images have more than 100 bytes of pixels together";
+        assert_eq!(message(100), Err(expected.to_owned()));
     }
 
     #[test]

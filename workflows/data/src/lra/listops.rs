@@ -8,11 +8,19 @@ use crate::{DataError, Files};
 /// No file is larger, in bytes.
 const MOST_BYTES: u64 = 2 << 30;
 
-/// An expression: its words without parentheses, and its value.
+/// The words of an expression in the order of their tokens: the token of a digit is the digit.
+pub const VOCABULARY: [&str; 15] =
+    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"];
+/// The token of the first operator.
+const FIRST_OPERATOR: u8 = 10;
+/// The token that closes an operator's arguments.
+const END: u8 = 14;
+
+/// An expression: its tokens without parentheses, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expression {
-    /// Operators, digits and closing brackets.
-    pub words: Vec<String>,
+    /// Operators, digits and closing brackets, as indices of [`VOCABULARY`].
+    pub tokens: Vec<u8>,
     /// The published target.
     pub value: u32,
 }
@@ -49,50 +57,52 @@ fn parse(line: &str) -> Result<Expression, String> {
         let shown: String = target.chars().take(20).collect();
         format!("the target `{shown}` is no digit")
     })?;
-    let words: Vec<String> =
-        source.split_whitespace().filter(|word| !matches!(*word, "(" | ")")).map(str::to_owned).collect();
-    match evaluate(&words)? {
-        found if found == value => Ok(Expression { words, value }),
+    let words = source.split_whitespace().filter(|word| !matches!(*word, "(" | ")"));
+    let tokens = words.map(token_of).collect::<Result<Vec<u8>, String>>()?;
+    match evaluate(&tokens)? {
+        found if found == value => Ok(Expression { tokens, value }),
         found => Err(format!("the expression is {found}, and the target {value}")),
     }
 }
 
+fn token_of(word: &str) -> Result<u8, String> {
+    let token = VOCABULARY.iter().position(|known| *known == word).and_then(|at| u8::try_from(at).ok());
+    token.ok_or_else(|| format!("`{}` is no word of ListOps", word.chars().take(20).collect::<String>()))
+}
+
 /// The value of an expression in Polish notation, such as `[MAX 2 9 ]`.
-fn evaluate(words: &[String]) -> Result<u32, String> {
-    let mut open: Vec<(&str, Vec<u32>)> = vec![("", Vec::new())];
-    for word in words {
-        let value = match word.as_str() {
-            "]" => {
-                let (operator, values) =
-                    open.pop().filter(|(operator, _)| !operator.is_empty()).ok_or("a `]` too many")?;
+fn evaluate(tokens: &[u8]) -> Result<u32, String> {
+    let mut outermost = Vec::new();
+    let mut open: Vec<(u8, Vec<u32>)> = Vec::new();
+    for token in tokens {
+        let value = match *token {
+            END => {
+                let (operator, values) = open.pop().ok_or("a `]` too many")?;
                 apply(operator, values)?
             }
-            "[MIN" | "[MAX" | "[MED" | "[SM" => {
-                open.push((word, Vec::new()));
+            digit if digit < FIRST_OPERATOR => u32::from(digit),
+            operator => {
+                open.push((operator, Vec::new()));
                 continue;
             }
-            digit => {
-                let value = digit.parse().ok().filter(|value| *value < 10 && digit.len() == 1);
-                value
-                    .ok_or_else(|| format!("`{}` is no word of ListOps", digit.chars().take(20).collect::<String>()))?
-            }
         };
-        open.last_mut().ok_or("a `]` too many")?.1.push(value);
+        open.last_mut().map_or(&mut outermost, |(_, values)| values).push(value);
     }
-    match open.as_slice() {
-        [(_, values)] if values.len() == 1 => Ok(values[0]),
-        [_] => Err("it is not one expression".into()),
-        _ => Err("a `]` is missing".into()),
+    match (outermost.as_slice(), open.is_empty()) {
+        ([value], true) => Ok(*value),
+        (_, true) => Err("it is not one expression".into()),
+        (_, false) => Err("a `]` is missing".into()),
     }
 }
 
-fn apply(operator: &str, mut values: Vec<u32>) -> Result<u32, String> {
+fn apply(operator: u8, mut values: Vec<u32>) -> Result<u32, String> {
+    let name = VOCABULARY[usize::from(operator)];
     values.sort_unstable();
     let (Some(first), Some(last)) = (values.first(), values.last()) else {
-        return Err(format!("`{operator}` has no argument"));
+        return Err(format!("`{name}` has no argument"));
     };
     let count = values.len();
-    Ok(match operator {
+    Ok(match name {
         "[MIN" => *first,
         "[MAX" => *last,
         // The median of an even number of digits is truncated to an integer.
@@ -118,7 +128,8 @@ mod tests {
     fn published_lines_are_read_and_checked() {
         let text = "Source\tTarget\n( ( ( ( [MAX 2 ) 9 ) ( ( ( [MED 1 ) 2 ) ] ) ) ] )\t9\n3\t3\n";
         let [train, _, test] = read(text).unwrap();
-        assert_eq!(train[0].words.join(" "), "[MAX 2 9 [MED 1 2 ] ]");
+        let words: Vec<&str> = train[0].tokens.iter().map(|token| VOCABULARY[usize::from(*token)]).collect();
+        assert_eq!(words.join(" "), "[MAX 2 9 [MED 1 2 ] ]");
         assert_eq!((train.len(), train[1].value, test[0].value), (2, 3, 5));
     }
 

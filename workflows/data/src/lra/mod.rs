@@ -5,6 +5,6 @@ mod listops;
 mod pathfinder;
 mod reviews;
 
-pub use listops::{Expression, read_listops};
+pub use listops::{Expression, VOCABULARY, read_listops};
 pub use pathfinder::read_pathfinder;
 pub use reviews::{Review, Reviews, read_reviews};

@@ -114,7 +114,7 @@ fn learning_is_scoring_and_going_back() {
             let batch = ragged(model.device());
             let pass = model.learn(&batch, labels, &Training::default()).unwrap();
             let score = model.score(&batch, labels).unwrap();
-            assert_eq!((pass.correct, pass.count), (score.correct, score.count), "{name}");
+            assert_eq!((pass.correct, pass.count), (score.correct(), score.count()), "{name}");
             let gradients = score.loss.backward().unwrap();
             let difference = off(&pass, &model, &gradients);
             assert!(difference < 1e-12, "differs by {difference}: {name}");

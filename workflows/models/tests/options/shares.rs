@@ -34,7 +34,7 @@ fn shares_add_up_to_the_whole() {
             let loss = score.loss.item().unwrap();
             assert!((pass.loss - loss).abs() < 1e-5 * loss, "{name}: {} in shares, {loss} at once", pass.loss);
             // A pass counts ties for right, a score does not.
-            assert!(pass.correct >= score.correct && pass.count == score.count, "{name}");
+            assert!(pass.correct >= score.correct() && pass.count == score.count(), "{name}");
             for (parameter, found) in &pass.gradients {
                 let expected = gradients.take(dense(whole.parameters().get(parameter).unwrap())).unwrap();
                 let (found, expected) = (found.to_f64_vec().unwrap(), expected.to_f64_vec().unwrap());

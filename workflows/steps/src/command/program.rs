@@ -47,6 +47,10 @@ pub(super) struct Program<'a> {
     child: Child,
     lines: Receiver<Line>,
     outputs: &'a Path,
+    /// How long it may take to end after SIGTERM.
+    grace: Duration,
+    /// How long its output is still read after it has ended.
+    last_output: Duration,
     last_stdout: VecDeque<String>,
     last_stderr: VecDeque<String>,
 }
@@ -82,7 +86,15 @@ impl<'a> Program<'a> {
                 return Err(error);
             }
         }
-        Ok(Program { child, lines, outputs, last_stdout: VecDeque::new(), last_stderr: VecDeque::new() })
+        Ok(Program {
+            child,
+            lines,
+            outputs,
+            grace: GRACE,
+            last_output: LAST_OUTPUT,
+            last_stdout: VecDeque::new(),
+            last_stderr: VecDeque::new(),
+        })
     }
 
     /// Waits until the program has ended and everything that it printed was observed. Whatever it left running is killed.
@@ -99,10 +111,7 @@ impl<'a> Program<'a> {
         };
         // The readers end when nobody holds the other end of the pipes any more. A process that is not found may hold it for ever.
         let survivors = kill_survivors(self.outputs);
-        let deadline = Instant::now() + LAST_OUTPUT;
-        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            self.pass_on(&line, observer)?;
-        }
+        self.pass_on_lines(Instant::now() + self.last_output, observer)?;
         observer.on_poll()?;
         let last = if self.last_stderr.is_empty() { &mut self.last_stdout } else { &mut self.last_stderr };
         Ok(ProgramEnd { status, last_lines: std::mem::take(last), survivors })
@@ -110,10 +119,8 @@ impl<'a> Program<'a> {
 
     fn wait_for_exit(&mut self, observer: &mut dyn Observer) -> Result<ExitStatus, StepError> {
         loop {
-            let began = Instant::now();
-            while let Ok(line) = self.lines.recv_timeout(POLL.saturating_sub(began.elapsed())) {
-                self.pass_on(&line, observer)?;
-            }
+            let next_poll = Instant::now() + POLL;
+            self.pass_on_lines(next_poll, observer)?;
             observer.on_poll()?;
             let ended = self.child.try_wait();
             if let Some(status) =
@@ -121,8 +128,29 @@ impl<'a> Program<'a> {
             {
                 return Ok(status);
             }
-            // Without readers, `recv_timeout` returns at once.
-            std::thread::sleep(POLL.saturating_sub(began.elapsed()));
+            // When both streams have ended, `pass_on_lines` returns at once.
+            std::thread::sleep(next_poll.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Passes on what is printed, until the deadline or the end of both streams. The clock is checked at every line: waiting for no
+    /// time still returns a line that is queued, and a program that never pauses always has one queued.
+    fn pass_on_lines(&mut self, deadline: Instant, observer: &mut dyn Observer) -> Result<(), StepError> {
+        while let Some(left) = time_left(deadline) {
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.pass_on(&line, observer)?,
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Program::pass_on_lines`], but drops the lines. Waits until the deadline.
+    fn discard_lines(&mut self, deadline: Instant) {
+        while let Some(left) = time_left(deadline) {
+            if self.lines.recv_timeout(left).is_err() {
+                std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            }
         }
     }
 
@@ -145,14 +173,13 @@ impl<'a> Program<'a> {
 
     /// Ends the program and everything that it started.
     fn stop(&mut self, gently: bool) {
-        let deadline = Instant::now() + GRACE;
+        let deadline = Instant::now() + self.grace;
         if gently {
             // Not only the program itself: a shell does not pass the signal on to what it started.
             terminate_processes(self.outputs);
-            while Instant::now() < deadline && self.is_running() {
+            while time_left(deadline).is_some() && self.is_running() {
                 // A program that waits for its output to be read would not end.
-                while self.lines.try_recv().is_ok() {}
-                std::thread::sleep(POLL);
+                self.discard_lines(deadline.min(Instant::now() + POLL));
             }
         }
         let _ = self.child.kill();
@@ -167,6 +194,11 @@ impl Drop for Program<'_> {
             self.stop(false);
         }
     }
+}
+
+/// The time until the deadline; `None` once it has passed.
+fn time_left(deadline: Instant) -> Option<Duration> {
+    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 
 /// Sends the lines of a stream until it ends or nobody listens any more. Of a longer line, the rest follows as further lines.
@@ -185,6 +217,103 @@ fn read_lines(pipe: impl Read, stream: Stream, lines: &SyncSender<Line>) {
         let shown = text.rsplit('\r').next().unwrap_or(text);
         if lines.send((stream, shown.to_owned())).is_err() {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// What a test does at a line and at a poll; it is given the number of lines so far.
+    struct Watch<'a> {
+        lines: usize,
+        on_line: &'a mut dyn FnMut(usize) -> Result<(), StepError>,
+        on_poll: &'a mut dyn FnMut(usize) -> Result<(), StepError>,
+    }
+
+    impl Observer for Watch<'_> {
+        fn on_line(&mut self, _: &Line) -> Result<(), StepError> {
+            self.lines += 1;
+            (self.on_line)(self.lines)
+        }
+        fn on_poll(&mut self) -> Result<(), StepError> {
+            (self.on_poll)(self.lines)
+        }
+    }
+
+    fn start<'a>(script: &str, outputs: &'a TempDir) -> Program<'a> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("ASSAY_OUTPUTS", outputs.path());
+        Program::start(&mut command, outputs.path()).unwrap()
+    }
+
+    /// Cancels the program as soon as the file is there.
+    fn cancel_at(program: Program<'_>, file: &Path) -> StepError {
+        let mut on_poll = |_| if file.exists() { Err(StepError::Cancelled) } else { Ok(()) };
+        let ended = program.wait(&mut Watch { lines: 0, on_line: &mut |_| Ok(()), on_poll: &mut on_poll });
+        ended.err().expect("it is cancelled")
+    }
+
+    #[test]
+    fn a_program_that_prints_without_pause_is_still_polled() {
+        let folder = tempfile::tempdir().unwrap();
+        // The log is slower than the program, so that a line is always queued. The poll is due after 20 lines.
+        let mut on_line = |lines| {
+            std::thread::sleep(Duration::from_millis(1));
+            if lines < 3000 { Ok(()) } else { Err(StepError::failed("it is never polled")) }
+        };
+        let mut on_poll = |lines| if lines < 50 { Ok(()) } else { Err(StepError::Cancelled) };
+        let mut watch = Watch { lines: 0, on_line: &mut on_line, on_poll: &mut on_poll };
+        let error = start("exec yes", &folder).wait(&mut watch).err();
+        assert_eq!(error, Some(StepError::Cancelled));
+    }
+
+    #[test]
+    fn a_program_that_prints_without_pause_has_its_grace_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let ready = folder.path().join("ready");
+        let mut program = start("trap '' TERM; touch $ASSAY_OUTPUTS/ready; while :; do echo y; done", &folder);
+        program.grace = Duration::from_millis(100);
+        assert_eq!(cancel_at(program, &ready), StepError::Cancelled);
+    }
+
+    #[test]
+    fn output_of_a_process_that_cannot_be_found_is_read_for_a_limited_time() {
+        let folder = tempfile::tempdir().unwrap();
+        // The process has neither the session nor the environment of the program, but its output. It ends when nobody reads that.
+        let script = r#"
+            setsid env -i sh -c 'touch "$1"; exec yes' sh "$ASSAY_OUTPUTS/ready" &
+            until [ -e "$ASSAY_OUTPUTS/ready" ]; do sleep 0.01; done
+        "#;
+        let mut program = start(script, &folder);
+        program.last_output = Duration::from_millis(100);
+        let mut on_line = |lines| {
+            std::thread::sleep(Duration::from_millis(1));
+            if lines < 20_000 { Ok(()) } else { Err(StepError::failed("it is read for ever")) }
+        };
+        let end = program.wait(&mut Watch { lines: 0, on_line: &mut on_line, on_poll: &mut |_| Ok(()) }).unwrap();
+        assert!(end.status.success());
+    }
+
+    #[test]
+    fn a_cancelled_program_may_save_its_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ready, state) = (folder.path().join("ready"), folder.path().join("state"));
+        let own = r#"trap 'echo saved > "$ASSAY_OUTPUTS/state"; exit 1' TERM
+            touch $ASSAY_OUTPUTS/ready; while :; do sleep 0.02; done"#;
+        // The second one stands below a shell, which does not pass signals on.
+        for script in [own.to_owned(), format!("sh -c '{}'; true", own.replace('\'', "\""))] {
+            let mut program = start(&script, &folder);
+            program.grace = LONG;
+            assert_eq!(cancel_at(program, &ready), StepError::Cancelled);
+            assert_eq!(std::fs::read_to_string(&state).unwrap(), "saved\n", "{script}");
+            [&ready, &state].into_iter().for_each(|file| std::fs::remove_file(file).unwrap());
         }
     }
 }

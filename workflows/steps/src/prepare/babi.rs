@@ -1,11 +1,12 @@
 //! `dataset: babi`: the twenty bAbI tasks (Weston et al. 2015), from the published files or generated.
 //!
 //! A sequence is the words of a story so far and of a question about it; the label is the answer. Every sequence belongs to the group
-//! of its task, so that `evaluate` reports the measure of the paper: `*/error/TASK`, and in `*/tasks_solved` how many errors are
-//! below 5 %. The vocabulary and the answers are those of the training questions: another word becomes `<unknown>`, and
-//! a question whose answer no training question has is counted and left out of `train` and `valid`, and refused in `test`.
+//! of its task, so that `evaluate` reports the measure of the paper: `*/error/TASK`, and in `*/tasks_solved` how many
+//! tasks are answered right to at least 95 %. The vocabulary is that of the training
+//! questions: another word becomes `<unknown>`. The classes are the answers of all splits; those that no training question has
+//! are counted, and will be answered wrongly.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use assay_data::babi::{Question, TASKS, read_babi, story};
 use rand_chacha::ChaCha8Rng;
@@ -13,12 +14,12 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Impossible, MAX_TOKENS, Made};
+use super::prepared::{ConfigProblem, PreparedDataset, outside};
 use super::source::{LocalFile, MOST_BYTES, digests};
-use super::splits::Wanted;
+use super::splits::{SplitSizes, check_tokens};
 use crate::context::{Context, StepError};
-use crate::dataset::{Goal, Origin, Split};
-use crate::random::seed_for;
+use crate::dataset::{Goal, Sources, Split};
+use crate::random::{seed_for, shuffle};
 
 /// The word that stands for every word that no training question has.
 const UNKNOWN: &str = "<unknown>";
@@ -77,7 +78,7 @@ type Questions = [Vec<Question>; 3];
 impl Babi {
     /// What makes these parameters impossible, whatever the files.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
+    pub fn problem(&self) -> Option<ConfigProblem> {
         let distinct: BTreeSet<u32> = self.tasks.iter().copied().collect();
         if distinct.len() != self.tasks.len()
             || distinct.is_empty()
@@ -86,29 +87,25 @@ impl Babi {
             let message = format!("tasks {:?} are not different numbers from 1 to {TASKS}", self.tasks);
             return Some(("tasks", message, "give each task once, such as [1, 2]".into()));
         }
-        if !(8..=65536).contains(&self.max_length) {
-            let message = format!("max_length {} is outside 8..=65536", self.max_length);
-            return Some(("max_length", message, "give a max_length in 8..=65536".into()));
-        }
-        self.wanted(0).impossible()
+        outside(&[("max_length", self.max_length, 8, 65536)]).or_else(|| self.split_sizes(0).problem())
     }
 
-    fn wanted(&self, task: u32) -> Wanted {
+    fn split_sizes(&self, task: u32) -> SplitSizes {
         let seed = seed_for(self.seed, task, "babi");
-        Wanted { most: [self.train, self.valid, self.test], valid_fraction: 0.1, test_fraction: 0.1, seed }
+        SplitSizes { most: [self.train, self.valid, self.test], valid_fraction: 0.1, test_fraction: 0.1, seed }
     }
 
     /// # Errors
-    /// [`StepError::Failed`] if a file is missing or not as published, or a test question has an answer of no training question.
-    pub fn make(&self, context: &mut dyn Context) -> Result<Made, StepError> {
-        let (questions, origin) = match &self.path {
+    /// [`StepError::Failed`] if a file is missing or not as published.
+    pub fn make(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
+        let (questions, sources) = match &self.path {
             Some(path) => self.read(path, context)?,
-            None => (self.generate(context)?, Origin::default()),
+            None => (self.generate(context)?, Sources::default()),
         };
-        self.encode(questions, origin)
+        self.encode(questions, sources)
     }
 
-    fn read(&self, path: &LocalFile, context: &dyn Context) -> Result<(Questions, Origin), StepError> {
+    fn read(&self, path: &LocalFile, context: &dyn Context) -> Result<(Questions, Sources), StepError> {
         let files = path.open(context)?;
         let (mut questions, mut used): (Questions, Vec<String>) = (Default::default(), Vec::new());
         for task in &self.tasks {
@@ -129,126 +126,115 @@ impl Babi {
                     questions
                 });
             }
-            let chosen = self.wanted(*task).deal(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
+            let chosen =
+                self.split_sizes(*task).assign(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
             for (split, chosen) in questions.iter_mut().zip(chosen) {
                 let from = published[chosen.from].as_deref().unwrap_or_default();
                 split.extend(chosen.samples.into_iter().map(|at| from[at].clone()));
             }
         }
-        Ok((questions, Origin { files: digests(&files, &used)?, ..Origin::default() }))
+        Ok((questions, digests(&files, &used)?))
     }
 
     /// Questions that are all different within a task.
     fn generate(&self, context: &mut dyn Context) -> Result<Questions, StepError> {
         let mut questions: Questions = Default::default();
         let sizes = [self.train.unwrap_or(1000), self.valid.unwrap_or(100), self.test.unwrap_or(1000)];
-        for task in &self.tasks {
+        for (done, task) in (1..).zip(&self.tasks) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed_for(self.seed, *task, "babi"));
-            let mut seen = BTreeSet::new();
+            let mut distinct = distinct_stories(*task, sizes.iter().sum(), &mut rng, context)?;
+            // Short stories are used up first: without this, the last split would have fewer of them than the first.
+            shuffle(&mut distinct, &mut rng);
             for (split, size) in questions.iter_mut().zip(sizes) {
-                let (mut made, mut in_vain) = (0, 0);
-                while made < size {
-                    if context.cancelled() {
-                        return Err(StepError::Cancelled);
-                    }
-                    let question = story(*task, &mut rng);
-                    if seen.insert(question.words.clone()) {
-                        split.push(question);
-                        (made, in_vain) = (made + 1, 0);
-                    } else {
-                        in_vain += 1;
-                    }
-                    if in_vain > 1000 {
-                        return Err(StepError::Failed {
-                            message: format!(
-                                "task {task} has no more than {} different questions or few more",
-                                seen.len()
-                            ),
-                            hint: Some("lower train, valid or test, or leave the task out".into()),
-                        });
-                    }
-                }
+                split.extend(distinct.drain(..size));
             }
-            context.progress(u64::from(*task), Some(u64::from(TASKS)), "tasks", "");
+            context.progress(done, Some(self.tasks.len() as u64), "tasks", "");
         }
         Ok(questions)
     }
 
-    fn encode(&self, [train, valid, test]: Questions, mut origin: Origin) -> Result<Made, StepError> {
-        let words: BTreeSet<&str> = train.iter().flat_map(|question| &question.words).map(String::as_str).collect();
-        let answers: BTreeSet<&str> = train.iter().map(|question| question.answer.as_str()).collect();
-        let vocabulary: Vec<String> =
-            std::iter::once(UNKNOWN).chain(words.iter().copied()).map(str::to_owned).collect();
-        let index = |list: &BTreeSet<&str>, from: u32| -> BTreeMap<String, u32> {
-            list.iter().zip(from..).map(|(word, id)| ((*word).to_owned(), id)).collect()
-        };
-        let (ids, labels) = (index(&words, 1), index(&answers, 0));
-        origin.groups = self.tasks.iter().map(u32::to_string).collect();
-        origin.labels = answers.iter().map(|answer| (*answer).to_owned()).collect();
-        let (mut unknown, mut cut, mut without_answer) = (0_usize, 0_usize, 0_usize);
-        let mut split_of = |questions: &[Question], may_lack: bool| {
+    fn encode(&self, questions: Questions, sources: Sources) -> Result<PreparedDataset, StepError> {
+        let kept = |question: &Question| question.words.len().min(self.max_length) as u64;
+        let tokens = questions.iter().flatten().map(kept).sum();
+        check_tokens(tokens, "the questions", "take fewer questions or tasks, or a smaller max_length")?;
+        let words: BTreeSet<&str> =
+            questions[0].iter().flat_map(|question| &question.words).map(String::as_str).collect();
+        let answers_of = |split: &'_ [Question]| split.iter().map(|question| question.answer.clone()).collect();
+        let trained: BTreeSet<String> = answers_of(&questions[0]);
+        let answers: BTreeSet<String> = questions.iter().flat_map(|split| answers_of(split)).collect();
+        let ids: HashMap<&str, u32> = words.iter().copied().zip(1..).collect();
+        let labels: HashMap<&str, u32> = answers.iter().map(String::as_str).zip(0..).collect();
+        let (mut unknown, mut cut, mut untrained) = (0_usize, 0_usize, 0_usize);
+        let [train, valid, test] = questions.each_ref().map(|questions| {
             let mut split = Split::default();
             for Question { task, words, answer } in questions {
-                let Some(label) = labels.get(answer) else {
-                    without_answer += 1;
-                    if may_lack {
-                        continue;
-                    }
-                    return Err(StepError::Failed {
-                        message: format!(
-                            "a test question of task {task} has the answer `{answer}`, which no training question has"
-                        ),
-                        hint: Some("take more training questions".into()),
-                    });
-                };
+                untrained += usize::from(!trained.contains(answer));
                 let kept = &words[words.len().saturating_sub(self.max_length)..];
                 cut += usize::from(kept.len() < words.len());
-                let tokens: Vec<u32> = kept.iter().map(|word| ids.get(word).copied().unwrap_or(0)).collect();
+                let tokens: Vec<u32> = kept.iter().map(|word| ids.get(word.as_str()).copied().unwrap_or(0)).collect();
                 unknown += tokens.iter().filter(|token| **token == 0).count();
                 let group = self.tasks.iter().position(|known| known == task).unwrap_or(0);
-                split.push_grouped(&tokens, *label, group as u32);
+                split.push_grouped(&tokens, labels[answer.as_str()], group as u32);
             }
-            Ok(split)
-        };
-        let (train, valid, test) = (split_of(&train, true)?, split_of(&valid, true)?, split_of(&test, false)?);
-        for (name, split) in [("train", &train), ("valid", &valid)] {
-            if split.is_empty() {
-                let message = format!("the split `{name}` has no question whose answer is known from training");
-                return Err(StepError::Failed { message, hint: Some("take more questions".into()) });
-            }
-        }
-        let tokens = train.tokens().len() + valid.tokens().len() + test.tokens().len();
-        if tokens as u64 > MAX_TOKENS {
-            return Err(StepError::Failed {
-                message: format!("the questions are {tokens} words, and the limit is {MAX_TOKENS}"),
-                hint: Some("take fewer questions or tasks".into()),
-            });
-        }
+            split
+        });
         let mut warnings = Vec::new();
         for (count, what) in [
             (cut, "stories are longer than max_length and lose their beginning"),
-            (without_answer, "validation questions have an answer that no training question has and are left out"),
+            (untrained, "questions of valid and test have an answer that no training question has"),
             (unknown, "words of valid and test are unknown from train"),
         ] {
             if count > 0 {
                 warnings.push(format!("{count} {what}"));
             }
         }
-        Ok(Made {
+        let vocabulary = std::iter::once(UNKNOWN).chain(words.iter().copied()).map(str::to_owned).collect();
+        Ok(PreparedDataset {
             name: "babi",
             description: "Stories with a question; the label is the answer.".into(),
             vocabulary,
             goal: Goal::Classify,
-            classes: origin.labels.len(),
+            classes: answers.len(),
+            labels: answers.into_iter().collect(),
+            groups: self.tasks.iter().map(u32::to_string).collect(),
             max_length: self.max_length,
             train,
             valid,
             test,
             warnings,
-            origin,
-            ..Made::default()
+            sources,
+            ..PreparedDataset::default()
         })
     }
+}
+
+/// So many different questions of a task, in the order of drawing.
+fn distinct_stories(
+    task: u32,
+    count: usize,
+    rng: &mut ChaCha8Rng,
+    context: &dyn Context,
+) -> Result<Vec<Question>, StepError> {
+    let (mut distinct, mut seen, mut in_vain) = (Vec::with_capacity(count), BTreeSet::new(), 0);
+    while distinct.len() < count {
+        if context.cancelled() {
+            return Err(StepError::Cancelled);
+        }
+        let question = story(task, rng);
+        if seen.insert(question.words.clone()) {
+            distinct.push(question);
+            in_vain = 0;
+            continue;
+        }
+        in_vain += 1;
+        if in_vain > 1000 {
+            return Err(StepError::Failed {
+                message: format!("task {task} has no more than {} different questions or few more", seen.len()),
+                hint: Some("lower train, valid or test, or leave the task out".into()),
+            });
+        }
+    }
+    Ok(distinct)
 }
 
 #[cfg(test)]
@@ -258,9 +244,9 @@ mod tests {
     use super::*;
     use crate::testing::TestContext;
 
-    fn made(config: Value) -> Result<Made, StepError> {
+    fn made(config: Value) -> Result<PreparedDataset, StepError> {
         let config: Babi = serde_json::from_value(config).unwrap();
-        assert_eq!(config.impossible(), None);
+        assert_eq!(config.problem(), None);
         config.make(&mut TestContext::new(assay_cpu::device(1).unwrap()))
     }
 
@@ -268,9 +254,27 @@ mod tests {
     fn stories_of_every_task_are_generated() {
         let made = made(json!({"train": 60, "valid": 5, "test": 20})).unwrap();
         assert_eq!([made.train.len(), made.valid.len(), made.test.len()], [1200, 100, 400]);
-        assert_eq!(made.origin.groups.len(), 20);
+        assert_eq!(made.groups.len(), 20);
         assert_eq!(made.test.groups().iter().filter(|group| **group == 7).count(), 20);
         assert!(made.train.lengths().max().unwrap() <= 512);
+    }
+
+    #[test]
+    fn every_split_has_short_stories() {
+        // Of task 5 there are 540 stories with a single gift, and most of them are drawn early.
+        let made = made(json!({"tasks": [5], "train": 3000, "valid": 100, "test": 3000})).unwrap();
+        let short = |split: &Split| split.lengths().filter(|length| *length <= 21).count() as f64;
+        let (train, test) = (short(&made.train), short(&made.test));
+        assert!(train + test > 400.0 && (train / test - 1.0).abs() < 0.3, "{train} and {test}");
+    }
+
+    #[test]
+    fn progress_counts_the_tasks() {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        let config: Babi =
+            serde_json::from_value(json!({"tasks": [20, 1], "train": 9, "valid": 2, "test": 2})).unwrap();
+        config.make(&mut context).unwrap();
+        assert_eq!(context.progress, (2, Some(2)));
     }
 
     #[test]
@@ -284,16 +288,22 @@ mod tests {
         std::fs::write(en.join("qa1_x_test.txt"), story("Anna", "home")).unwrap();
         let found = made(json!({"path": folder.path(), "tasks": [1], "valid": 2})).unwrap();
         assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [18, 2, 1]);
-        assert_eq!(found.origin.labels, ["home", "out"]);
-        assert_eq!(found.origin.files.len(), 2);
+        assert_eq!(found.labels, ["home", "out"]);
+        assert_eq!(found.sources.files.len(), 2);
         // Anna is unknown, twice.
         assert_eq!(found.warnings, ["2 words of valid and test are unknown from train"]);
         let text = |id: &u32| found.vocabulary[*id as usize].clone();
         let words: Vec<String> = found.test.sequence(0).iter().map(text).collect();
         assert_eq!(words.join(" "), "<unknown> went home . where is <unknown> ?");
         std::fs::write(en.join("qa1_x_test.txt"), story("Anna", "away")).unwrap();
-        let error = made(json!({"path": folder.path(), "tasks": [1]})).err().unwrap();
-        assert!(error.to_string().contains("the answer `away`, which no training question has"), "{error}");
+        // An answer that only a test question has is a class: it will be wrong, and not left out.
+        let found = made(json!({"path": folder.path(), "tasks": [1]})).unwrap();
+        assert_eq!(
+            (found.labels.as_slice(), found.test.labels()),
+            (["away", "home", "out"].map(String::from).as_slice(), [0].as_slice())
+        );
+        let untrained = "1 questions of valid and test have an answer that no training question has";
+        assert_eq!(found.warnings, [untrained, "3 words of valid and test are unknown from train"]);
         let missing = made(json!({"path": folder.path(), "tasks": [2]})).err().unwrap();
         assert!(missing.to_string().contains("holds no file `en/qa2_*_train.txt`"), "{missing}");
     }
@@ -304,7 +314,7 @@ mod tests {
         assert!(error.to_string().starts_with("task 4 has no more than"), "{error}");
         for tasks in [json!([]), json!([1, 1]), json!([21])] {
             let config: Babi = serde_json::from_value(json!({"tasks": tasks})).unwrap();
-            assert_eq!(config.impossible().unwrap().0, "tasks");
+            assert_eq!(config.problem().unwrap().0, "tasks");
         }
     }
 }

@@ -18,7 +18,9 @@ use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Asked, Impossible, Made, Sample, deal, outside, too_many};
+use super::prepared::{
+    ConfigProblem, PreparedDataset, Sample, SequenceObjective, draw_distinct, outside, sizes_problem,
+};
 use crate::context::StepError;
 
 /// The parameters of `dataset: copy`.
@@ -48,7 +50,7 @@ pub struct Copy {
     pub delay: usize,
     /// Whether the whole string is said again, or one symbol of it named.
     #[serde(default)]
-    pub objective: Asked,
+    pub objective: SequenceObjective,
     /// The same seed gives the same dataset.
     #[serde(default)]
     pub seed: u64,
@@ -64,12 +66,12 @@ fn sixteen() -> usize {
 impl Copy {
     /// What makes these parameters impossible.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
+    pub fn problem(&self) -> Option<ConfigProblem> {
         let numbers =
             [("symbols", self.symbols, 2, 4096), ("length", self.length, 1, 16384), ("delay", self.delay, 0, 32768)];
         let strings = (self.symbols as f64).powf(self.length as f64);
-        let questions = if self.objective == Asked::Classify { self.length as f64 } else { 1.0 };
-        outside(&numbers).or_else(|| too_many(self.sizes(), self.tokens(), strings * questions))
+        let questions = if self.objective == SequenceObjective::Classify { self.length as f64 } else { 1.0 };
+        outside(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), strings * questions))
     }
 
     fn sizes(&self) -> [usize; 3] {
@@ -79,25 +81,25 @@ impl Copy {
     /// Tokens of a sequence.
     fn tokens(&self) -> usize {
         match self.objective {
-            Asked::Predict => 2 * self.length + self.delay + 1,
-            Asked::Classify => self.length + self.delay + 1,
+            SequenceObjective::Predict => 2 * self.length + self.delay + 1,
+            SequenceObjective::Classify => self.length + self.delay + 1,
         }
     }
 
     /// # Errors
     /// [`StepError::Cancelled`] if `keep_going` says so.
-    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<Made, StepError> {
-        let [train, valid, test] = deal(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
+    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
+        let [train, valid, test] = draw_distinct(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
         let symbols = (0..self.symbols).map(|at| format!("s{at}"));
         let questions: Vec<String> = match self.objective {
-            Asked::Predict => vec![">".into()],
-            Asked::Classify => (1..=self.length).map(|at| format!("?{at}")).collect(),
+            SequenceObjective::Predict => vec![">".into()],
+            SequenceObjective::Classify => (1..=self.length).map(|at| format!("?{at}")).collect(),
         };
         let asked = match self.objective {
-            Asked::Predict => "which then comes again",
-            Asked::Classify => "the label is the symbol at the place that is asked for",
+            SequenceObjective::Predict => "which then comes again",
+            SequenceObjective::Classify => "the label is the symbol at the place that is asked for",
         };
-        Ok(Made {
+        Ok(PreparedDataset {
             name: "copy",
             description: format!(
                 "A string of {} out of {} symbols, {} blanks, and a question: {asked}.",
@@ -105,13 +107,13 @@ impl Copy {
             ),
             vocabulary: symbols.chain(["_".into()]).chain(questions).collect(),
             goal: self.objective.into(),
-            classes: if self.objective == Asked::Classify { self.symbols } else { 0 },
+            classes: if self.objective == SequenceObjective::Classify { self.symbols } else { 0 },
             max_length: self.tokens(),
             train,
             valid,
             test,
             metrics: self.bounds(),
-            ..Made::default()
+            ..PreparedDataset::default()
         })
     }
 
@@ -121,12 +123,12 @@ impl Copy {
         let mut tokens = string.clone();
         tokens.resize(self.length + self.delay, blank);
         match self.objective {
-            Asked::Predict => {
+            SequenceObjective::Predict => {
                 tokens.push(ask);
                 tokens.extend(string);
                 (tokens, None)
             }
-            Asked::Classify => {
+            SequenceObjective::Classify => {
                 let place = rng.random_range(0..self.length);
                 tokens.push(ask + place as u32);
                 (tokens, Some(string[place]))
@@ -136,7 +138,7 @@ impl Copy {
 
     /// What the best possible language model comes to.
     fn bounds(&self) -> Vec<(&'static str, f64)> {
-        if self.objective == Asked::Classify {
+        if self.objective == SequenceObjective::Classify {
             return Vec::new();
         }
         let (symbols, predictions) = (self.symbols as f64, (self.tokens() - 1) as f64);
@@ -153,13 +155,13 @@ mod tests {
     use super::*;
     use crate::dataset::Goal;
 
-    fn config(objective: Asked) -> Copy {
+    fn config(objective: SequenceObjective) -> Copy {
         Copy { train: 50, valid: 10, test: 10, symbols: 5, length: 4, delay: 3, objective, seed: 2 }
     }
 
     #[test]
     fn a_string_comes_again_behind_its_question() {
-        let made = config(Asked::Predict).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Predict).make(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Predict, 0, 12, 7));
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_label_is_the_symbol_that_is_asked_for() {
-        let made = config(Asked::Classify).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Classify).make(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Classify, 5, 8, 10));
         let mut asked = std::collections::BTreeSet::new();
         for index in 0..made.train.len() {
@@ -187,12 +189,12 @@ mod tests {
 
     #[test]
     fn more_strings_than_there_are_are_refused() {
-        let small = Copy { symbols: 2, length: 3, ..config(Asked::Predict) };
-        let (key, message, _) = small.impossible().unwrap();
+        let small = Copy { symbols: 2, length: 3, ..config(SequenceObjective::Predict) };
+        let (key, message, _) = small.problem().unwrap();
         assert_eq!(key, "train");
         assert!(message.contains("70 different sequences are wanted, and there are no more than 8"), "{message}");
-        assert_eq!(Copy { length: 0, ..config(Asked::Predict) }.impossible().unwrap().0, "length");
-        assert_eq!(Copy { test: 0, ..config(Asked::Predict) }.impossible().unwrap().0, "test");
-        assert!(config(Asked::Predict).impossible().is_none());
+        assert_eq!(Copy { length: 0, ..config(SequenceObjective::Predict) }.problem().unwrap().0, "length");
+        assert_eq!(Copy { test: 0, ..config(SequenceObjective::Predict) }.problem().unwrap().0, "test");
+        assert!(config(SequenceObjective::Predict).problem().is_none());
     }
 }

@@ -1,28 +1,40 @@
-//! What a person should know of data that somebody else made: labels and lengths of each split, sequences that come twice, sequences
-//! that two splits share, and sequences with more than one label. Generated datasets have none of these by construction.
+//! What a person should know of a dataset: sizes, lengths and labels, and how well a constant answer does. Of data that somebody else
+//! made also each split by itself, sequences that come twice, sequences that two splits share, and sequences with more than one
+//! label: generated datasets have none of these by construction.
 
 use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::dataset::{Dataset, Goal, Split};
 
-/// Of more classes than this, the shares are not reported one by one.
+/// Of more classes than this, the shares in each split are not reported one by one.
 const CLASSES: usize = 200;
 
-/// Reports the facts of a dataset that was read from files, as metrics and as warnings.
+/// The quantiles of lengths that are reported.
+const QUANTILES: [(&str, f64); 6] =
+    [("min", 0.0), ("q25", 0.25), ("median", 0.5), ("q75", 0.75), ("q95", 0.95), ("max", 1.0)];
+
+/// Reports the facts of a dataset, as metrics and as warnings.
 pub fn report(dataset: &Dataset, context: &mut dyn Context) {
-    if dataset.about.origin.files.is_empty() {
+    for (name, split) in dataset.splits() {
+        context.metric(&format!("data/{name}/sequences"), 0, split.len() as f64);
+    }
+    report_lengths("data/length", &dataset.train, &QUANTILES, context);
+    report_baseline(dataset, context);
+    let sources = &dataset.about.sources;
+    if sources.is_empty() {
         return;
     }
-    for file in &dataset.about.origin.files {
+    for file in &sources.files {
         context.log(&format!("read `{}`: {} bytes, BLAKE3 {}", file.name, file.bytes, file.blake3));
     }
+    if let Some(others) = &sources.others {
+        let (count, bytes, blake3) = (others.count, others.bytes, &others.blake3);
+        context.log(&format!("read {count} more files: {bytes} bytes, BLAKE3 of their hashes {blake3}"));
+    }
     for (name, split) in dataset.splits() {
-        let mut lengths: Vec<usize> = split.lengths().collect();
-        lengths.sort_unstable();
-        for (what, at) in [("min", 0), ("median", lengths.len() / 2), ("max", lengths.len() - 1)] {
-            context.metric(&format!("data/{name}/length/{what}"), 0, lengths[at] as f64);
-        }
+        let few: Vec<_> = QUANTILES.into_iter().filter(|(name, _)| ["min", "median", "max"].contains(name)).collect();
+        report_lengths(&format!("data/{name}/length"), split, &few, context);
     }
     if dataset.about.objective == Goal::Classify {
         report_labels(dataset, context);
@@ -30,13 +42,54 @@ pub fn report(dataset: &Dataset, context: &mut dyn Context) {
     report_repetitions(dataset, context);
 }
 
+/// Reports quantiles of the lengths of a split, by nearest rank, so that every one is a length that occurs.
+fn report_lengths(name: &str, split: &Split, quantiles: &[(&str, f64)], context: &mut dyn Context) {
+    let mut lengths: Vec<_> = split.lengths().collect();
+    lengths.sort_unstable();
+    for (quantile, share) in quantiles {
+        let rank = (lengths.len().saturating_sub(1) as f64 * share).round() as usize;
+        context.metric(&format!("{name}/{quantile}"), 0, lengths.get(rank).copied().unwrap_or(0) as f64);
+    }
+}
+
+/// How often each target occurs in `train`, and how often the commonest (the smallest such) is right in `test`.
+fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
+    let (targets, many, what): (fn(&Split) -> Vec<u32>, _, _) = match dataset.about.objective {
+        Goal::Classify => (|split| split.labels().to_vec(), dataset.about.classes, "label"),
+        Goal::Predict => (next_tokens, dataset.about.vocabulary.len(), "token"),
+    };
+    let (train, test) = (targets(&dataset.train), targets(&dataset.test));
+    let counts = count_each(&train, many);
+    if dataset.about.objective == Goal::Classify {
+        for (label, count) in counts.iter().enumerate() {
+            context.metric(&format!("data/label/{label}"), 0, *count as f64 / train.len() as f64);
+        }
+    }
+    let commonest = (0..counts.len()).max_by_key(|target| (counts[*target], std::cmp::Reverse(*target))).unwrap_or(0);
+    let right = test.iter().filter(|target| **target as usize == commonest).count();
+    let accuracy = right as f64 / test.len() as f64;
+    context.metric("baseline/accuracy", 0, accuracy);
+    let percent = 100.0 * accuracy;
+    context.log(&format!("always naming the commonest {what} of `train` is right for {percent:.1} % of `test`"));
+}
+
+/// What a language model is asked for: every token but the first of each sequence.
+fn next_tokens(split: &Split) -> Vec<u32> {
+    (0..split.len()).flat_map(|index| &split.sequence(index)[1..]).copied().collect()
+}
+
+fn count_each(targets: &[u32], many: usize) -> Vec<usize> {
+    let mut counts = vec![0; many];
+    targets.iter().for_each(|target| counts[*target as usize] += 1);
+    counts
+}
+
 fn report_labels(dataset: &Dataset, context: &mut dyn Context) {
     let classes = dataset.about.classes;
     context.metric("data/classes", 0, classes as f64);
-    let name_of = |class: usize| dataset.about.origin.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
+    let name_of = |class: usize| dataset.about.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
     for (name, split) in dataset.splits() {
-        let mut counts = vec![0_usize; classes];
-        split.labels().iter().for_each(|label| counts[*label as usize] += 1);
+        let counts = count_each(split.labels(), classes);
         if classes <= CLASSES {
             for (class, count) in counts.iter().enumerate() {
                 context.metric(&format!("data/{name}/label/{class}"), 0, *count as f64 / split.len() as f64);
@@ -114,8 +167,8 @@ mod tests {
     #[test]
     fn repetitions_contradictions_and_absent_classes_are_reported() {
         let mut dataset = toy_dataset();
-        dataset.about.origin.files = vec![SourceFile { name: "toy.txt".into(), bytes: 1, blake3: "00".into() }];
-        dataset.about.origin.labels = ["red", "green", "blue"].map(String::from).into();
+        dataset.about.sources.files = vec![SourceFile { name: "toy.txt".into(), bytes: 1, blake3: "00".into() }];
+        dataset.about.labels = ["red", "green", "blue"].map(String::from).into();
         let split = |samples: &[(&[u32], u32)]| {
             let mut split = Split::default();
             samples.iter().for_each(|(tokens, label)| split.push(tokens, *label));

@@ -4,15 +4,15 @@
 //! A token is a level of brightness. A grey image of `width x height` pixels has as many tokens; a coloured one has three for each
 //! pixel: red, green, blue. Colours become grey by the luma of ITU-R BT.601.
 
-use assay_data::images::{self, ImageSet, Published, Shape, luma, visit};
+use assay_data::images::{self, ImageSet, Published, Shape, luma, pixel_order};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Impossible, MAX_TOKENS, Made, outside};
+use super::prepared::{ConfigProblem, PreparedDataset, outside};
 use super::source::{LocalFile, MOST_BYTES, digests};
-use super::splits::Wanted;
+use super::splits::{SplitSizes, check_tokens};
 use crate::context::{Context, StepError};
-use crate::dataset::{Goal, Origin, Split};
+use crate::dataset::{Goal, Split};
 
 /// The parameters of `dataset: images`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -112,13 +112,13 @@ fn tenth() -> f64 {
 impl Images {
     /// What makes these parameters impossible, whatever the images.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
+    pub fn problem(&self) -> Option<ConfigProblem> {
         let numbers = [("shrink", self.shrink, 1, 1024), ("levels", self.levels, 2, 256)];
-        outside(&numbers).or_else(|| self.wanted().impossible())
+        outside(&numbers).or_else(|| self.split_sizes().problem())
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn split_sizes(&self) -> SplitSizes {
+        SplitSizes {
             most: [self.train, self.valid, self.test],
             valid_fraction: self.valid_fraction,
             test_fraction: self.test_fraction,
@@ -128,7 +128,7 @@ impl Images {
 
     /// # Errors
     /// [`StepError::Failed`] if the files cannot be read, or leave a split without images.
-    pub fn make(&self, context: &dyn Context) -> Result<Made, StepError> {
+    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.path.open(context)?;
         let found = match self.format {
             Format::Idx => images::read_idx(&files)?,
@@ -140,14 +140,11 @@ impl Images {
         }
         let length = self.length(found.shape)?;
         let published = [Some(&found.train), found.valid.as_ref(), found.test.as_ref()];
-        let chosen = self.wanted().deal(published.map(|set| set.map(|set| set.labels.len())))?;
-        let tokens: usize = chosen.iter().map(|split| split.samples.len() * length).sum();
-        if tokens as u64 > MAX_TOKENS {
-            return Err(StepError::Failed {
-                message: format!("the images of `{}` are {tokens} tokens, and the limit is {MAX_TOKENS}", files.name()),
-                hint: Some("take fewer images with train, valid and test, or smaller ones with shrink".into()),
-            });
-        }
+        let chosen = self.split_sizes().assign(published.map(|set| set.map(|set| set.labels.len())))?;
+        let samples: usize = chosen.iter().map(|split| split.samples.len()).sum();
+        let what = format!("the images of `{}`", files.name());
+        let hint = "take fewer images with train, valid and test, or smaller ones with shrink";
+        check_tokens(samples as u64 * length as u64, &what, hint)?;
         let places = self.places(found.shape);
         let [train, valid, test] = chosen.map(|split| {
             // A split is only chosen from those that are published.
@@ -155,7 +152,7 @@ impl Images {
             self.sequences(set, found.shape, &places, &split.samples)
         });
         let Published { classes, shape, remarks, .. } = found;
-        Ok(Made {
+        Ok(PreparedDataset {
             name: "images",
             description: format!(
                 "Images of `{}`, {} x {} pixels, as sequences of {length} levels of brightness.",
@@ -171,8 +168,9 @@ impl Images {
             valid,
             test,
             notes: remarks,
-            origin: Origin { files: digests(&files, &found.files)?, labels: classes, ..Origin::default() },
-            ..Made::default()
+            labels: classes,
+            sources: digests(&files, &found.files)?,
+            ..PreparedDataset::default()
         })
     }
 
@@ -195,7 +193,7 @@ impl Images {
             PixelOrder::Hilbert => images::PixelOrder::Hilbert,
         };
         let width = shape.width / self.shrink;
-        let places = visit(order, width, shape.height / self.shrink).into_iter();
+        let places = pixel_order(order, width, shape.height / self.shrink).into_iter();
         places.map(|place| (place % width * self.shrink, place / width * self.shrink)).collect()
     }
 
@@ -258,14 +256,14 @@ mod tests {
         idx("t10k-labels-idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 1], &[1]);
     }
 
-    fn made(more: Value) -> Result<(Made, TestContext), StepError> {
+    fn made(more: Value) -> Result<(PreparedDataset, TestContext), StepError> {
         let folder = tempfile::tempdir().unwrap();
         mnist(folder.path());
         let mut config = json!({"path": folder.path(), "format": "idx", "valid": 1});
         more.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
         let context = TestContext::new(assay_cpu::device(1).unwrap());
         let config: Images = serde_json::from_value(config).unwrap();
-        assert_eq!(config.impossible(), None);
+        assert_eq!(config.problem(), None);
         config.make(&context).map(|made| (made, context))
     }
 
@@ -279,7 +277,7 @@ mod tests {
         assert_eq!(test(json!({"channels": "rgb", "shrink": 2})), [139, 139, 139]);
         let (made, _) = made(json!({})).unwrap();
         assert_eq!([made.train.len(), made.valid.len(), made.test.len()], [3, 1, 1]);
-        assert_eq!((made.classes, made.max_length, made.origin.files.len()), (2, 4, 4));
+        assert_eq!((made.classes, made.max_length, made.sources.files.len()), (2, 4, 4));
     }
 
     #[test]
@@ -309,7 +307,7 @@ mod tests {
         }
         assert_eq!(dataset.test.labels()[0], 9);
         assert_eq!(context.last("data/test/shared_with/train").map(f64::fract), Some(0.0));
-        let hashed = &dataset.about.origin.files;
+        let hashed = &dataset.about.sources.files;
         assert_eq!(hashed.len(), 4);
         for file in hashed {
             let published = std::fs::read(Path::new(FASHION).join(&file.name)).unwrap();

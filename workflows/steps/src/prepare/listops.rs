@@ -14,19 +14,17 @@
 
 use std::collections::HashSet;
 
+use assay_data::lra::VOCABULARY;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Impossible, MAX_TOKENS};
+use super::prepared::{ConfigProblem, MAX_TOKENS, outside};
 use crate::context::StepError;
 use crate::random::shuffle;
 
-/// The tokens in the order of their ids: a digit's id is the digit.
-pub const VOCABULARY: [&str; 15] =
-    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"];
 /// A label is a digit.
 pub const CLASSES: usize = 10;
 
@@ -125,15 +123,15 @@ impl Rejected {
 impl ListOps {
     /// How many sequences are wanted in all.
     #[must_use]
-    pub fn wanted(&self) -> usize {
+    pub fn sequences(&self) -> usize {
         self.train + self.valid + self.test
     }
 
     /// What makes these parameters impossible, as far as it can be told without trying: the key, what, and a hint.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
-        if let Some((key, range)) = self.out_of_range() {
-            return Some((key, format!("{key} is outside {range}"), format!("give a {key} in {range}")));
+    pub fn problem(&self) -> Option<ConfigProblem> {
+        if let Some(found) = self.out_of_range() {
+            return Some(found);
         }
         let (shortest, longest) = self.length_bounds();
         if self.min_length > self.max_length {
@@ -152,31 +150,26 @@ impl ListOps {
                 format!("no sequence is as short as max_length {}: the shortest has {shortest}", self.max_length);
             return Some(("max_length", message, "raise max_length, or lower operator_probability".into()));
         }
-        let tokens = self.wanted() as u64 * self.max_length as u64;
+        let tokens = self.sequences() as u64 * self.max_length as u64;
         (tokens > MAX_TOKENS).then(|| {
             let message =
-                format!("{} sequences of up to {} tokens could be {tokens} tokens", self.wanted(), self.max_length);
+                format!("{} sequences of up to {} tokens could be {tokens} tokens", self.sequences(), self.max_length);
             ("max_length", message, format!("ask for fewer or shorter ones: the limit is {MAX_TOKENS} tokens in all"))
         })
     }
 
     /// The ranges of the schema once more, for configs that do not come from a checked workflow file.
-    fn out_of_range(&self) -> Option<(&'static str, &'static str)> {
-        let counts = [("train", self.train), ("valid", self.valid), ("test", self.test)];
-        if let Some((key, _)) = counts.into_iter().find(|(_, count)| !(1..=1_000_000).contains(count)) {
-            return Some((key, "1..=1000000"));
-        }
-        let lengths = [("min_length", self.min_length), ("max_length", self.max_length)];
-        if let Some((key, _)) = lengths.into_iter().find(|(_, length)| !(1..=65536).contains(length)) {
-            return Some((key, "1..=65536"));
-        }
-        if !(1..=100).contains(&self.max_depth) {
-            return Some(("max_depth", "1..=100"));
-        }
-        if !(2..=1000).contains(&self.max_args) {
-            return Some(("max_args", "2..=1000"));
-        }
-        (!(0.0..=1.0).contains(&self.operator_probability)).then_some(("operator_probability", "0..=1"))
+    fn out_of_range(&self) -> Option<ConfigProblem> {
+        let numbers = [
+            ("train", self.train, 1, 1_000_000),
+            ("valid", self.valid, 1, 1_000_000),
+            ("test", self.test, 1, 1_000_000),
+            ("min_length", self.min_length, 1, 65536),
+            ("max_length", self.max_length, 1, 65536),
+            ("max_depth", self.max_depth, 1, 100),
+            ("max_args", self.max_args, 2, 1000),
+        ];
+        outside(&numbers).or_else(|| outside(&[("operator_probability", self.operator_probability, 0.0, 1.0)]))
     }
 
     /// The fewest and the most tokens that a tree can have.
@@ -195,19 +188,19 @@ impl ListOps {
     /// [`StepError::Failed`] if the parameters are impossible, or so improbable that patience runs out;
     /// [`StepError::Cancelled`] if `keep_going` says so.
     pub fn generate(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<Generated, StepError> {
-        if let Some((_, message, hint)) = self.impossible() {
+        if let Some((_, message, hint)) = self.problem() {
             return Err(StepError::Failed { message, hint: Some(hint) });
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut seen = HashSet::new();
-        let mut samples: Vec<Sample> = Vec::with_capacity(self.wanted());
+        let mut samples: Vec<Sample> = Vec::with_capacity(self.sequences());
         let mut rejected = Rejected::default();
         let (mut drawn, mut last_success) = (0, 0);
-        while samples.len() < self.wanted() {
+        while samples.len() < self.sequences() {
             if drawn % 4096 == 0 && !keep_going(samples.len()) {
                 return Err(StepError::Cancelled);
             }
-            if drawn - last_success >= PATIENCE || drawn >= PATIENCE + PATIENCE_EACH * self.wanted() as u64 {
+            if drawn - last_success >= PATIENCE || drawn >= PATIENCE + PATIENCE_EACH * self.sequences() as u64 {
                 return Err(self.out_of_patience(drawn, samples.len(), rejected));
             }
             drawn += 1;
@@ -263,7 +256,7 @@ impl ListOps {
         let message = format!(
             "only {found} of {} sequences of {} to {} tokens found in {drawn} draws: most of the others {what} \
              ({} too short, {} too long, {} already there)",
-            self.wanted(),
+            self.sequences(),
             self.min_length,
             self.max_length,
             rejected.short,
@@ -418,10 +411,10 @@ mod tests {
         refused(ListOps { max_depth: 2, max_args: 3, min_length: 6, ..config() }, "the longest has 5 tokens");
         refused(ListOps { operator_probability: 1.0, max_depth: 5, max_length: 20, ..config() }, "the shortest has 46");
         refused(ListOps { train: 1_000_000, max_length: 65536, ..config() }, "could be");
-        refused(ListOps { train: usize::MAX, ..config() }, "train is outside");
-        refused(ListOps { valid: 0, ..config() }, "valid is outside");
-        refused(ListOps { max_args: 1, ..config() }, "max_args is outside");
-        refused(ListOps { operator_probability: -0.1, ..config() }, "operator_probability is outside");
+        refused(ListOps { train: usize::MAX, ..config() }, "train 18446744073709551615 is outside");
+        refused(ListOps { valid: 0, ..config() }, "valid 0 is outside");
+        refused(ListOps { max_args: 1, ..config() }, "max_args 1 is outside");
+        refused(ListOps { operator_probability: -0.1, ..config() }, "operator_probability -0.1 is outside");
     }
 
     #[test]

@@ -1,219 +1,293 @@
-//! `dataset: lra`: tasks of Long Range Arena (Tay et al. 2021) from the files of its release.
+//! The datasets `lra_listops`, `lra_text` and `lra_pathfinder`: tasks of Long Range Arena (Tay et al. 2021) from the files of its release.
 //!
-//! | task | files | tokens | splits |
+//! | dataset | files | tokens | splits |
 //! |---|---|---|---|
-//! | `listops` | `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv` | 15 words | published |
-//! | `text` | `aclImdb_v1.tar.gz` or its folder | bytes, the first `max_length` of each review | train and test published |
-//! | `pathfinder` | `DIFFICULTY/metadata/N.npy`, `DIFFICULTY/imgs/N/sample_I.png` | 256 levels of brightness | none published |
+//! | `lra_listops` | `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv` | 15 words | published |
+//! | `lra_text` | `aclImdb_v1.tar.gz` or its folder | bytes, the first `max_length` of each review | train and test published |
+//! | `lra_pathfinder` | `DIFFICULTY/metadata/N.npy`, `DIFFICULTY/imgs/N/sample_I.png` | 256 levels of brightness | none published |
 //!
 //! Long Range Arena's task Image is `dataset: images` with `format: cifar10`. Where no split is published, one is cut from the training
 //! samples, by default a tenth each, as the authors cut Pathfinder.
 
 use assay_data::Files;
-use assay_data::lra::{Expression, Review, read_listops, read_pathfinder, read_reviews};
+use assay_data::lra::{self, VOCABULARY, read_listops, read_pathfinder, read_reviews};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::listops::{self, VOCABULARY};
-use super::made::{Impossible, MAX_TOKENS, Made, outside};
+use super::listops::CLASSES;
+use super::prepared::{ConfigProblem, PreparedDataset, outside};
 use super::source::{LocalFile, MOST_BYTES, digests};
-use super::splits::Wanted;
+use super::splits::{SplitSizes, check_tokens};
 use crate::context::{Context, StepError};
-use crate::dataset::{Goal, Origin, Split};
+use crate::dataset::{Goal, Split};
 
-/// The parameters of `dataset: lra`.
+/// The parameters of `dataset: lra_listops`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Lra {
+pub struct LraListOps {
     /// The folder or the archive with the published files, relative to the folder of the workflow file. Its content goes into the store,
     /// and into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
-    /// Which task.
-    pub task: LraTask,
-    /// The folder of Pathfinder's difficulty: `curv_baseline`, `curv_contour_length_9` or `curv_contour_length_14`.
-    #[serde(default = "hardest")]
-    pub difficulty: String,
-    /// The longest sequence in tokens. Reviews are cut to it; a longer expression is refused. 4000 if left out.
-    #[serde(default = "published_length")]
+    /// The longest expression in tokens; a longer one is refused, since a part of an expression has another value.
+    #[serde(default = "two_thousand")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_length: usize,
-    /// The most training sequences; all if left out.
+    /// The most training expressions; all if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The most validation sequences. Where none are published, so many of the training sequences are taken.
+    /// The most validation expressions; all if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test sequences. Where none are published, so many of the training sequences are taken.
+    /// The most test expressions; all if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which sequences are taken follows from it.
+    /// Which expressions are taken follows from it.
     #[serde(default)]
     pub seed: u64,
 }
 
-/// A task of Long Range Arena.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LraTask {
-    /// The value of nested operations on digits.
-    #[serde(rename = "listops")]
-    ListOps,
-    /// Whether a film review is positive, byte by byte.
-    Text,
-    /// Whether two dots of an image are connected.
-    Pathfinder,
+/// The parameters of `dataset: lra_text`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LraText {
+    /// The archive `aclImdb_v1.tar.gz` or its folder, relative to the folder of the workflow file. Its content goes into the store, and
+    /// into the cache key.
+    #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
+    pub path: LocalFile,
+    /// The longest sequence in bytes; of a longer review, the beginning is kept.
+    #[serde(default = "four_thousand")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub max_length: usize,
+    /// The most training reviews; all if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub train: Option<usize>,
+    /// So many of the training reviews are for validation; a tenth if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub valid: Option<usize>,
+    /// The most test reviews; all if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub test: Option<usize>,
+    /// Which reviews are taken follows from it.
+    #[serde(default)]
+    pub seed: u64,
 }
 
+/// The parameters of `dataset: lra_pathfinder`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LraPathfinder {
+    /// The folder or the archive with the published files, relative to the folder of the workflow file. Its content goes into the store,
+    /// and into the cache key.
+    #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
+    pub path: LocalFile,
+    /// The folder of the difficulty: `curv_baseline`, `curv_contour_length_9` or `curv_contour_length_14`.
+    #[serde(default = "hardest")]
+    pub difficulty: String,
+    /// The side of the images in pixels: 32, 64, 128 (Path-X) or 256. It chooses the folder of the release, such as `pathfinder32`,
+    /// and may be left out if there is one folder only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub resolution: Option<usize>,
+    /// The most training images; all that are left if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub train: Option<usize>,
+    /// So many images are for validation; a tenth if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub valid: Option<usize>,
+    /// So many images are for the test; a tenth if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub test: Option<usize>,
+    /// Which images are taken follows from it.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn two_thousand() -> usize {
+    2000
+}
+fn four_thousand() -> usize {
+    4000
+}
 fn hardest() -> String {
     "curv_contour_length_14".into()
 }
-fn published_length() -> usize {
-    4000
+
+/// As the authors of Long Range Arena cut what they publish without splits.
+fn split_sizes(most: [Option<usize>; 3], seed: u64) -> SplitSizes {
+    SplitSizes { most, valid_fraction: 0.1, test_fraction: 0.1, seed }
 }
 
-/// A sequence and its label.
-type Labelled = (Vec<u32>, u32);
-
-impl Lra {
+impl LraListOps {
     /// What makes these parameters impossible, whatever the files.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
-        outside(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.wanted().impossible())
+    pub fn problem(&self) -> Option<ConfigProblem> {
+        outside(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().problem())
     }
 
-    fn wanted(&self) -> Wanted {
-        let most = [self.train, self.valid, self.test];
-        Wanted { most, valid_fraction: 0.1, test_fraction: 0.1, seed: self.seed }
+    fn split_sizes(&self) -> SplitSizes {
+        split_sizes([self.train, self.valid, self.test], self.seed)
     }
 
     /// # Errors
-    /// [`StepError::Failed`] if the files cannot be read, or leave a split without sequences.
-    pub fn make(&self, context: &dyn Context) -> Result<Made, StepError> {
+    /// [`StepError::Failed`] if the files cannot be read, or an expression is longer than `max_length`.
+    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.path.open(context)?;
-        let mut made = match self.task {
-            LraTask::ListOps => self.listops(&files)?,
-            LraTask::Text => self.text(&files)?,
-            LraTask::Pathfinder => self.pathfinder(&files)?,
+        let (splits, used) = read_listops(&files)?;
+        if let Some(long) = splits.iter().flatten().find(|expression| expression.tokens.len() > self.max_length) {
+            let message =
+                format!("an expression has {} tokens, and max_length is {}", long.tokens.len(), self.max_length);
+            let hint = "raise max_length: a part of an expression has another value";
+            return Err(StepError::Failed { message, hint: Some(hint.into()) });
+        }
+        let samples = |split: &[lra::Expression]| -> Vec<(Vec<u8>, u32)> {
+            split.iter().map(|expression| (expression.tokens.clone(), expression.value)).collect()
         };
-        made.goal = Goal::Classify;
-        let tokens = [&made.train, &made.valid, &made.test].map(|split| split.tokens().len()).iter().sum::<usize>();
-        if tokens as u64 > MAX_TOKENS {
-            return Err(StepError::Failed {
-                message: format!(
-                    "the sequences of `{}` are {tokens} tokens, and the limit is {MAX_TOKENS}",
-                    files.name()
-                ),
-                hint: Some("take fewer with train, valid and test, or cut them with max_length".into()),
-            });
-        }
-        Ok(made)
-    }
-
-    fn listops(&self, files: &Files) -> Result<Made, StepError> {
-        let (splits, used) = read_listops(files)?;
-        let mut labelled = [const { Vec::new() }; 3];
-        for (split, expressions) in labelled.iter_mut().zip(splits) {
-            for Expression { words, value } in expressions {
-                if words.len() > self.max_length {
-                    return Err(StepError::Failed {
-                        message: format!(
-                            "an expression has {} tokens, and max_length is {}",
-                            words.len(),
-                            self.max_length
-                        ),
-                        hint: Some("raise max_length: a part of an expression has another value".into()),
-                    });
-                }
-                // The reader knows the same words.
-                let id = |word: &String| VOCABULARY.iter().position(|known| known == word).unwrap_or(0) as u32;
-                split.push((words.iter().map(id).collect(), value));
-            }
-        }
-        let [train, valid, test] = labelled;
-        Ok(Made {
+        let samples = splits.each_ref().map(|split| samples(split));
+        let published = samples.each_ref().map(|split| Some(borrowed(split)));
+        let made = assign("lra_listops", &files, &self.split_sizes(), published)?;
+        Ok(PreparedDataset {
             description: format!("The expressions of `{}`; the label is the value.", files.name()),
             vocabulary: VOCABULARY.map(String::from).into(),
-            classes: listops::CLASSES,
-            origin: Origin {
-                files: digests(files, &used)?,
-                labels: (0..listops::CLASSES).map(|digit| digit.to_string()).collect(),
-                ..Origin::default()
-            },
-            ..self.dealt("lra-listops", [train, valid, test].map(Some))?
+            classes: CLASSES,
+            labels: (0..CLASSES).map(|digit| digit.to_string()).collect(),
+            sources: digests(&files, &used)?,
+            ..made
         })
     }
+}
 
-    fn text(&self, files: &Files) -> Result<Made, StepError> {
-        let found = read_reviews(files)?;
-        let bytes = |reviews: Vec<Review>| {
-            let cut = |text: String| text.bytes().take(self.max_length).map(u32::from).collect();
-            reviews.into_iter().map(|review| (cut(review.text), review.label)).collect::<Vec<Labelled>>()
+impl LraText {
+    /// What makes these parameters impossible, whatever the files.
+    #[must_use]
+    pub fn problem(&self) -> Option<ConfigProblem> {
+        outside(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().problem())
+    }
+
+    fn split_sizes(&self) -> SplitSizes {
+        split_sizes([self.train, self.valid, self.test], self.seed)
+    }
+
+    /// # Errors
+    /// [`StepError::Failed`] if the files cannot be read, or leave a split without reviews.
+    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+        let files = self.path.open(context)?;
+        let found = read_reviews(&files)?;
+        let cut = |reviews: &[lra::Review]| -> Vec<(Vec<u8>, u32)> {
+            let kept = |text: &str| text.as_bytes()[..text.len().min(self.max_length)].to_vec();
+            reviews.iter().map(|review| (kept(&review.text), review.label)).collect()
         };
+        let (train, test) = (cut(&found.train), cut(&found.test));
+        let published = [Some(borrowed(&train)), None, Some(borrowed(&test))];
+        let made = assign("lra_text", &files, &self.split_sizes(), published)?;
         let notes = match found.others {
             0 => Vec::new(),
             others => vec![format!("{others} files are no labelled reviews and are left out")],
         };
-        Ok(Made {
+        Ok(PreparedDataset {
             description: format!("The first {} bytes of each review of `{}`.", self.max_length, files.name()),
             vocabulary: super::text::byte_names(),
             classes: 2,
-            origin: Origin {
-                files: digests(files, &found.files)?,
-                labels: ["neg", "pos"].map(String::from).into(),
-                ..Origin::default()
-            },
+            labels: ["neg", "pos"].map(String::from).into(),
+            sources: digests(&files, &found.files)?,
             notes,
-            ..self.dealt("lra-text", [Some(bytes(found.train)), None, Some(bytes(found.test))])?
+            ..made
         })
     }
+}
 
-    fn pathfinder(&self, files: &Files) -> Result<Made, StepError> {
-        let found = read_pathfinder(files, &self.difficulty)?;
+impl LraPathfinder {
+    /// What makes these parameters impossible, whatever the files.
+    #[must_use]
+    pub fn problem(&self) -> Option<ConfigProblem> {
+        let resolution = self.resolution.unwrap_or(1);
+        outside(&[("resolution", resolution, 1, 256)]).or_else(|| self.split_sizes().problem())
+    }
+
+    fn split_sizes(&self) -> SplitSizes {
+        split_sizes([self.train, self.valid, self.test], self.seed)
+    }
+
+    /// # Errors
+    /// [`StepError::Failed`] if the files cannot be read, or leave a split without images.
+    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+        let files = self.path.open(context)?;
+        let found = read_pathfinder(&files, &self.difficulty, self.resolution)?;
         let images = found.train.pixels.chunks(found.shape.bytes().max(1));
-        let tokens = images.map(|image| image.iter().map(|pixel| u32::from(*pixel)).collect());
-        let labelled = tokens.zip(found.train.labels.iter().copied()).collect::<Vec<Labelled>>();
-        Ok(Made {
+        let samples: Vec<Sample> = images.zip(found.train.labels.iter().copied()).collect();
+        let made = assign("lra_pathfinder", &files, &self.split_sizes(), [Some(samples), None, None])?;
+        Ok(PreparedDataset {
             description: format!("The images `{}` of `{}`, row by row.", self.difficulty, files.name()),
             vocabulary: (0..256).map(|level| level.to_string()).collect(),
             classes: found.classes.len(),
-            origin: Origin { files: digests(files, &found.files)?, labels: found.classes, ..Origin::default() },
-            ..self.dealt("lra-pathfinder", [Some(labelled), None, None])?
+            labels: found.classes,
+            sources: digests(&files, &found.files)?,
+            notes: found.remarks,
+            ..made
         })
     }
+}
 
-    /// The splits, and how long the longest sequence is.
-    fn dealt(&self, name: &'static str, published: [Option<Vec<Labelled>>; 3]) -> Result<Made, StepError> {
-        let chosen = self.wanted().deal(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
-        let [train, valid, test] = chosen.map(|split| {
-            let mut sequences = Split::default();
-            let from = published[split.from].as_deref().unwrap_or_default();
-            split.samples.iter().for_each(|at| sequences.push(&from[*at].0, from[*at].1));
-            sequences
-        });
-        let longest = [&train, &valid, &test].iter().flat_map(|split| split.lengths()).max().unwrap_or(1);
-        Ok(Made { name, max_length: longest, train, valid, test, ..Made::default() })
-    }
+/// A published sample: its tokens, and its label.
+type Sample<'a> = (&'a [u8], u32);
+
+fn borrowed(samples: &[(Vec<u8>, u32)]) -> Vec<Sample<'_>> {
+    samples.iter().map(|(tokens, label)| (tokens.as_slice(), *label)).collect()
+}
+
+/// The splits, and how long the longest sequence is.
+fn assign(
+    name: &'static str,
+    files: &Files,
+    sizes: &SplitSizes,
+    published: [Option<Vec<Sample<'_>>>; 3],
+) -> Result<PreparedDataset, StepError> {
+    let chosen = sizes.assign(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
+    let sample = |from: usize, at: usize| published[from].as_deref().unwrap_or_default()[at];
+    let lengths = chosen.iter().flat_map(|split| split.samples.iter().map(|at| sample(split.from, *at).0.len()));
+    let what = format!("the sequences of `{}`", files.name());
+    check_tokens(lengths.map(|length| length as u64).sum(), &what, "take fewer with train, valid and test")?;
+    let [train, valid, test] = chosen.map(|split| {
+        let mut sequences = Split::default();
+        for at in split.samples {
+            let (tokens, label) = sample(split.from, at);
+            sequences.push(&tokens.iter().map(|token| u32::from(*token)).collect::<Vec<_>>(), label);
+        }
+        sequences
+    });
+    let max_length = [&train, &valid, &test].iter().flat_map(|split| split.lengths()).max().unwrap_or(1);
+    Ok(PreparedDataset { name, goal: Goal::Classify, max_length, train, valid, test, ..PreparedDataset::default() })
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::prepare::Prepare;
+    use crate::step::Step;
     use crate::testing::TestContext;
 
-    fn made(folder: &Path, more: Value) -> Result<Made, StepError> {
+    fn context() -> TestContext {
+        TestContext::new(assay_cpu::device(1).unwrap())
+    }
+
+    fn config<T: DeserializeOwned>(folder: &Path, more: Value) -> T {
         let mut config = json!({"path": folder});
         more.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
-        let config: Lra = serde_json::from_value(config).unwrap();
-        assert_eq!(config.impossible(), None);
-        config.make(&TestContext::new(assay_cpu::device(1).unwrap()))
+        serde_json::from_value(config).unwrap()
     }
 
     fn write(folder: &Path, name: &str, text: &str) {
@@ -227,14 +301,14 @@ mod tests {
         for (name, line) in [("train", "[MIN 4 2 ]\t2\n3\t3"), ("val", "5\t5"), ("test", "[SM 9 9 ]\t8")] {
             write(folder.path(), &format!("basic_{name}.tsv"), &format!("Source\tTarget\n{line}\n"));
         }
-        let found = made(folder.path(), json!({"task": "listops"})).unwrap();
+        let found = config::<LraListOps>(folder.path(), json!({})).make(&context()).unwrap();
         assert_eq!(found.train.sequence(0), [10, 4, 2, 14]);
         assert_eq!(
             (found.train.labels(), found.valid.labels(), found.test.labels()),
             ([2, 3].as_slice(), [5].as_slice(), [8].as_slice())
         );
-        assert_eq!((found.max_length, found.origin.files.len()), (4, 3));
-        let error = made(folder.path(), json!({"task": "listops", "max_length": 3})).err().unwrap();
+        assert_eq!((found.max_length, found.sources.files.len()), (4, 3));
+        let error = config::<LraListOps>(folder.path(), json!({"max_length": 3})).make(&context()).err().unwrap();
         assert_eq!(error.to_string(), "an expression has 4 tokens, and max_length is 3");
     }
 
@@ -250,11 +324,22 @@ mod tests {
         ] {
             write(folder.path(), &format!("{name}.txt"), text);
         }
-        let found = made(folder.path(), json!({"task": "text", "max_length": 3, "valid": 1})).unwrap();
+        let found = config::<LraText>(folder.path(), json!({"max_length": 3, "valid": 1})).make(&context()).unwrap();
         assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [2, 1, 2]);
         assert_eq!((found.test.sequence(1), found.test.labels()), ([121, 101, 115].as_slice(), [0, 1].as_slice()));
         assert!(found.train.lengths().all(|length| length == 3));
-        let error = made(folder.path(), json!({"task": "pathfinder"})).err().unwrap();
+        let error = config::<LraPathfinder>(folder.path(), json!({})).make(&context()).err().unwrap();
         assert!(error.to_string().contains("holds no list `curv_contour_length_14/metadata/0.npy`"), "{error}");
+    }
+
+    #[test]
+    fn an_option_of_another_task_is_refused() {
+        for (dataset, key) in
+            [("lra_text", "difficulty"), ("lra_listops", "resolution"), ("lra_pathfinder", "max_length")]
+        {
+            let error = context().run(&Prepare, json!({"dataset": dataset, "path": "x", key: 1})).unwrap_err();
+            assert!(error.to_string().contains(&format!("unknown field `{key}`")), "{error}");
+        }
+        assert!(Prepare.kind().schema.to_string().contains("lra_pathfinder"));
     }
 }

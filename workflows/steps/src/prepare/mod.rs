@@ -1,6 +1,6 @@
 //! `prepare`: makes a dataset, out of nothing but a seed or out of local files as their authors publish them.
 //!
-//! Each kind of dataset is a file of its own, such as `listops.rs` and `images.rs`. Each makes a `Made`, which `step.rs` describes,
+//! Each kind of dataset is a file of its own, such as `listops.rs` and `images.rs`. Each makes a `PreparedDataset`, which `step.rs` describes,
 //! reports and writes. `facts.rs` says of real data what a person should know.
 
 mod babi;
@@ -9,13 +9,14 @@ mod facts;
 mod images;
 mod listops;
 mod lra;
-mod made;
 mod pathfinder;
 mod planned;
+mod prepared;
 mod recall;
 mod source;
 mod splits;
 mod step;
+mod table;
 mod text;
 
 pub use planned::plan_task;

@@ -10,9 +10,12 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Impossible, MAX_TOKENS, Made, outside};
+use super::prepared::{ConfigProblem, MAX_TOKENS, PreparedDataset, outside};
 use crate::context::StepError;
 use crate::dataset::{Goal, Split};
+
+/// The levels of brightness.
+pub const LEVELS: usize = 256;
 
 /// The parameters of `dataset: pathfinder`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,7 +72,7 @@ fn forty() -> f64 {
 impl Pathfinder {
     /// What makes these parameters impossible, as far as it can be told without trying.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
+    pub fn problem(&self) -> Option<ConfigProblem> {
         let scene = self.scene();
         let numbers = [
             ("train", self.train, 1, 1_000_000),
@@ -81,19 +84,12 @@ impl Pathfinder {
         ];
         let lengths =
             [("dash", scene.dash, 1.0, 64.0), ("gap", scene.gap, 1.0, 64.0), ("bend", scene.bend, 0.0, 180.0)];
-        let length = lengths.iter().find(|(_, value, low, high)| !(low..=high).contains(&value));
         let tokens = (self.train + self.valid + self.test) as u64 * (self.side * self.side) as u64;
-        outside(&numbers)
-            .or_else(|| {
-                let (key, value, low, high) = length?;
-                let range = format!("{low}..={high}");
-                Some((*key, format!("{key} {value} is outside {range}"), format!("give a {key} in {range}")))
-            })
-            .or_else(|| {
-                let message = format!("{} images are {tokens} tokens", self.train + self.valid + self.test);
-                let hint = format!("ask for fewer or smaller ones: the limit is {MAX_TOKENS} tokens in all");
-                (tokens > MAX_TOKENS).then_some(("train", message, hint))
-            })
+        outside(&numbers).or_else(|| outside(&lengths)).or_else(|| {
+            let message = format!("{} images are {tokens} tokens", self.train + self.valid + self.test);
+            let hint = format!("ask for fewer or smaller ones: the limit is {MAX_TOKENS} tokens in all");
+            (tokens > MAX_TOKENS).then_some(("train", message, hint))
+        })
     }
 
     fn scene(&self) -> Scene {
@@ -112,7 +108,7 @@ impl Pathfinder {
     ///
     /// # Errors
     /// [`StepError::Failed`] if the paths do not fit; [`StepError::Cancelled`] if `keep_going` says so.
-    pub fn make(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<Made, StepError> {
+    pub fn make(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let scene = self.scene();
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut drawn = 0;
@@ -131,17 +127,17 @@ impl Pathfinder {
         };
         let (train, valid, test) = (draw(self.train)?, draw(self.valid)?, draw(self.test)?);
         let side = self.side;
-        Ok(Made {
+        Ok(PreparedDataset {
             name: "pathfinder",
             description: format!("Are two dots on {side} x {side} pixels the ends of one dashed path? 1 is yes."),
-            vocabulary: (0..256).map(|level| level.to_string()).collect(),
+            vocabulary: (0..LEVELS).map(|level| level.to_string()).collect(),
             goal: Goal::Classify,
             classes: 2,
             max_length: side * side,
             train,
             valid,
             test,
-            ..Made::default()
+            ..PreparedDataset::default()
         })
     }
 }
@@ -162,7 +158,7 @@ mod tests {
     fn images_of_every_published_size_are_made() {
         for side in [32, 64, 128] {
             let config = config(json!({"side": side, "dashes": 14}));
-            assert_eq!(config.impossible(), None);
+            assert_eq!(config.problem(), None);
             let made = config.make(|_| true).unwrap();
             assert_eq!([made.train.len(), made.valid.len(), made.test.len()], [8, 2, 2]);
             assert!(made.train.lengths().all(|length| length == side * side));
@@ -171,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let key = |more| config(more).impossible().unwrap().0;
+        let key = |more| config(more).problem().unwrap().0;
         assert_eq!(key(json!({"side": 8})), "side");
         assert_eq!(key(json!({"gap": 0.5})), "gap");
         assert_eq!(key(json!({"train": 100_000, "side": 128})), "train");

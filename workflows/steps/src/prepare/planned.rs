@@ -1,53 +1,41 @@
 //! What the config of a dataset says of the models that learn from it, before the dataset is made.
 
+use assay_data::lra::VOCABULARY;
 use assay_models::{Objective, Task};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::copy::Copy;
 use super::listops::{self, ListOps};
-use super::made::Asked;
+use super::pathfinder::{self, Pathfinder};
+use super::prepared::SequenceObjective;
 use super::recall::Recall;
+use super::step::Config;
 use super::text::Text;
 
 /// The task of the dataset that a `prepare` step with this config makes; none if it depends on the data.
 #[must_use]
 pub fn plan_task(config: &Value) -> Option<Task> {
-    let mut options = config.as_object()?.clone();
-    let dataset = options.remove("dataset")?;
-    let options = Value::Object(options);
-    match dataset.as_str()? {
-        "listops" => {
-            let ListOps { max_length, .. } = read(options)?;
-            let objective = Objective::Classify(listops::CLASSES);
-            Some(Task { vocabulary: listops::VOCABULARY.len(), max_length, objective })
-        }
-        "copy" => {
-            let Copy { symbols, length, delay, objective, .. } = read(options)?;
+    Some(match serde_json::from_value(config.clone()).ok()? {
+        Config::ListOps(ListOps { max_length, .. }) => classify(listops::CLASSES, VOCABULARY.len(), max_length),
+        Config::Copy(Copy { symbols, length, delay, objective, .. }) => match objective {
             // The symbols, the blank and the questions.
-            Some(match objective {
-                Asked::Predict => predict(symbols + 2, 2 * length + delay + 1),
-                Asked::Classify => classify(symbols, symbols + 1 + length, length + delay + 1),
-            })
-        }
-        "recall" => {
-            let Recall { keys, values, pairs, distance, objective, .. } = read(options)?;
-            let vocabulary = keys + values + 1;
-            Some(match objective {
-                Asked::Predict => predict(vocabulary, 4 * pairs + distance),
-                Asked::Classify => classify(values, vocabulary, 2 * pairs + distance + 1),
-            })
-        }
-        "text" => {
-            let Text { length, .. } = read(options)?;
-            Some(predict(256, length))
-        }
-        _ => None,
-    }
-}
-
-fn read<T: DeserializeOwned>(options: Value) -> Option<T> {
-    serde_json::from_value(options).ok()
+            SequenceObjective::Predict => predict(symbols + 2, 2 * length + delay + 1),
+            SequenceObjective::Classify => classify(symbols, symbols + 1 + length, length + delay + 1),
+        },
+        Config::Recall(Recall { keys, values, pairs, distance, objective, .. }) => match objective {
+            SequenceObjective::Predict => predict(keys + values + 1, 4 * pairs + distance),
+            SequenceObjective::Classify => classify(values, keys + values + 1, 2 * pairs + distance + 1),
+        },
+        Config::Text(Text { length, .. }) => predict(256, length),
+        Config::Pathfinder(Pathfinder { side, .. }) => classify(2, pathfinder::LEVELS, side * side),
+        // Vocabulary, classes or the longest sequence depend on the files, or on the stories that are drawn.
+        Config::Table(_)
+        | Config::Images(_)
+        | Config::LraListOps(_)
+        | Config::LraText(_)
+        | Config::LraPathfinder(_)
+        | Config::Babi(_) => return None,
+    })
 }
 
 fn predict(vocabulary: usize, max_length: usize) -> Task {
@@ -79,6 +67,7 @@ mod tests {
             json!({"dataset": "copy", "symbols": 5, "length": 4, "delay": 3, "objective": "classify"}),
             json!({"dataset": "recall", "keys": 9, "values": 6, "pairs": 3, "distance": 7}),
             json!({"dataset": "recall", "keys": 9, "values": 6, "pairs": 3, "distance": 7, "objective": "classify"}),
+            json!({"dataset": "pathfinder", "side": 24, "dashes": 3}),
             json!({"dataset": "text", "file": file, "length": 8}),
         ] {
             let mut config = options;

@@ -18,7 +18,9 @@ use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Asked, Impossible, Made, Sample, deal, outside, too_many};
+use super::prepared::{
+    ConfigProblem, PreparedDataset, Sample, SequenceObjective, draw_distinct, outside, sizes_problem,
+};
 use crate::context::StepError;
 use crate::random::shuffle;
 
@@ -53,7 +55,7 @@ pub struct Recall {
     pub distance: usize,
     /// Whether every pair is asked for, or one.
     #[serde(default)]
-    pub objective: Asked,
+    pub objective: SequenceObjective,
     /// The same seed gives the same dataset.
     #[serde(default)]
     pub seed: u64,
@@ -69,14 +71,14 @@ fn four() -> usize {
 impl Recall {
     /// What makes these parameters impossible.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
+    pub fn problem(&self) -> Option<ConfigProblem> {
         let numbers = [
             ("keys", self.keys, 1, 4096),
             ("values", self.values, 2, 4096),
             ("pairs", self.pairs, 1, self.keys.max(1)),
             ("distance", self.distance, 0, 32768),
         ];
-        outside(&numbers).or_else(|| too_many(self.sizes(), self.tokens(), self.possible()))
+        outside(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), self.possible()))
     }
 
     /// How many different sequences there are.
@@ -84,8 +86,8 @@ impl Recall {
         let pair = |at: usize| (self.keys - at) as f64 * self.values as f64;
         let beginnings: f64 = (0..self.pairs).map(pair).product();
         let questions = match self.objective {
-            Asked::Predict => (1..=self.pairs).map(|at| at as f64).product(),
-            Asked::Classify => self.pairs as f64,
+            SequenceObjective::Predict => (1..=self.pairs).map(|at| at as f64).product(),
+            SequenceObjective::Classify => self.pairs as f64,
         };
         beginnings * questions
     }
@@ -97,33 +99,33 @@ impl Recall {
     /// Tokens of a sequence.
     fn tokens(&self) -> usize {
         match self.objective {
-            Asked::Predict => 4 * self.pairs + self.distance,
-            Asked::Classify => 2 * self.pairs + self.distance + 1,
+            SequenceObjective::Predict => 4 * self.pairs + self.distance,
+            SequenceObjective::Classify => 2 * self.pairs + self.distance + 1,
         }
     }
 
     /// # Errors
     /// [`StepError::Cancelled`] if `keep_going` says so.
-    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<Made, StepError> {
-        let [train, valid, test] = deal(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
+    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
+        let [train, valid, test] = draw_distinct(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
         let keys = (0..self.keys).map(|at| format!("k{at}"));
         let values = (0..self.values).map(|at| format!("v{at}"));
         let asked = match self.objective {
-            Asked::Predict => "all of them again in another order",
-            Asked::Classify => "a key, whose value is the label",
+            SequenceObjective::Predict => "all of them again in another order",
+            SequenceObjective::Classify => "a key, whose value is the label",
         };
-        Ok(Made {
+        Ok(PreparedDataset {
             name: "recall",
             description: format!("{} pairs of key and value, {} fillers, and {asked}.", self.pairs, self.distance),
             vocabulary: keys.chain(values).chain([".".into()]).collect(),
             goal: self.objective.into(),
-            classes: if self.objective == Asked::Classify { self.values } else { 0 },
+            classes: if self.objective == SequenceObjective::Classify { self.values } else { 0 },
             max_length: self.tokens(),
             train,
             valid,
             test,
             metrics: self.bounds(),
-            ..Made::default()
+            ..PreparedDataset::default()
         })
     }
 
@@ -139,12 +141,12 @@ impl Recall {
         let mut tokens = pairs.concat();
         tokens.resize(tokens.len() + self.distance, (self.keys + self.values) as u32);
         match self.objective {
-            Asked::Predict => {
+            SequenceObjective::Predict => {
                 shuffle(&mut pairs, rng);
                 tokens.extend(pairs.concat());
                 (tokens, None)
             }
-            Asked::Classify => {
+            SequenceObjective::Classify => {
                 let place = rng.random_range(0..self.pairs);
                 tokens.push(keys[place]);
                 (tokens, Some(values[place]))
@@ -154,7 +156,7 @@ impl Recall {
 
     /// What the best possible language model comes to.
     fn bounds(&self) -> Vec<(&'static str, f64)> {
-        if self.objective == Asked::Classify {
+        if self.objective == SequenceObjective::Classify {
             return Vec::new();
         }
         let (pairs, values) = (self.pairs as f64, self.values as f64);
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
     use crate::dataset::Goal;
 
-    fn config(objective: Asked) -> Recall {
+    fn config(objective: SequenceObjective) -> Recall {
         Recall { train: 60, valid: 10, test: 10, keys: 6, values: 3, pairs: 4, distance: 5, objective, seed: 7 }
     }
 
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_pair_comes_again_as_it_was() {
-        let made = config(Asked::Predict).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Predict).make(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Predict, 0, 21, 10));
         let mut moved = 0;
         for index in 0..made.train.len() {
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_label_is_the_value_of_the_key_that_is_asked_for() {
-        let made = config(Asked::Classify).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Classify).make(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length), (Goal::Classify, 3, 14));
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
@@ -221,9 +223,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        assert_eq!(Recall { pairs: 7, ..config(Asked::Predict) }.impossible().unwrap().0, "pairs");
-        let few = Recall { keys: 1, pairs: 1, ..config(Asked::Predict) };
-        assert!(few.impossible().unwrap().1.contains("no more than 3"));
-        assert!(config(Asked::Classify).impossible().is_none());
+        assert_eq!(Recall { pairs: 7, ..config(SequenceObjective::Predict) }.problem().unwrap().0, "pairs");
+        let few = Recall { keys: 1, pairs: 1, ..config(SequenceObjective::Predict) };
+        assert!(few.problem().unwrap().1.contains("no more than 3"));
+        assert!(config(SequenceObjective::Classify).problem().is_none());
     }
 }

@@ -5,7 +5,7 @@ use assay_spec::ArtifactRef;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::context::{Context, StepError};
-use crate::dataset::SourceFile;
+use crate::dataset::{OtherFiles, SourceFile, Sources};
 
 /// No file or folder of a dataset is larger, in bytes.
 pub const MOST_BYTES: u64 = 64 << 30;
@@ -51,29 +51,48 @@ impl LocalFile {
     }
 }
 
-/// The hashes of files that were read: of each, or of the first hundred and of all together.
+/// The hashes of files that were read: of each, or of the first hundred and of the others together.
 ///
 /// # Errors
 /// If one cannot be read.
-pub fn digests(files: &Files, names: &[String]) -> Result<Vec<SourceFile>, StepError> {
-    let (mut found, mut all, mut bytes) = (Vec::new(), blake3::Hasher::new(), 0);
-    for name in names {
+pub fn digests(files: &Files, names: &[String]) -> Result<Sources, StepError> {
+    let (listed, rest) = names.split_at(names.len().min(RECORDED));
+    let mut sources = Sources::default();
+    for name in listed {
         let digest = files.digest(name)?;
-        all.update(digest.blake3.as_bytes());
+        sources.files.push(SourceFile { name: digest.name, bytes: digest.bytes, blake3: digest.blake3 });
+    }
+    let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
+    for name in rest {
+        let digest = files.digest(name)?;
+        hasher.update(digest.blake3.as_bytes());
         bytes += digest.bytes;
-        if found.len() < RECORDED {
-            found.push(SourceFile { name: digest.name, bytes: digest.bytes, blake3: digest.blake3 });
-        }
     }
-    if names.len() > RECORDED {
-        let blake3 = all.finalize().to_hex().to_string();
-        found.push(SourceFile { name: format!("all {} files, by their hashes", names.len()), bytes, blake3 });
-    }
-    Ok(found)
+    let blake3 = hasher.finalize().to_hex().to_string();
+    sources.others = (!rest.is_empty()).then(|| OtherFiles { count: rest.len(), bytes, blake3 });
+    Ok(sources)
 }
 
 impl From<DataError> for StepError {
     fn from(error: DataError) -> Self {
         StepError::Failed { message: error.message, hint: Some(error.hint) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn very_many_files_are_recorded_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<String> = (0..RECORDED + 3).map(|at| format!("{at:04}")).collect();
+        names.iter().for_each(|name| std::fs::write(folder.path().join(name), name).unwrap());
+        let files = Files::open(folder.path(), "many", folder.path()).unwrap();
+        let sources = digests(&files, &names).unwrap();
+        assert_eq!((sources.files.len(), sources.files[99].name.as_str()), (RECORDED, "0099"));
+        let others = sources.others.unwrap();
+        assert_eq!((others.count, others.bytes), (3, 12));
+        assert_eq!(digests(&files, &names[..RECORDED]).unwrap().others, None);
     }
 }

@@ -1,5 +1,6 @@
 //! The step kind `prepare`: its config, its metrics and its run.
 
+use assay_data::lra::VOCABULARY;
 use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,10 +11,11 @@ use super::copy::Copy;
 use super::facts;
 use super::images::Images;
 use super::listops::{self, ListOps};
-use super::lra::Lra;
-use super::made::{Impossible, Made};
+use super::lra::{LraListOps, LraPathfinder, LraText};
 use super::pathfinder::Pathfinder;
+use super::prepared::{ConfigProblem, PreparedDataset};
 use super::recall::Recall;
+use super::table::Table;
 use super::text::Text;
 use crate::context::{Context, StepError};
 use crate::dataset::{About, Dataset, Goal, Split};
@@ -25,7 +27,7 @@ pub struct Prepare;
 /// Which dataset to make.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "dataset", rename_all = "snake_case", deny_unknown_fields)]
-enum Config {
+pub(super) enum Config {
     /// Nested operations on lists of digits, generated from the grammar of Long Range Arena, for a classifier.
     #[serde(rename = "listops")]
     ListOps(ListOps),
@@ -35,12 +37,19 @@ enum Config {
     Recall(Recall),
     /// Local files, byte by byte, for a language model.
     Text(Text),
+    /// The records of a CSV, TSV or JSON Lines file, or of JSON files, byte by byte, for a classifier or for a language model.
+    Table(Table),
     /// Labelled images as sequences of pixels, for a classifier.
     Images(Images),
     /// Two dots and dashed paths, generated as Pathfinder and Path-X of Long Range Arena, for a classifier.
     Pathfinder(Pathfinder),
-    /// ListOps, Text and Pathfinder from the files that Long Range Arena publishes, for a classifier.
-    Lra(Lra),
+    /// ListOps from the files of Long Range Arena, for a classifier.
+    #[serde(rename = "lra_listops")]
+    LraListOps(LraListOps),
+    /// Text of Long Range Arena: whether a film review is positive, byte by byte, for a classifier.
+    LraText(LraText),
+    /// Pathfinder from the files of Long Range Arena, for a classifier.
+    LraPathfinder(LraPathfinder),
     /// The twenty bAbI tasks, from the published files or generated, for a classifier of answers.
     Babi(Babi),
 }
@@ -56,6 +65,8 @@ const METRICS: &[MetricKind] = &[
     describes("data/rejected"),
     describes("data/bytes"),
     describes("data/documents"),
+    describes("data/records"),
+    describes("data/cut"),
     describes("data/length/*"),
     describes("data/label/*"),
     describes("data/loss_floor"),
@@ -78,7 +89,7 @@ impl Step for Prepare {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "prepare",
-            version: 2,
+            version: 3,
             measures: false,
             about: "Makes a dataset: generates it, or reads local files as their authors publish them. Nothing is downloaded.",
             schema: schema_of::<Config>(),
@@ -91,13 +102,12 @@ impl Step for Prepare {
     fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
         let echo = config.clone();
         let config: Config = parse(config)?;
-        if let Some((_, message, hint)) = config.impossible() {
+        if let Some((_, message, hint)) = config.problem() {
             return Err(StepError::Failed { message, hint: Some(hint) });
         }
         let made = config.make(context)?;
         let (metrics, notes, warnings) = (made.metrics.clone(), made.notes.clone(), made.warnings.clone());
         let dataset = collect(made, echo);
-        report(&dataset, context);
         facts::report(&dataset, context);
         metrics.into_iter().for_each(|(name, value)| context.metric(name, 0, value));
         notes.iter().for_each(|note| context.log(note));
@@ -112,47 +122,53 @@ impl Step for Prepare {
 /// What the schema cannot say: demands that no sequence can meet.
 fn check(config: &Value) -> Vec<Finding> {
     let Ok(config) = parse::<Config>(config.clone()) else { return Vec::new() };
-    let finding = |(key, message, hint): Impossible| Finding { path: vec![key.into()], message, hint: Some(hint) };
-    config.impossible().map(finding).into_iter().collect()
+    let finding = |(key, message, hint): ConfigProblem| Finding { path: vec![key.into()], message, hint: Some(hint) };
+    config.problem().map(finding).into_iter().collect()
 }
 
 impl Config {
-    fn impossible(&self) -> Option<Impossible> {
+    fn problem(&self) -> Option<ConfigProblem> {
         match self {
-            Config::ListOps(config) => config.impossible(),
-            Config::Copy(config) => config.impossible(),
-            Config::Recall(config) => config.impossible(),
-            Config::Text(config) => config.impossible(),
-            Config::Images(config) => config.impossible(),
-            Config::Pathfinder(config) => config.impossible(),
-            Config::Lra(config) => config.impossible(),
-            Config::Babi(config) => config.impossible(),
+            Config::ListOps(config) => config.problem(),
+            Config::Copy(config) => config.problem(),
+            Config::Recall(config) => config.problem(),
+            Config::Text(config) => config.problem(),
+            Config::Table(config) => config.problem(),
+            Config::Images(config) => config.problem(),
+            Config::Pathfinder(config) => config.problem(),
+            Config::LraListOps(config) => config.problem(),
+            Config::LraText(config) => config.problem(),
+            Config::LraPathfinder(config) => config.problem(),
+            Config::Babi(config) => config.problem(),
         }
     }
 
-    fn make(&self, context: &mut dyn Context) -> Result<Made, StepError> {
+    fn make(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         match self {
             Config::ListOps(config) => of_listops(config, context),
             Config::Text(config) => config.make(context),
+            Config::Table(config) => config.make(context),
             Config::Images(config) => config.make(context),
-            Config::Lra(config) => config.make(context),
+            Config::LraListOps(config) => config.make(context),
+            Config::LraText(config) => config.make(context),
+            Config::LraPathfinder(config) => config.make(context),
             Config::Babi(config) => config.make(context),
-            Config::Pathfinder(config) => config.make(|found| going_on(found, None, context)),
-            Config::Copy(config) => config.make(|found| going_on(found, None, context)),
-            Config::Recall(config) => config.make(|found| going_on(found, None, context)),
+            Config::Pathfinder(config) => config.make(|found| report_progress(found, None, context)),
+            Config::Copy(config) => config.make(|found| report_progress(found, None, context)),
+            Config::Recall(config) => config.make(|found| report_progress(found, None, context)),
         }
     }
 }
 
 /// Says how many sequences there are, and whether there shall be more.
-fn going_on(found: usize, wanted: Option<u64>, context: &mut dyn Context) -> bool {
-    context.progress(found as u64, wanted, "sequences", "");
+fn report_progress(found: usize, total: Option<u64>, context: &mut dyn Context) -> bool {
+    context.progress(found as u64, total, "sequences", "");
     !context.cancelled()
 }
 
-fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<Made, StepError> {
-    let wanted = config.wanted() as u64;
-    let generated = config.generate(|found| going_on(found, Some(wanted), context))?;
+fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
+    let wanted = config.sequences() as u64;
+    let generated = config.generate(|found| report_progress(found, Some(wanted), context))?;
     context.progress(wanted, Some(wanted), "sequences", "");
     let rejected = generated.rejected;
     let mut notes = vec![format!(
@@ -167,28 +183,28 @@ fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<Made, StepE
     }
     // The samples are shuffled.
     let mut rest = generated.samples.iter();
-    let mut deal = |count: usize| {
+    let mut next_samples = |count: usize| {
         let mut split = Split::default();
         rest.by_ref().take(count).for_each(|sample| split.push(&sample.tokens, sample.label));
         split
     };
-    Ok(Made {
+    Ok(PreparedDataset {
         name: "listops",
         description: "Nested MIN, MAX, MED and SM (sum modulo 10) of digits; the label is the value.".into(),
-        vocabulary: listops::VOCABULARY.map(String::from).into(),
+        vocabulary: VOCABULARY.map(String::from).into(),
         goal: Goal::Classify,
         classes: listops::CLASSES,
         max_length: config.max_length,
-        train: deal(config.train),
-        valid: deal(config.valid),
-        test: deal(config.test),
+        train: next_samples(config.train),
+        valid: next_samples(config.valid),
+        test: next_samples(config.test),
         metrics: vec![("data/generated", generated.samples.len() as f64), ("data/rejected", rejected.total() as f64)],
         notes,
-        ..Made::default()
+        ..PreparedDataset::default()
     })
 }
 
-fn collect(made: Made, echo: Value) -> Dataset {
+fn collect(made: PreparedDataset, echo: Value) -> Dataset {
     let about = About {
         name: made.name.into(),
         description: made.description,
@@ -197,61 +213,11 @@ fn collect(made: Made, echo: Value) -> Dataset {
         classes: made.classes,
         max_length: made.max_length,
         config: echo,
-        origin: made.origin,
+        labels: made.labels,
+        groups: made.groups,
+        sources: made.sources,
     };
     Dataset { about, train: made.train, valid: made.valid, test: made.test }
-}
-
-fn report(dataset: &Dataset, context: &mut dyn Context) {
-    for (name, split) in dataset.splits() {
-        context.metric(&format!("data/{name}/sequences"), 0, split.len() as f64);
-    }
-    let mut lengths: Vec<_> = dataset.train.lengths().collect();
-    lengths.sort_unstable();
-    for (name, share) in [("min", 0.0), ("q25", 0.25), ("median", 0.5), ("q75", 0.75), ("q95", 0.95), ("max", 1.0)] {
-        // The nearest rank, so that every quantile is a length that occurs.
-        let rank = ((lengths.len() - 1) as f64 * share).round() as usize;
-        context.metric(&format!("data/length/{name}"), 0, lengths[rank] as f64);
-    }
-    let (train, test, many) = match dataset.about.objective {
-        Goal::Classify => (targets_of_labels(&dataset.train), targets_of_labels(&dataset.test), dataset.about.classes),
-        Goal::Predict => (next_tokens(&dataset.train), next_tokens(&dataset.test), dataset.about.vocabulary.len()),
-    };
-    let counts = counts(&train, many);
-    if dataset.about.objective == Goal::Classify {
-        for (label, count) in counts.iter().enumerate() {
-            context.metric(&format!("data/label/{label}"), 0, *count as f64 / train.len() as f64);
-        }
-    }
-    let accuracy = majority_accuracy(&counts, &test);
-    context.metric("baseline/accuracy", 0, accuracy);
-    let what = if dataset.about.objective == Goal::Classify { "label" } else { "token" };
-    context.log(&format!(
-        "always naming the commonest {what} of `train` is right for {:.1} % of `test`",
-        100.0 * accuracy
-    ));
-}
-
-fn targets_of_labels(split: &Split) -> Vec<u32> {
-    split.labels().to_vec()
-}
-
-/// What a language model is asked for: every token but the first of each sequence.
-fn next_tokens(split: &Split) -> Vec<u32> {
-    (0..split.len()).flat_map(|index| &split.sequence(index)[1..]).copied().collect()
-}
-
-fn counts(targets: &[u32], many: usize) -> Vec<usize> {
-    let mut counts = vec![0; many];
-    targets.iter().for_each(|target| counts[*target as usize] += 1);
-    counts
-}
-
-/// How often the commonest target of `train` (the smallest such) is right in `test`.
-fn majority_accuracy(counts: &[usize], test: &[u32]) -> f64 {
-    let commonest = (0..counts.len()).max_by_key(|target| (counts[*target], std::cmp::Reverse(*target))).unwrap_or(0);
-    let right = test.iter().filter(|target| **target as usize == commonest).count();
-    right as f64 / test.len() as f64
 }
 
 #[cfg(test)]

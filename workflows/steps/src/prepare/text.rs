@@ -10,10 +10,11 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::made::{Impossible, MAX_TOKENS, Made};
+use super::prepared::{ConfigProblem, MAX_TOKENS, PreparedDataset, outside};
 use super::source::{LocalFile, digests};
+use super::splits::fractions_problem;
 use crate::context::{Context, StepError};
-use crate::dataset::{Goal, Origin, Split};
+use crate::dataset::{Goal, Split};
 use crate::random::shuffle;
 
 /// The parameters of `dataset: text`.
@@ -52,33 +53,23 @@ fn tenth() -> f64 {
 impl Text {
     /// What makes these parameters impossible, whatever the file.
     #[must_use]
-    pub fn impossible(&self) -> Option<Impossible> {
-        for (key, fraction) in [("valid_fraction", self.valid_fraction), ("test_fraction", self.test_fraction)] {
-            if !(fraction > 0.0 && fraction < 1.0) {
-                let message = format!("{key} {fraction} leaves a split without text");
-                return Some((key, message, "give a fraction above 0 and below 1, such as 0.1".into()));
-            }
-        }
-        if self.valid_fraction + self.test_fraction >= 1.0 {
-            let message = "valid_fraction and test_fraction together leave nothing to train on".to_owned();
-            return Some(("test_fraction", message, "give fractions whose sum is below 1".into()));
-        }
-        (!(2..=65536).contains(&self.length)).then(|| {
-            ("length", format!("length {} is outside 2..=65536", self.length), "give a length in 2..=65536".into())
-        })
+    pub fn problem(&self) -> Option<ConfigProblem> {
+        fractions_problem(self.valid_fraction, self.test_fraction)
+            .or_else(|| outside(&[("length", self.length, 2, 65536)]))
     }
 
     /// # Errors
     /// [`StepError::Failed`] if a file cannot be read, or there is too much text or too little.
-    pub fn make(&self, context: &dyn Context) -> Result<Made, StepError> {
+    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.file.open(context)?;
         let names: Vec<String> = files.names().map(str::to_owned).collect();
         let (mut documents, mut bytes) = (Vec::new(), 0);
         for name in &names {
-            let document = files.read(name, MAX_TOKENS - bytes).map_err(|error| StepError::Failed {
-                message: format!("{}; `{}` may have {MAX_TOKENS} bytes in all", error.message, files.name()),
-                hint: Some(error.hint),
-            })?;
+            let too_large = || StepError::Failed {
+                message: format!("`{}` has more than {MAX_TOKENS} bytes of text", files.name()),
+                hint: Some("take a part of it".into()),
+            };
+            let document = files.read_if_small(name, MAX_TOKENS - bytes)?.ok_or_else(too_large)?;
             bytes += document.len() as u64;
             documents.push(document);
         }
@@ -112,7 +103,7 @@ impl Text {
             )],
         };
         let [train, valid, test] = parts.map(|part| self.cut(&part));
-        Ok(Made {
+        Ok(PreparedDataset {
             warnings,
             name: "text",
             description: format!("The bytes of `{name}`, {length} at a time."),
@@ -127,8 +118,8 @@ impl Text {
                 "`{name}`: {bytes} bytes of {} documents, cut to sequences of {length}",
                 documents.len()
             )],
-            origin: Origin { files: digests(&files, &names)?, ..Origin::default() },
-            ..Made::default()
+            sources: digests(&files, &names)?,
+            ..PreparedDataset::default()
         })
     }
 
@@ -192,7 +183,7 @@ mod tests {
         Text { file: LocalFile::Path(String::new()), length, valid_fraction: 0.2, test_fraction: 0.1, seed: 0 }
     }
 
-    fn made(mut config: Text, text: &[u8]) -> Result<Made, StepError> {
+    fn made(mut config: Text, text: &[u8]) -> Result<PreparedDataset, StepError> {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let path = context.workdir().join("some.txt");
         std::fs::write(&path, text).unwrap();
@@ -229,7 +220,7 @@ mod tests {
         assert_eq!([train.len(), valid.len(), test.len()], [7, 2, 1]);
         assert_eq!(train.union(&valid).chain(&test).count(), 10);
         assert_eq!(first.test.tokens().len(), 50);
-        assert_eq!(first.origin.files.len(), 10);
+        assert_eq!(first.sources.files.len(), 10);
         assert!((2..9).any(|seed| letters(&made(seed, folder.path()).unwrap().test) != test));
         let two = tempfile::tempdir().unwrap();
         ["a", "b"].iter().for_each(|name| std::fs::write(two.path().join(name), "some text").unwrap());
@@ -262,13 +253,19 @@ mod tests {
             (Text { valid_fraction: 0.6, test_fraction: 0.4, ..config(4) }, "test_fraction"),
             (config(1), "length"),
         ] {
-            assert_eq!(change.impossible().unwrap().0, key);
+            assert_eq!(change.problem().unwrap().0, key);
         }
         let error = Text { file: LocalFile::Path("/nowhere/a.txt".into()), ..config(4) }
             .make(&TestContext::new(assay_cpu::device(1).unwrap()))
             .err()
             .unwrap();
         assert!(error.to_string().contains("`a.txt` cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_a_file_says_nothing_of_its_size() {
+        let message = made(config(4), b"\x28\xb5\x2f\xfd and so on").err().unwrap().to_string();
+        assert_eq!(message, "`some.txt` is compressed by zstd");
     }
 
     #[test]

@@ -28,7 +28,9 @@ fn dataset() -> Dataset {
         classes: 3,
         max_length: 8,
         config: Value::Null,
-        origin: Default::default(),
+        labels: Vec::new(),
+        groups: Vec::new(),
+        sources: Default::default(),
     };
     Dataset { about, train: split(0, 120), valid: split(200, 30), test: split(300, 30) }
 }

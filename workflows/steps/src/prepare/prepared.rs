@@ -1,6 +1,7 @@
 //! What every kind of dataset comes to before it is written, and drawing sequences that are all different.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -8,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::StepError;
-use crate::dataset::{Goal, Origin, Split};
+use crate::dataset::{Goal, Sources, Split};
 
 /// No more tokens than this in all, so that a dataset stays below 1 GiB.
 pub const MAX_TOKENS: u64 = 1 << 28;
@@ -16,7 +17,7 @@ pub const MAX_TOKENS: u64 = 1 << 28;
 /// What a model shall do with a sequence that needs memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum SequenceObjective {
     /// A language model: name each next token.
     #[default]
     Predict,
@@ -24,23 +25,27 @@ pub enum Asked {
     Classify,
 }
 
-impl From<Asked> for Goal {
-    fn from(asked: Asked) -> Self {
+impl From<SequenceObjective> for Goal {
+    fn from(asked: SequenceObjective) -> Self {
         match asked {
-            Asked::Predict => Goal::Predict,
-            Asked::Classify => Goal::Classify,
+            SequenceObjective::Predict => Goal::Predict,
+            SequenceObjective::Classify => Goal::Classify,
         }
     }
 }
 
 /// A dataset but for its config.
 #[derive(Default)]
-pub struct Made {
+pub struct PreparedDataset {
     pub name: &'static str,
     pub description: String,
     pub vocabulary: Vec<String>,
     pub goal: Goal,
     pub classes: usize,
+    /// The name of each class; empty where classes have numbers only.
+    pub labels: Vec<String>,
+    /// The name of each group; empty where there are none.
+    pub groups: Vec<String>,
     pub max_length: usize,
     pub train: Split,
     pub valid: Split,
@@ -52,11 +57,11 @@ pub struct Made {
     /// What a person should know before using it.
     pub warnings: Vec<String>,
     /// The files that it was read from.
-    pub origin: Origin,
+    pub sources: Sources,
 }
 
 /// Why a config is impossible: the key, what is wrong, and a hint.
-pub type Impossible = (&'static str, String, String);
+pub type ConfigProblem = (&'static str, String, String);
 
 /// A sequence, and its label where it is for a classifier.
 pub type Sample = (Vec<u32>, Option<u32>);
@@ -67,7 +72,7 @@ pub type Sample = (Vec<u32>, Option<u32>);
 ///
 /// # Errors
 /// [`StepError::Cancelled`] if `keep_going` says so.
-pub fn deal(
+pub fn draw_distinct(
     sizes: [usize; 3],
     seed: u64,
     mut draw: impl FnMut(&mut ChaCha8Rng) -> Sample,
@@ -96,7 +101,7 @@ pub fn deal(
 
 /// What makes a dataset of so many sequences, of `length` tokens each, impossible where only `possible` are different.
 #[must_use]
-pub fn too_many(sizes: [usize; 3], length: usize, possible: f64) -> Option<Impossible> {
+pub fn sizes_problem(sizes: [usize; 3], length: usize, possible: f64) -> Option<ConfigProblem> {
     if let Some(at) = sizes.iter().position(|size| !(1..=1_000_000).contains(size)) {
         let key = ["train", "valid", "test"][at];
         return Some((key, format!("{key} is outside 1..=1000000"), "give at least one sequence".into()));
@@ -115,7 +120,7 @@ pub fn too_many(sizes: [usize; 3], length: usize, possible: f64) -> Option<Impos
 
 /// The first of these numbers that is outside its range.
 #[must_use]
-pub fn outside(numbers: &[(&'static str, usize, usize, usize)]) -> Option<Impossible> {
-    let (key, value, low, high) = numbers.iter().find(|(_, value, low, high)| value < low || value > high)?;
+pub fn outside<T: PartialOrd + Display>(numbers: &[(&'static str, T, T, T)]) -> Option<ConfigProblem> {
+    let (key, value, low, high) = numbers.iter().find(|(_, value, low, high)| !(low..=high).contains(&value))?;
     Some((key, format!("{key} {value} is outside {low}..={high}"), format!("give a {key} in {low}..={high}")))
 }

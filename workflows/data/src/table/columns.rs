@@ -1,0 +1,37 @@
+//! Which columns of a table are read.
+
+use crate::DataError;
+
+/// The names of the columns that are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns {
+    /// Of the text.
+    pub text: String,
+    /// Of the second text of a pair.
+    pub second: Option<String>,
+    /// Of the label.
+    pub label: Option<String>,
+}
+
+/// Where the columns stand in a record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Indices {
+    pub text: usize,
+    pub second: Option<usize>,
+    pub label: Option<usize>,
+}
+
+impl Columns {
+    /// Finds the columns among all of a table called `name`.
+    pub(super) fn find(&self, name: &str, known: &[&str]) -> Result<Indices, DataError> {
+        let find = |wanted: &String| {
+            known.iter().position(|column| column == wanted).ok_or_else(|| {
+                let shown: Vec<String> = known.iter().take(20).map(|column| format!("`{column}`")).collect();
+                let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+                DataError::new(format!("`{name}` has no column `{wanted}`; it has {shown}"), "give one of its columns")
+            })
+        };
+        let optional = |wanted: &Option<String>| wanted.as_ref().map(find).transpose();
+        Ok(Indices { text: find(&self.text)?, second: optional(&self.second)?, label: optional(&self.label)? })
+    }
+}

@@ -1,0 +1,184 @@
+//! Tables: CSV, TSV and JSON Lines, record by record. A table may be larger than the memory: one record is held at a time.
+
+mod columns;
+mod delimited;
+mod json;
+
+use crate::{DataError, Files};
+
+pub use columns::Columns;
+
+/// A record is refused if it has more bytes than this, so that a quotation mark without its end does not fill the memory.
+pub(crate) const MOST_RECORD_BYTES: u64 = 64 << 20;
+
+/// How a table is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableFormat {
+    /// Values with a delimiter between them, quoted as in RFC 4180. With a header, the first record names the columns; without, they
+    /// are called `1`, `2` and so on.
+    Delimited {
+        /// Such as `,` or a tab.
+        delimiter: u8,
+        /// Whether the first record names the columns.
+        header: bool,
+    },
+    /// An object of JSON on each line.
+    JsonLines,
+    /// A folder or an archive with a file for each record, an object of JSON. Other files are left out.
+    JsonFiles,
+}
+
+/// What is read of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// The line on which the record begins, counted from 1.
+    pub line: u64,
+    /// The text.
+    pub text: &'a str,
+    /// The second text, where one is asked for.
+    pub second: Option<&'a str>,
+    /// The label as it is written, where one is asked for.
+    pub label: Option<&'a str>,
+}
+
+/// Gives each record of a table to `observe`, in order.
+///
+/// # Errors
+/// If the file cannot be read, lacks a column, or a record is not as the format demands (the message names its line); and what `observe`
+/// returns.
+pub fn visit_rows<E: From<DataError>>(
+    files: &Files,
+    name: &str,
+    format: TableFormat,
+    columns: &Columns,
+    observe: &mut dyn FnMut(Row<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    match format {
+        TableFormat::Delimited { delimiter, header } => {
+            delimited::visit(files, name, (delimiter, header), columns, observe)
+        }
+        TableFormat::JsonLines => json::visit(files, name, columns, observe),
+        TableFormat::JsonFiles => json::visit_files(files, columns, observe).map(|_| ()),
+    }
+}
+
+/// An error of a record.
+fn wrong(name: &str, line: u64, what: &str) -> DataError {
+    DataError::new(format!("`{name}`, line {line}: {what}"), "correct the record, or leave it out of the file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CSV: TableFormat = TableFormat::Delimited { delimiter: b',', header: true };
+    type Seen = (String, String, Option<String>, Option<String>);
+
+    fn rows(content: &[u8], format: TableFormat, columns: &Columns) -> Result<Vec<Seen>, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t"), content).unwrap();
+        let files = Files::open(&folder.path().join("t"), "t", folder.path())?;
+        let mut seen = Vec::new();
+        visit_rows(&files, "t", format, columns, &mut |row| {
+            let own = |text: Option<&str>| text.map(str::to_owned);
+            seen.push((format!("line {}", row.line), row.text.to_owned(), own(row.second), own(row.label)));
+            Ok::<(), DataError>(())
+        })?;
+        Ok(seen)
+    }
+
+    fn columns(text: &str, second: Option<&str>, label: Option<&str>) -> Columns {
+        Columns { text: text.into(), second: second.map(str::to_owned), label: label.map(str::to_owned) }
+    }
+
+    fn seen(place: &str, text: &str, second: Option<&str>, label: Option<&str>) -> Seen {
+        (place.into(), text.into(), second.map(str::to_owned), label.map(str::to_owned))
+    }
+
+    #[test]
+    fn values_with_delimiters_are_read_by_their_columns() {
+        let both = columns("text", Some("other"), Some("label"));
+        let csv = b"label,text,other\n1,\"a, \"\"b\"\"\nc\",d\n0,\xc3\xa9,\n";
+        let expected =
+            [seen("line 2", "a, \"b\"\nc", Some("d"), Some("1")), seen("line 4", "\u{e9}", Some(""), Some("0"))];
+        assert_eq!(rows(csv, CSV, &both).unwrap(), expected);
+        let tab = TableFormat::Delimited { delimiter: b'\t', header: false };
+        assert_eq!(
+            rows(b"1\ta b\n", tab, &columns("2", None, Some("1"))).unwrap(),
+            [seen("line 1", "a b", None, Some("1"))]
+        );
+    }
+
+    #[test]
+    fn objects_are_read_by_their_keys() {
+        let lines = "{\"text\": \"a\\nb\", \"label\": 3}\n\n{\"label\": true, \"text\": \"c\"}\n{\"text\": \"d\", \"label\": \"x\"}";
+        let expected = [
+            seen("line 1", "a\nb", None, Some("3")),
+            seen("line 3", "c", None, Some("true")),
+            seen("line 4", "d", None, Some("x")),
+        ];
+        assert_eq!(
+            rows(lines.as_bytes(), TableFormat::JsonLines, &columns("text", None, Some("label"))).unwrap(),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_file_may_be_a_record() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("a/2.json", r#"{"text": "two", "group": "a"}"#),
+            ("a/1.json", "{\"text\": \"one\",\n\"group\": \"a\"}"),
+            ("b/1.json", r#"{"group": "b", "text": "three"}"#),
+            ("list.json", "[1, 2]"),
+            ("package.json", r#"{"name": "mail"}"#),
+            ("readme.txt", "hello"),
+        ] {
+            std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let read = || {
+            let files = Files::open(folder.path(), "mail", folder.path()).unwrap();
+            let mut seen = Vec::new();
+            visit_rows(&files, "mail", TableFormat::JsonFiles, &columns("text", None, Some("group")), &mut |row| {
+                seen.push(format!("{}: {} {}", row.file, row.text, row.label.unwrap()));
+                Ok::<(), DataError>(())
+            })?;
+            Ok::<_, DataError>(seen)
+        };
+        assert_eq!(read().unwrap(), ["a/1.json: one a", "a/2.json: two a", "b/1.json: three b"]);
+        std::fs::write(folder.path().join("a/2.json"), "{\"text\": ").unwrap();
+        assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it is no JSON");
+        std::fs::write(folder.path().join("a/2.json"), r#"{"text": "x"}"#).unwrap();
+        assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it has no key `group`");
+    }
+
+    #[test]
+    fn a_bad_record_is_named() {
+        let text = columns("text", None, Some("label"));
+        let csv = |content: &[u8]| rows(content, CSV, &text).unwrap_err().message;
+        assert_eq!(csv(b"text,label\na,1\nb\n"), "`t`, line 3: it has 1 values, and the records before have 2");
+        assert_eq!(csv(b"text,label\n\xff,1\n"), "`t`, line 2: it is not UTF-8");
+        assert_eq!(csv(b"a,b\n1,2\n"), "`t` has no column `text`; it has `a`, `b`");
+        assert_eq!(csv(b""), "`t` has no column `text`; it has none");
+        let json = |content: &[u8]| rows(content, TableFormat::JsonLines, &text).unwrap_err().message;
+        assert_eq!(json(b"{\"text\": \"a\", \"label\": 1}\n[1]\n"), "`t`, line 2: it is no object of JSON");
+        assert_eq!(json(b"{\"text\": \"a\", "), "`t`, line 1: it is no object of JSON");
+        assert_eq!(json(b"{\"text\": 3, \"label\": 1}"), "`t`, line 1: `text` is no text");
+        assert_eq!(json(b"{\"text\": \"a\"}"), "`t`, line 1: it has no key `label`");
+        assert_eq!(json(b"{\"text\": \"a\", \"label\": null}"), "`t`, line 1: `label` is neither text nor a number");
+        assert_eq!(json(b"\xff\n"), "`t`, line 1: it is not UTF-8");
+    }
+
+    #[test]
+    fn a_quotation_mark_without_its_end_does_not_fill_the_memory() {
+        let mut content = b"text,label\n\"".to_vec();
+        content.resize(MOST_RECORD_BYTES as usize + (1 << 20), b'x');
+        let message = rows(&content, CSV, &columns("text", None, None)).unwrap_err().message;
+        assert!(message.contains("line 2") && message.contains("more than 67108864 bytes"), "{message}");
+        let message = rows(&content[12..], TableFormat::JsonLines, &columns("text", None, None)).unwrap_err().message;
+        assert!(message.contains("line 1") && message.contains("more than 67108864 bytes"), "{message}");
+    }
+}
