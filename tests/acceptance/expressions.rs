@@ -1,6 +1,6 @@
 //! What follows from results: `best()`, cells decided while the run is in progress, `if:`, `continue-on-error`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Home, Ran, fixture};
 
@@ -28,10 +28,12 @@ fn results_decide_what_follows_them() {
     let undecided: Vec<&str> =
         planned["undecided"].as_array().expect("a list").iter().filter_map(|job| job["job"].as_str()).collect();
     assert_eq!(undecided, ["refine", "small", "last"]);
-    assert_eq!(planned["undecided"][0]["cells_decided_by"], serde_json::json!(["data", "sweep"]));
+    let deciders = |job: usize| planned["undecided"][job]["cells_decided_by"].clone();
+    assert_eq!([deciders(0), deciders(1), deciders(2)], [json!(["sweep"]), json!(["refine"]), json!(["refine"])]);
     let shown = home.output(&["plan", &fixture("chosen.yaml")]);
     assert!(text(&shown.stdout).contains("refine[?]"), "{}", text(&shown.stdout));
-    assert!(text(&shown.stderr).contains("its cells are decided by `data`, `sweep`"), "{}", text(&shown.stderr));
+    assert!(text(&shown.stdout).contains("has cells that `sweep` decides"), "{}", text(&shown.stdout));
+    assert!(text(&shown.stderr).contains("refine: its cells are decided by `sweep` while"), "{}", text(&shown.stderr));
 
     let ran = home.run("chosen.yaml", &[]);
     ran.succeeded();
@@ -93,6 +95,65 @@ fn a_tolerated_failure_leaves_its_cell_out_of_best_with_a_warning() {
     let log = text(&home.output(&["logs", "1", "chosen"]).stdout);
     assert!(log.contains("`sweep[states=8]` is left out of `best(needs.sweep, 'test/loss')`"), "{log}");
     assert_eq!(ran.task("on_failure")["state"], "skipped", "a tolerated failure is none");
+}
+
+#[test]
+fn a_plan_and_a_condition_pass_on_what_best_leaves_out() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("warned.yaml");
+    let workflow = "\
+jobs:
+  tune:
+    strategy: {matrix: {n: [1, 2]}}
+    uses: command
+    with: {run: [echo, \"${{ 'loss=' if matrix.n == 1 else 'none=' }}${{ matrix.n }}\"], metrics: {loss: {better: lower}}}
+  asks: {needs: [tune], if: \"best(needs.tune, 'loss').matrix.n > 1\", uses: command, with: {run: [echo]}}
+  takes: {needs: [tune], uses: command, with: {run: [echo, \"${{ best(needs.tune, 'loss').matrix.n }}\"]}}
+";
+    std::fs::write(&file, workflow).expect("a file");
+    let file = file.display().to_string();
+    let ran = home.output(&["run", &file]);
+    let warning = "`tune[n=2]` is left out of `best(needs.tune, 'loss')`";
+    for address in ["asks", "takes"] {
+        assert!(text(&ran.stderr).contains(&format!("{address}: {warning}")), "{address}: {}", text(&ran.stderr));
+    }
+    assert!(text(&ran.stderr).contains("asks skipped: its condition"), "{}", text(&ran.stderr));
+    let planned = home.output(&["plan", &file]);
+    for address in ["asks", "takes"] {
+        let line = format!("{address}: warning: {warning}");
+        assert!(text(&planned.stderr).contains(&line), "{address}: {}", text(&planned.stderr));
+    }
+}
+
+#[test]
+fn a_condition_on_failures_waits_for_everything_above_it() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("above.yaml");
+    let workflow = "\
+jobs:
+  fails: {uses: command, with: {run: [sh, -c, exit 3]}}
+  slow: {uses: command, with: {run: [sleep, \"2\"]}}
+  both: {needs: [fails, slow], uses: command, with: {run: [echo]}}
+  asks: {needs: [both], if: failure(), uses: command, with: {run: [echo, it failed]}}
+  cells: {needs: [both], if: failure(), strategy: {matrix: {x: \"${{ [needs.both.result] }}\"}}, uses: command, with: {run: [echo, \"${{ matrix.x }}\"]}}
+  none: {needs: [both], if: not failure(), uses: command, with: {run: [echo]}}
+";
+    std::fs::write(&file, workflow).expect("a file");
+    let output = home.output(&["run", "--json", &file.display().to_string()]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let tasks = json["tasks"].as_array().expect("tasks").iter();
+    let states: Vec<_> = tasks.filter_map(|task| Some((task["address"].as_str()?, task["state"].as_str()?))).collect();
+    let expected = [
+        ("fails", "failed"),
+        ("slow", "succeeded"),
+        ("both", "skipped"),
+        ("asks", "succeeded"),
+        ("none", "skipped"),
+        ("cells[x=skipped]", "succeeded"),
+    ];
+    assert_eq!(states, expected, "{}", text(&output.stderr));
 }
 
 #[test]

@@ -155,6 +155,14 @@ fn a_log_has_headings_and_the_failure() {
     assert_eq!(tail.lines().collect::<Vec<_>>(), lines[lines.len() - 2..]);
     let errors = out(&home.output(&["logs", "1", "data[n=1]", "--level", "error"]));
     assert!(!errors.contains("info"), "{errors}");
+    // A task without an attempt has a reason instead of a log.
+    let alone = folder.path().join("alone.yaml");
+    let jobs = "jobs:\n  a: {uses: command, resources: [{backend: nowhere}], with: {run: [echo]}}\n  b: {uses: command, needs: [a], with: {run: [echo]}}\n";
+    std::fs::write(&alone, jobs).expect("written");
+    assert_eq!(home.output(&["run", &alone.display().to_string()]).status.code(), Some(1));
+    let told = |task: &str| out(&home.output(&["logs", "2", task]));
+    assert_eq!(told("a"), "── no attempt; failed: unavailable: no worker has the backend `nowhere`\n");
+    assert_eq!(told("b"), "── no attempt; skipped: a did not succeed\n");
     // Following a task that is over ends at once.
     assert_eq!(out(&home.output(&["logs", "1", "data[n=1]", "--follow"])), log);
     let text = folder.path().join("text.yaml");
@@ -180,6 +188,15 @@ fn a_plan_says_what_cannot_run_and_how_long_the_rest_takes() {
         assert!(out(&output).contains("CANNOT RUN") && err(&output).contains(words), "{}", err(&output));
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
+    // Two tasks that do the same work, neither of which could run.
+    let file = folder.path().join("same.yaml");
+    let step = "uses: command, with: {run: [echo]}";
+    let workflow = format!(
+        "jobs:\n  a: {{resources: [{{cpus: 64000}}], {step}}}\n  b: {{resources: [{{memory: 500000GiB}}], {step}}}\n  c: {{{step}}}\n"
+    );
+    std::fs::write(&file, workflow).expect("written");
+    let output = home.output(&["plan", &file.display().to_string()]);
+    assert_eq!(out(&output).matches("CANNOT RUN").count(), 2, "{}", out(&output));
     let file = folder.path().join("export.yaml");
     let workflow = "name: export\njobs:\n  data:\n    uses: prepare\n    with: {dataset: listops, train: 20, valid: 5, test: 5, max_length: 24, max_depth: 2, \
                     max_args: 4}\n  train:\n    needs: [data]\n    uses: train\n    with: {data: \"${{ needs.data.outputs.dataset }}\", model: {family: pulse, dim: \

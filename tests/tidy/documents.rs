@@ -27,13 +27,16 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_file_that_a_document_links_exists() {
+    let mut checked = 0;
     for document in files().iter().filter(|file| file.extension().is_some_and(|ending| ending == "md")) {
         let text = read(&document.display().to_string());
         let folder = document.parent().map(|folder| root().join(folder)).unwrap_or_default();
         for target in links(&text).filter(|target| !target.is_empty() && !target.contains("://")) {
             assert!(folder.join(target).exists(), "{} links `{target}`, which is not there", document.display());
+            checked += 1;
         }
     }
+    assert!(checked > 50, "the check finds only {checked} links");
 }
 
 /// The pages of the book, as paths below `docs/src`.
@@ -47,6 +50,7 @@ fn pages() -> BTreeSet<String> {
 fn the_summary_of_the_book_lists_every_page() {
     let summary = read("docs/src/SUMMARY.md");
     let listed: BTreeSet<String> = links(&summary).filter(|link| !link.is_empty()).map(str::to_owned).collect();
+    assert!(listed.len() > 5, "the check finds only these pages: {listed:?}");
     assert_eq!(listed, pages(), "docs/src/SUMMARY.md lists other pages than there are");
 }
 
@@ -65,8 +69,9 @@ fn has_word(source: &str, name: &str) -> bool {
 fn every_term_of_the_glossary_names_something_that_exists() {
     let glossary = read("docs/src/glossary.md");
     let rows = glossary.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| term |"));
-    let mut wrong = Vec::new();
+    let (mut wrong, mut checked) = (Vec::new(), 0);
     for row in rows {
+        checked += 1;
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let (Some(term), Some(place)) = (cells.first(), cells.get(2)) else {
             wrong.push(format!("a row without three columns: {row}"));
@@ -82,6 +87,7 @@ fn every_term_of_the_glossary_names_something_that_exists() {
             Ok(_) => {}
         }
     }
+    assert!(checked > 20, "the check finds only {checked} terms");
     assert!(wrong.is_empty(), "docs/src/glossary.md:\n{}", wrong.join("\n"));
 }
 
@@ -94,7 +100,9 @@ fn every_message_of_the_troubleshooting_page_exists() {
     let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
     // `..` stands for what differs from case to case.
     let fragments = headings.flat_map(quoted).flat_map(|message| message.split("..")).map(str::trim);
-    let missing: Vec<&str> = fragments.filter(|fragment| !sources.contains(fragment)).collect();
+    let fragments: Vec<&str> = fragments.filter(|fragment| !fragment.is_empty()).collect();
+    assert!(fragments.len() > 10, "the check finds only these messages: {fragments:?}");
+    let missing: Vec<&&str> = fragments.iter().filter(|fragment| !sources.contains(**fragment)).collect();
     assert!(missing.is_empty(), "docs/src/troubleshooting.md has messages that no source has: {missing:?}");
 }
 

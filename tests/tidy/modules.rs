@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_tests::{files, root};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The crates that are checked.
 const ACYCLIC: [&str; 2] = ["backends/cpu", "backends/reference"];
@@ -28,24 +29,74 @@ fn module_sources(krate: &str) -> BTreeMap<String, String> {
     sources
 }
 
-/// The paths inside the crate that the source of a module names, one for each item of a list in braces; tests and comments do
-/// not count.
+/// The paths inside the crate that the source of a module names, one for each item of a list in braces. The module `tests` does not
+/// count.
 fn crate_paths(name: &str, source: &str) -> Vec<String> {
-    let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let parent = name.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
-    let code = lines.collect::<Vec<_>>().join("\n").replace("super::", &format!("crate::{parent}"));
+    let tokens: TokenStream = source.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut paths = Vec::new();
-    for rest in code.split("crate::").skip(1) {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        let (prefix, rest) = rest.split_at(end);
-        match rest.strip_prefix('{').and_then(|list| list.split('}').next()) {
-            Some(list) => paths.extend(list.split(',').map(|item| format!("{prefix}{}", item.trim()))),
-            None => paths.push(prefix.to_owned()),
-        }
-    }
+    collect_paths(&name.split("::").map(str::to_owned).collect::<Vec<_>>(), tokens, &mut paths);
     paths
+}
+
+/// Adds the paths in the code of `module` that begin with `crate`, `super` or `self`.
+fn collect_paths(module: &[String], tokens: TokenStream, paths: &mut Vec<String>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut at = 0;
+    while at < tokens.len() {
+        match &tokens[at] {
+            TokenTree::Ident(word)
+                if word == "mod" && tokens.get(at + 1).is_some_and(|next| next.to_string() == "tests") =>
+            {
+                at += 2;
+            }
+            TokenTree::Ident(word) if is_separator(&tokens, at + 1) => {
+                let prefix = match word.to_string().as_str() {
+                    "crate" => Some(Vec::new()),
+                    "self" => Some(module.to_vec()),
+                    "super" => module.split_last().map(|(_, parent)| parent.to_vec()),
+                    _ => None,
+                };
+                if let Some(prefix) = prefix {
+                    collect_tree(prefix, &tokens[at + 3..], paths);
+                    while is_separator(&tokens, at + 1) {
+                        at += 3;
+                    }
+                }
+            }
+            TokenTree::Group(group) => collect_paths(module, group.stream(), paths),
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Whether `::` stands at a place.
+fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
+    let colon = |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
+    colon(at) && colon(at + 1)
+}
+
+/// Adds the paths of a tree, `a::{b, c::{d, e}}`, whose beginning is `prefix`.
+fn collect_tree(mut prefix: Vec<String>, tokens: &[TokenTree], paths: &mut Vec<String>) {
+    let mut at = 0;
+    loop {
+        match tokens.get(at) {
+            Some(TokenTree::Ident(word)) if word == "super" => drop(prefix.pop()),
+            Some(TokenTree::Ident(word)) if word != "self" => prefix.push(word.to_string()),
+            Some(TokenTree::Group(list)) if list.delimiter() == Delimiter::Brace => {
+                let items: Vec<TokenTree> = list.stream().into_iter().collect();
+                let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ',');
+                items.split(is_comma).for_each(|item| collect_tree(prefix.clone(), item, paths));
+                return;
+            }
+            _ => {}
+        }
+        if !is_separator(tokens, at + 1) {
+            paths.push(prefix.join("::"));
+            return;
+        }
+        at += 3;
+    }
 }
 
 fn imports(sources: &BTreeMap<String, String>) -> Graph {
@@ -103,6 +154,15 @@ fn lists_of_modules_hold_no_logic() {
         let source = std::fs::read_to_string(root().join(&path)).expect("a source is UTF-8 text");
         assert!(!source.contains("fn ") && !source.contains("struct "), "{} holds logic", path.display());
     }
+}
+
+#[test]
+fn paths_are_found_in_every_form() {
+    let found = |source: &str| crate_paths("a::b", source);
+    assert_eq!(found("use crate::{c::{D, e::{F, self}}, g};"), ["c::D", "c::e::F", "c::e", "g"]);
+    assert_eq!(found("fn f() -> super::c::D { self::g(); super::super::h::i() }"), ["a::c::D", "a::b::g", "h::i"]);
+    assert_eq!(found("simd! { fn f() { crate::c::d(\"crate::e\") } } // crate::f"), ["c::d"]);
+    assert_eq!(found("#[cfg(test)]\nmod tests { use crate::c; }\nuse other::crates::x;"), [""; 0]);
 }
 
 #[test]

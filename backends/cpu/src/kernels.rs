@@ -5,6 +5,7 @@ use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, FeedForward,
     FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient, Reduce, Result,
     Rotary, Routed, Scan, ScanGradient, Shape, TensorError, TokenAttention, TokenRouting, Unary, bf16, clip_factor,
+    group_axes,
 };
 
 use crate::device::{Cpu, unsupported_type};
@@ -59,7 +60,7 @@ impl Cpu {
 
 /// Products of some hundred rows are as fast as larger ones, and their results stay in a second-level cache of 2 MiB.
 const TOKENS_A_THREAD: usize = 512;
-/// Weight gradients with fewer rows are deferred and batched. The slots of a chunk are fewer rows, the tokens of a microbatch more.
+/// Weight gradients with fewer rows are deferred and batched. The slots of a chunk are fewer rows, the tokens of a shard more.
 const FEW_ROWS: usize = 128;
 
 impl Kernels for Cpu {
@@ -152,7 +153,7 @@ impl Kernels for Cpu {
         let name = op.name();
         let shape = x.shape.reduced(axes, true);
         let mut value: Option<Array> = None;
-        for dims in reduce::group_axes(x.dims(), axes) {
+        for dims in group_axes(x.dims(), axes) {
             let rest = Shape::from([dims[0], dims[2]]);
             let mut y = self.take_block(name, &rest)?;
             reduce::reduce_middle_axis(&self.threads, op, f32s(name, value.as_ref().unwrap_or(x))?, dims, &mut y);

@@ -1,4 +1,4 @@
-//! The cache of captured graphs: the backend's [`Repeater`].
+//! The cache of captured graphs: the backend's [`ReplayBackend`].
 //!
 //! ```text
 //! run   what happens
@@ -19,7 +19,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use assay_tensor::{Array, Begun, DType, Feed, HostData, Repeater, Result, TensorError};
+use assay_tensor::{Array, BackendReplay, DType, Feed, HostData, ReplayBackend, Result, TensorError};
 
 use crate::arena::{Arena, Purpose};
 use crate::driver::{Address, Driver, Graph};
@@ -40,8 +40,8 @@ pub(crate) struct GraphCache {
     recorder: Arc<Recorder>,
     arena: Arc<Arena>,
     entries: Vec<CacheEntry>,
-    /// The run that is being recorded: when its entry was last used, the addresses of its state, and [`Arena::evictions`] before it.
-    current: Option<(u64, Vec<Option<Address>>, usize)>,
+    /// The run that is being recorded.
+    current: Option<Recording>,
     /// Counts the runs.
     clock: u64,
     /// [`Arena::evictions`] when the cache was made.
@@ -50,14 +50,24 @@ pub(crate) struct GraphCache {
     reported: BTreeSet<String>,
 }
 
+/// A run that is being recorded.
+struct Recording {
+    /// [`CacheEntry::last_used`] of its entry.
+    entry: u64,
+    /// The addresses of its state.
+    addresses: Vec<Option<Address>>,
+    /// [`Arena::evictions`] before it.
+    evictions: usize,
+}
+
 /// The work of one key with inputs of one list of shapes.
 struct CacheEntry {
     key: String,
     /// The memory of its inputs, the same for each run.
     inputs: Vec<Array>,
-    stage: EntryState,
+    state: EntryState,
     /// When it was last used, by the cache's clock.
-    asked: u64,
+    last_used: u64,
 }
 
 enum EntryState {
@@ -76,7 +86,8 @@ struct CapturedGraph {
     graph: Graph,
     recorder: Arc<Recorder>,
     arena: Arc<Arena>,
-    state: Vec<Option<Address>>,
+    /// The addresses of its state.
+    addresses: Vec<Option<Address>>,
     results: Vec<Array>,
     /// What was uploaded while it was recorded, and is read in each run.
     _uploads: Vec<Array>,
@@ -106,12 +117,12 @@ impl GraphCache {
             None => {
                 let inputs = feeds.iter().map(|feed| self.allocate_input(feed)).collect::<Result<_>>()?;
                 self.evict_oldest(MAX_ENTRIES - 1, |_| true);
-                self.entries.push(CacheEntry { key, inputs, stage: EntryState::New, asked: self.clock });
+                self.entries.push(CacheEntry { key, inputs, state: EntryState::New, last_used: self.clock });
                 self.entries.len() - 1
             }
         };
         let entry = &mut self.entries[at];
-        entry.asked = self.clock;
+        entry.last_used = self.clock;
         Ok(entry)
     }
 
@@ -130,7 +141,7 @@ impl GraphCache {
     fn evict_oldest(&mut self, most: usize, which: impl Fn(&CacheEntry) -> bool) {
         loop {
             let chosen = self.entries.iter().enumerate().filter(|(_, entry)| which(entry));
-            let oldest = chosen.clone().min_by_key(|(_, entry)| entry.asked).map(|(at, _)| at);
+            let oldest = chosen.clone().min_by_key(|(_, entry)| entry.last_used).map(|(at, _)| at);
             match oldest {
                 Some(at) if chosen.count() > most => drop(self.entries.remove(at)),
                 _ => return,
@@ -151,39 +162,39 @@ impl GraphCache {
 
     /// Reports a reason why graphs are not used, once.
     fn report_once(&mut self, why: &str) {
-        let text = format!("graph capture disabled, launching kernels one by one: {why}");
+        let text = format!("this work is not captured as a graph, its kernels are launched one by one: {why}");
         if self.reported.insert(text.clone()) {
             self.remarks.push_back(text);
         }
     }
 
     /// Launches the entry's graph, if there is one. A graph whose state has moved is dropped.
-    fn replay_entry(&mut self, at: usize, state: &[Option<Address>]) -> Result<Option<Vec<Array>>> {
-        let Some(CacheEntry { stage: EntryState::Ready(captured), .. }) = self.entries.get(at) else { return Ok(None) };
-        if captured.state == state {
+    fn replay_entry(&mut self, at: usize, addresses: &[Option<Address>]) -> Result<Option<Vec<Array>>> {
+        let Some(CacheEntry { state: EntryState::Ready(captured), .. }) = self.entries.get(at) else { return Ok(None) };
+        if captured.addresses == addresses {
             self.recorder.launch_graph(captured.graph).map_err(|error| to_tensor_error(NAME, error))?;
             return Ok(Some(captured.results.clone()));
         }
-        self.entries[at].stage = EntryState::New;
+        self.entries[at].state = EntryState::New;
         Ok(None)
     }
 
     /// The state of an entry after a recorded run.
     fn next_state(
         &mut self,
-        stage: EntryState,
+        state: EntryState,
         capture: Capture,
-        state: Vec<Option<Address>>,
+        addresses: Vec<Option<Address>>,
         results: &[Array],
     ) -> EntryState {
         let digest = capture.digest();
-        match stage {
+        match state {
             EntryState::Recorded(before, _) if before == digest => match self.recorder.capture_graph(&capture) {
                 Ok(graph) => {
                     self.arena.add_graph();
                     let (recorder, arena) = (self.recorder.clone(), self.arena.clone());
                     let (results, _uploads) = (results.to_vec(), capture.into_uploads());
-                    EntryState::Ready(CapturedGraph { graph, recorder, arena, state, results, _uploads })
+                    EntryState::Ready(CapturedGraph { graph, recorder, arena, addresses, results, _uploads })
                 }
                 Err(error) => {
                     self.report_once(&error.to_string());
@@ -200,58 +211,58 @@ impl GraphCache {
     }
 }
 
-impl Repeater for GraphCache {
-    fn begin(&mut self, key: &str, state: &[&Array], feeds: Vec<Feed>) -> Result<Begun> {
+impl ReplayBackend for GraphCache {
+    fn begin(&mut self, key: &str, state: &[&Array], feeds: Vec<Feed>) -> Result<BackendReplay> {
         self.end(None);
         let address = |x: &&Array| Ok(storage::buffer_of(&self.arena, NAME, x)?.address());
-        let state = state.iter().map(address).collect::<Result<Vec<_>>>()?;
+        let addresses = state.iter().map(address).collect::<Result<Vec<_>>>()?;
         let entry = self.find_entry(key, &feeds)?;
-        let (asked, inputs) = (entry.asked, entry.inputs.clone());
+        let (last_used, inputs) = (entry.last_used, entry.inputs.clone());
         let evictions = self.arena.evictions();
         if evictions != self.evictions {
-            self.entries.iter_mut().for_each(|entry| entry.stage = EntryState::Rejected);
+            self.entries.iter_mut().for_each(|entry| entry.state = EntryState::Rejected);
             self.report_once("the device has too little memory to reserve any for graphs");
         }
         self.upload_inputs(&inputs, &feeds)?;
-        let at = self.entries.iter().position(|entry| entry.asked == asked).unwrap_or(self.entries.len());
-        if let Some(results) = self.replay_entry(at, &state)? {
-            return Ok(Begun::Repeated(results));
+        let at = self.entries.iter().position(|entry| entry.last_used == last_used).unwrap_or(self.entries.len());
+        if let Some(results) = self.replay_entry(at, &addresses)? {
+            return Ok(BackendReplay::Replayed(results));
         }
-        let records = match self.entries.get(at).map(|entry| &entry.stage) {
+        let records = match self.entries.get(at).map(|entry| &entry.state) {
             Some(EntryState::New) => self.arena.begin_scope(false),
             Some(EntryState::Recorded(..)) => self.arena.begin_scope(true),
             _ => false,
         };
         if records {
-            self.current = Some((asked, state, evictions));
+            self.current = Some(Recording { entry: last_used, addresses, evictions });
             self.recorder.begin_recording();
         }
-        Ok(Begun::Anew(inputs))
+        Ok(BackendReplay::Eager(inputs))
     }
 
     fn end(&mut self, results: Option<&[Array]>) {
-        let Some((asked, state, evictions)) = self.current.take() else { return };
+        let Some(Recording { entry, addresses, evictions }) = self.current.take() else { return };
         let capture = self.recorder.end_recording();
-        let at = self.entries.iter().position(|entry| entry.asked == asked);
+        let at = self.entries.iter().position(|other| other.last_used == entry);
         if let (Some(at), Some(capture), Some(results)) = (at, capture, results) {
-            let stage = std::mem::replace(&mut self.entries[at].stage, EntryState::New);
+            let state = std::mem::replace(&mut self.entries[at].state, EntryState::New);
             let rejection = capture.rejection().map(str::to_owned);
-            self.entries[at].stage = match rejection {
+            self.entries[at].state = match rejection {
                 Some(why) => {
                     self.report_once(&why);
                     EntryState::Rejected
                 }
                 None if self.arena.evictions() != evictions => EntryState::New,
-                None => self.next_state(stage, capture, state, results),
+                None => self.next_state(state, capture, addresses, results),
             };
         }
         if self.arena.end_scope()
             && let Some(entry) = at.and_then(|at| self.entries.get_mut(at))
         {
-            entry.stage = EntryState::Rejected;
+            entry.state = EntryState::Rejected;
             self.report_once("it frees memory that was allocated before it");
         }
-        let graph = |entry: &CacheEntry| matches!(entry.stage, EntryState::Ready(_));
+        let graph = |entry: &CacheEntry| matches!(entry.state, EntryState::Ready(_));
         self.evict_oldest(MAX_GRAPHS, graph);
     }
 

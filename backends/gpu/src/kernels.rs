@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use assay_tensor::{
     AdamW, Array, AttentionGradient, AttentionOptions, Binary, CrossEntropy, DType, DeviceInfo, FeedForward,
-    FeedForwardGradient, FeedForwardSums, HostData, Kernels, LayerNorm, LayerNormGradient, Reduce, Repeater, Result,
-    Scan, ScanGradient, Shape, Unary, Update,
+    FeedForwardGradient, FeedForwardSums, HostData, Kernels, LayerNorm, LayerNormGradient, Reduce, ReplayBackend,
+    Result, Scan, ScanGradient, Shape, Unary, Update,
 };
 
 use crate::attention::Saved;
@@ -37,7 +37,7 @@ impl Kernels for Gpu {
         }
     }
 
-    fn repeater(&self) -> Option<Box<dyn Repeater>> {
+    fn replay_backend(&self) -> Option<Box<dyn ReplayBackend>> {
         Some(Box::new(self.new_graph_cache()))
     }
 

@@ -1,7 +1,7 @@
 //! Reductions over any set of axes, one group of neighbouring axes after the other, each in two passes where one would
 //! leave the device idle.
 
-use assay_tensor::{Array, DType, Reduce, Result, Shape};
+use assay_tensor::{Array, DType, Reduce, Result, Shape, group_axes};
 
 use crate::driver::{Argument, Launch};
 use crate::gpu::{Gpu, block_count, count_argument};
@@ -38,23 +38,6 @@ impl Fold {
     }
 }
 
-/// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents, the last group first; each
-/// sees the groups behind it as reduced already.
-fn axis_groups(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
-    let mut dims = dims.to_vec();
-    let mut found = Vec::new();
-    let mut rest = axes;
-    while let Some(&last) = rest.last() {
-        let run = rest.iter().rev().enumerate().take_while(|&(i, &axis)| axis + i == last).count();
-        let first = last + 1 - run;
-        let extent = |dims: &[usize]| dims.iter().product::<usize>();
-        found.push([extent(&dims[..first]), extent(&dims[first..=last]), extent(&dims[last + 1..])]);
-        dims[first..=last].fill(1);
-        rest = &rest[..rest.len() - run];
-    }
-    found
-}
-
 /// Into how many pieces the middle is cut, where a block has so many columns. It depends on shape and type alone, and so does the
 /// order of every sum.
 fn split_count([outer, middle, inner]: [usize; 3], columns: usize) -> usize {
@@ -79,7 +62,7 @@ impl Gpu {
         let name = op.name();
         let shape = x.shape.reduced(axes, true);
         let mut value: Option<Array> = None;
-        for dims in axis_groups(x.dims(), axes) {
+        for dims in group_axes(x.dims(), axes) {
             let fold = match op {
                 Reduce::Sum => Fold::Sum(1.0),
                 Reduce::Mean => Fold::Sum((1.0 / dims[1] as f64) as f32),
@@ -148,13 +131,6 @@ impl Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn neighbouring_axes_are_reduced_together() {
-        assert_eq!(axis_groups(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
-        assert_eq!(axis_groups(&[2, 3], &[]), [[0usize; 3]; 0]);
-        assert_eq!(axis_groups(&[2, 3, 4], &[1]), [[2, 3, 4]]);
-    }
 
     #[test]
     fn long_sums_are_cut_where_there_are_few() {

@@ -13,7 +13,7 @@ use crate::gradient;
 use crate::heads::{self, Rotary};
 use crate::int8::{self, Columns, Int8Linear};
 use crate::math::Math;
-use crate::repeat::Repeater;
+use crate::replay::ReplayBackend;
 use crate::shape::Shape;
 use crate::token::{self, Routed, TokenAttention, TokenRouting};
 
@@ -150,7 +150,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The tokens of a microbatch: as many as are worth a thread of their own in a forward and backward pass. None where one
+    /// The tokens of a shard of a micro-batch: as many as are worth a thread of their own in a forward and backward pass. None where one
     /// operation fills the device. It does not depend on the number of threads, so that neither do results.
     fn tokens_a_thread(&self) -> Option<usize> {
         None
@@ -182,9 +182,9 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         (0..count).for_each(job);
     }
 
-    /// What repeats units of work that were done before on this device; see [`crate::Repeated`]. None where it is not worth
-    /// while to do so.
-    fn repeater(&self) -> Option<Box<dyn Repeater>> {
+    /// The cache of captured work of one user of this device; see [`crate::Replayer`]. `None` where replaying
+    /// gains nothing.
+    fn replay_backend(&self) -> Option<Box<dyn ReplayBackend>> {
         None
     }
 
@@ -495,7 +495,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     }
     /// [`Kernels::adamw`] of several parameters, whose gradients are multiplied with the second of `clip`, as
     /// [`Kernels::clip`] gives it, and not with `args.grad_scale`. `factors` (f32, \[4\]) is [`AdamW::factors`] of `args`: a
-    /// backend that repeats what it was told before (see [`Kernels::repeater`]) reads there what has changed since.
+    /// backend that replays captured work (see [`Kernels::replay_backend`]) reads there what has changed since.
     fn adamw_all(&self, updates: Vec<Update<'_, Array>>, args: AdamW, factors: &Array, clip: &Array) -> Result<()> {
         let _ = factors;
         composed::adamw_all(self, updates, args, clip)

@@ -15,7 +15,7 @@
 //!   bf16 again). bf16 and f32 are operands of one operation; the tape keeps what it was given, so that what was saved as
 //!   bf16 takes half the memory. Gradients of bf16 values are f32.
 //! - Nothing is recorded where no input is tracked. A node keeps what its rule needs and no more.
-//! - Work that is repeated ([`Repeated`]) gives the bits that it gives when it is done anew.
+//! - Work that is replayed ([`Replayer`]) gives the bits that it gives when it runs operation by operation.
 //! - Gradients are added in the reverse order of the operations' creation, and in no other.
 //! - Each fused operation has a composed form in terms of the primitives, which is its definition and its default.
 //!
@@ -42,7 +42,8 @@ mod math;
 mod op;
 mod ops;
 mod pending;
-mod repeat;
+mod reduction;
+mod replay;
 mod shape;
 mod tape;
 mod tensor;
@@ -67,7 +68,8 @@ pub use kernels::{
     LayerNormGradient, ScanGradient,
 };
 pub use op::operation_names;
-pub use repeat::{Begun, Feed, Repeated, Repeater, Turn, Work};
+pub use reduction::group_axes;
+pub use replay::{BackendReplay, EagerWork, Feed, Replay, ReplayBackend, Replayer};
 pub use shape::Shape;
 pub use tape::Gradients;
 pub use tensor::Tensor;

@@ -1,3 +1,4 @@
+# Trains one number, and saves its state after each step so that a later attempt resumes from it.
 import json, os, pathlib, random
 params = json.load(open(os.environ["ASSAY_PARAMS"]))
 random.seed(int(os.environ["ASSAY_SEED"]))

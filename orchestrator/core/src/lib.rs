@@ -17,9 +17,9 @@
 //!   given back because a task moved on, only because the worker says that the attempt ended or is gone itself.
 //! * Tasks are only ever added: those of a job whose cells depend on results, once every task of the jobs that it awaits is in a
 //!   final state, by an event like any other. A run does not end before they are.
-//! * No attempt starts before everything that its task needs has succeeded (or, under [`TriggerRule::AllDone`], is in a final
-//!   state), beyond its job's `max_parallel`, or in a run that was cancelled. A failure that `continue_on_error` tolerates
-//!   counts as a success here.
+//! * No attempt starts before everything that its task needs has succeeded (under [`TriggerRule::AllDone`]: is in a final state;
+//!   under [`TriggerRule::AncestorsDone`]: is in a final state, with everything above it), beyond its job's `max_parallel`, or in
+//!   a run that was cancelled. A failure that `continue_on_error` tolerates counts as a success here.
 //! * No task is skipped unless something that it needs, directly or not, failed or was cancelled, or the driver said that its
 //!   condition, or that of something it needs, does not hold. No final state changes.
 //! * No task is retried without bound: see [`Retry`].
@@ -45,7 +45,7 @@
 //!
 //! # What a worker owes
 //!
-//! It begins an attempt at most once, however often it is told to, and never after it was told to stop it; it answers every
+//! It begins an attempt at most once, however often it is asked to, and never after it was asked to stop it; it answers every
 //! [`Effect::Start`] and [`Effect::Stop`] with what became of the attempt; it says that an attempt ended only when its
 //! process is gone; and when it is dismissed it ends everything and joins under a new number.
 

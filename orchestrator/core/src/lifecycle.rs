@@ -10,7 +10,7 @@ use crate::event::AttemptStatus;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::plan::TriggerRule;
-use crate::run::{Cells, Run, RunPhase};
+use crate::run::{Cells, Job, Run, RunPhase};
 use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase};
 
@@ -104,7 +104,7 @@ impl Orchestrator {
                 TaskState::Skipped { because: SkipReason::Need(root) } => *root,
                 _ => ix,
             };
-            self.tell_dependents(id, (!passes).then_some(root), &mut due, out);
+            self.notify_dependents(id, (!passes).then_some(root), &mut due, out);
             if !passes && matches!(state, TaskState::Failed { .. }) {
                 self.fail_job(id, &mut due, out);
             }
@@ -114,7 +114,7 @@ impl Orchestrator {
 
     /// One need fewer for those that wait for this task; those that have none left are resolved. If it did not succeed, because
     /// of the task `root`, those that count on it are skipped.
-    fn tell_dependents(
+    fn notify_dependents(
         &mut self,
         id: TaskId,
         root: Option<TaskIx>,
@@ -124,8 +124,11 @@ impl Orchestrator {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let mut complete = Vec::new();
         for dependent in run.tasks[id.task.0 as usize].dependents.clone() {
-            if let (Some(root), TriggerRule::AllSuccess) = (root, run.plan.tasks[dependent.0 as usize].trigger) {
+            let rule = run.plan.tasks[dependent.0 as usize].trigger;
+            if let (Some(root), TriggerRule::AllSuccess) = (root, rule) {
                 due.push_back((dependent, TaskState::Skipped { because: SkipReason::Need(root) }));
+            } else if rule == TriggerRule::AncestorsDone {
+                // It is counted when everything above it is over: see `Run::close`.
             } else if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent)
             {
                 *unfinished -= 1;
@@ -134,6 +137,7 @@ impl Orchestrator {
                 }
             }
         }
+        complete.extend(run.close(id.task));
         for task in complete {
             self.transition(TaskId { run: id.run, task }, TaskState::Resolving, out);
         }
@@ -181,7 +185,7 @@ impl Orchestrator {
     fn stop_slot(&mut self, attempt: AttemptId, reason: StopReason, out: &mut Vec<Effect>) {
         let Some(slot) = self.slot_mut(attempt) else { return };
         slot.phase = SlotPhase::Stopping(reason);
-        out.extend(self.last_word(attempt));
+        out.extend(self.pending_message(attempt));
         self.arm_resend(attempt);
     }
 
@@ -226,7 +230,7 @@ impl Orchestrator {
             }
             _ => Failure {
                 class: FailureClass::Cancelled,
-                message: "told to stop, and its worker did not say that it did".to_owned(),
+                message: "its worker was asked to stop it and did not confirm that it ended".to_owned(),
                 hint: None,
             },
         };
@@ -281,10 +285,10 @@ impl Orchestrator {
     }
 
     /// Learns from how an attempt ended whether its device is of use.
-    pub(crate) fn judge(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
+    pub(crate) fn note_device_health(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
         let unavailable = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Unavailable);
         if let Some(worker) = self.slots.get(&attempt).and_then(|worker| self.workers.get_mut(worker)) {
-            worker.judge(attempt, unavailable);
+            worker.note_device_health(attempt, unavailable);
         }
     }
 
@@ -301,8 +305,8 @@ impl Orchestrator {
         self.workers.get_mut(worker)?.slots.get_mut(&attempt)
     }
 
-    /// What the worker was told last about an attempt and has not answered.
-    pub(crate) fn last_word(&self, attempt: AttemptId) -> Option<Effect> {
+    /// The message about an attempt that the worker has not acknowledged, to be sent again.
+    pub(crate) fn pending_message(&self, attempt: AttemptId) -> Option<Effect> {
         let &worker = self.slots.get(&attempt)?;
         let slot = self.workers.get(&worker)?.slots.get(&attempt)?;
         match slot.phase {
@@ -331,7 +335,7 @@ impl Orchestrator {
                 out.push(Effect::Expand { run: id, job });
             }
         }
-        let awaited = || run.jobs.iter().any(|job| job.cells != Cells::Known);
+        let awaited = || run.jobs.iter().any(Job::is_awaited);
         if run.open > 0 || matches!(run.phase, RunPhase::Ended(_)) || awaited() {
             return;
         }

@@ -9,7 +9,7 @@ use crate::effect::{Effect, RunOutcome, StopReason};
 use crate::event::{Capacity, Event, Resolution};
 use crate::ids::{AttemptId, JobIx, RunId, TaskId, TaskIx, WorkerId};
 use crate::plan::{RunPlan, TaskPlan};
-use crate::run::{Cells, ClassIx, Run, RunPhase};
+use crate::run::{Cells, ClassIx, Job, Run, RunPhase};
 use crate::settings::Settings;
 use crate::task::{SkipReason, TaskState};
 use crate::time::Millis;
@@ -61,13 +61,13 @@ impl Orchestrator {
             Event::CancelRun { run } => self.cancel_run(run, out),
             Event::WorkerJoined { worker, capacity } => self.worker_joined(worker, capacity, out),
             Event::WorkerLeft { worker } => self.worker_gone(worker, "left", out),
-            Event::WorkerHeartbeat { worker } => self.heard_of(worker, out),
+            Event::WorkerHeartbeat { worker } => self.renew_lease(worker, out),
             Event::JobsExpanded { run, jobs, tasks } => self.expand(run, &jobs, tasks, out),
             Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
             Event::AttemptStarted { attempt } => self.attempt_started(attempt),
             Event::AttemptQueued { attempt } => self.attempt_queued(attempt),
             Event::AttemptEnded { attempt, outcome } => {
-                self.judge(attempt, &outcome);
+                self.note_device_health(attempt, &outcome);
                 self.release(attempt);
                 self.attempt_over(attempt, outcome, out);
             }
@@ -114,7 +114,10 @@ impl Orchestrator {
             let asked = (0..).map(JobIx).zip(&state.jobs).filter(|(_, job)| job.cells == Cells::Asked);
             asked.map(move |(job, _)| Effect::Expand { run, job })
         });
-        resolving.chain(expanding).chain(self.slots.keys().filter_map(|&attempt| self.last_word(attempt))).collect()
+        resolving
+            .chain(expanding)
+            .chain(self.slots.keys().filter_map(|&attempt| self.pending_message(attempt)))
+            .collect()
     }
 
     /// A number for the next worker to join, larger than all that were ever used.
@@ -187,8 +190,7 @@ impl Orchestrator {
             return;
         }
         run.phase = RunPhase::Cancelling;
-        // What was to be decided is given up.
-        run.jobs.iter_mut().for_each(|job| job.cells = Cells::Known);
+        run.jobs.iter_mut().filter(|job| job.is_awaited()).for_each(|job| job.cells = Cells::GivenUp);
         let tasks = run.tasks.len() as u32;
         for task in (0..tasks).map(TaskIx) {
             self.call_off(TaskId { run: id, task }, StopReason::Cancelled, out);
@@ -199,7 +201,7 @@ impl Orchestrator {
     /// Adds the tasks of jobs that waited for them.
     fn expand(&mut self, id: RunId, jobs: &[JobIx], tasks: Vec<TaskPlan>, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.phase == RunPhase::Going) else { return };
-        let awaited = |job: &JobIx| run.jobs.get(job.0 as usize).is_some_and(|job| job.cells != Cells::Known);
+        let awaited = |job: &JobIx| run.jobs.get(job.0 as usize).is_some_and(Job::is_awaited);
         let from = run.tasks.len();
         if !jobs.iter().all(awaited) || !tasks.iter().all(|task| jobs.contains(&task.job)) {
             return;
@@ -224,8 +226,7 @@ impl Orchestrator {
     fn release_added(&mut self, id: TaskId, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get(&id.run) else { return };
         let (plan, ix) = (&run.plan.tasks[id.task.0 as usize], id.task.0 as usize);
-        let over = |need: &TaskIx| run.tasks[need.0 as usize].state.is_final();
-        let lost = plan.needs.iter().copied().find(|need| over(need) && !run.meets(plan.trigger, *need));
+        let lost = plan.needs.iter().copied().find(|need| run.is_lost(plan.trigger, *need));
         if let Some(need) = lost {
             let because = SkipReason::Need(run.root_of_loss(need));
             self.settle(id, TaskState::Skipped { because }, out);
@@ -255,10 +256,10 @@ impl Orchestrator {
         if !self.workers.contains_key(&id) && !self.retired.contains(&id) {
             self.workers.insert(id, Worker::new(capacity));
         }
-        self.heard_of(id, out);
+        self.renew_lease(id, out);
     }
 
-    fn heard_of(&mut self, worker: WorkerId, out: &mut Vec<Effect>) {
+    fn renew_lease(&mut self, worker: WorkerId, out: &mut Vec<Effect>) {
         if !self.workers.contains_key(&worker) {
             // Also where its joining was lost: it joins under another number, and a late word of this one is void.
             self.retired.insert(worker);
@@ -296,7 +297,7 @@ impl Orchestrator {
                     out.push(Effect::Dismiss { worker });
                 }
                 Deadline::Resend(attempt) => {
-                    out.extend(self.last_word(attempt));
+                    out.extend(self.pending_message(attempt));
                     self.arm_resend(attempt);
                 }
                 Deadline::Attempt(attempt) => self.attempt_overdue(attempt, out),

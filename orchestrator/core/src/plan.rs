@@ -49,6 +49,9 @@ pub enum TriggerRule {
     AllSuccess,
     /// All are in a final state, whichever.
     AllDone,
+    /// All are in a final state, and so is everything that they need, directly or not. A need may be skipped while something
+    /// above it still runs, and a condition that looks at all of them must not depend on which is over first.
+    AncestorsDone,
 }
 
 impl TriggerRule {
@@ -218,7 +221,8 @@ impl RunPlan {
         for task in &self.tasks {
             self.refuse_early(task)?;
         }
-        self.jobs.iter().try_for_each(|job| job.validate(self.jobs.len()))
+        self.jobs.iter().try_for_each(|job| job.validate(self.jobs.len()))?;
+        self.refuse_circle()
     }
 
     /// Checks the tasks from a place on.
@@ -234,6 +238,30 @@ impl RunPlan {
             plan.validate(task)?;
         }
         Ok(())
+    }
+
+    /// Jobs that await each other would never get tasks, and the run would never end.
+    fn refuse_circle(&self) -> Result<(), PlanError> {
+        let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.awaits.iter().flatten().count()).collect();
+        let mut awaited_by = vec![Vec::new(); self.jobs.len()];
+        for (ix, job) in self.jobs.iter().enumerate() {
+            job.awaits.iter().flatten().for_each(|other| awaited_by[other.0 as usize].push(ix));
+        }
+        let mut over: Vec<usize> = (0..self.jobs.len()).filter(|&ix| missing[ix] == 0).collect();
+        while let Some(ix) = over.pop() {
+            for &other in &awaited_by[ix] {
+                missing[other] -= 1;
+                over.extend((missing[other] == 0).then_some(other));
+            }
+        }
+        match std::iter::zip(&self.jobs, &missing).find(|(_, missing)| **missing > 0) {
+            Some((job, _)) => Err(PlanError::Value {
+                place: format!("job `{}`", job.name),
+                what: "a circle of awaited jobs above it".into(),
+                rule: "a job awaits jobs that come before it",
+            }),
+            None => Ok(()),
+        }
     }
 
     fn refuse_early(&self, task: &TaskPlan) -> Result<(), PlanError> {
@@ -360,6 +388,20 @@ mod tests {
                 p.jobs[0].awaits = Some(vec![JobIx(1)]);
             },
             "job `job` has the awaited job 1, of 1; it awaits jobs of the plan",
+        );
+        let circle = "job `job` has a circle of awaited jobs above it; a job awaits jobs that come before it";
+        let without_tasks = |p: &mut RunPlan| {
+            p.tasks.clear();
+            p.jobs[0].awaits = Some(vec![JobIx(0)]);
+        };
+        check(without_tasks, circle);
+        check(
+            |p| {
+                p.tasks.clear();
+                let job = |awaits: u32| JobPlan { awaits: Some(vec![JobIx(awaits)]), ..p.jobs[0].clone() };
+                p.jobs = vec![job(1), job(2), job(0)];
+            },
+            circle,
         );
         check(|p| p.jobs[0].max_parallel = Some(0), "job `job` has max_parallel 0; at least 1 task must run");
     }

@@ -34,7 +34,7 @@ pub struct Run {
 pub enum RunPhase {
     /// Tasks are waiting or running.
     Going,
-    /// It was cancelled; attempts that were told to stop have not ended yet.
+    /// It was cancelled; attempts that are being stopped have not ended yet.
     Cancelling,
     /// Every task is in a final state.
     Ended(RunOutcome),
@@ -60,6 +60,15 @@ pub(crate) enum Cells {
     Awaiting,
     /// The driver was asked for them.
     Asked,
+    /// The run was cancelled before they were known.
+    GivenUp,
+}
+
+impl Job {
+    /// Whether tasks of it are still to come.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(self.cells, Cells::Awaiting | Cells::Asked)
+    }
 }
 
 /// Tasks of one job with the same variants. If the first of them finds no room, neither does any other: so the
@@ -118,9 +127,10 @@ impl Run {
                 ClassIx(self.classes.len() as u32 - 1)
             });
             let ix = TaskIx(self.tasks.len() as u32);
-            let mut unfinished = 0;
+            let (mut unfinished, mut open_above) = (0, 0);
             for need in &task.needs {
                 unfinished += u32::from(!self.meets(task.trigger, *need));
+                open_above += u32::from(!self.is_closed(*need));
                 self.tasks[need.0 as usize].dependents.push(ix);
             }
             let job = &mut self.jobs[task.job.0 as usize];
@@ -128,7 +138,7 @@ impl Run {
             job.open += 1;
             self.open += 1;
             let state = TaskState::Waiting { unfinished };
-            self.tasks.push(ScheduledTask { state, dependents: Vec::new(), class, tally: Tally::NONE });
+            self.tasks.push(ScheduledTask { state, dependents: Vec::new(), open_above, class, tally: Tally::NONE });
             self.plan.tasks.push(task.clone());
         }
     }
@@ -167,7 +177,41 @@ impl Run {
         match rule {
             TriggerRule::AllSuccess => self.passes(need),
             TriggerRule::AllDone => self.tasks[need.0 as usize].state.is_final(),
+            TriggerRule::AncestorsDone => self.is_closed(need),
         }
+    }
+
+    /// Whether a rule can never be met, since this need is over and did not succeed.
+    pub(crate) fn is_lost(&self, rule: TriggerRule, need: TaskIx) -> bool {
+        rule == TriggerRule::AllSuccess && self.tasks[need.0 as usize].state.is_final() && !self.passes(need)
+    }
+
+    /// Whether a task is in a final state, and so is everything above it.
+    pub(crate) fn is_closed(&self, task: TaskIx) -> bool {
+        let task = &self.tasks[task.0 as usize];
+        task.state.is_final() && task.open_above == 0
+    }
+
+    /// A task came to a final state: counts it for what is below it, once everything above it is over too. The tasks that waited
+    /// for that under [`TriggerRule::AncestorsDone`] and for nothing else are returned.
+    pub(crate) fn close(&mut self, task: TaskIx) -> Vec<TaskIx> {
+        let mut complete = Vec::new();
+        let mut closed: Vec<TaskIx> = self.is_closed(task).then_some(task).into_iter().collect();
+        while let Some(ix) = closed.pop() {
+            for dependent in self.tasks[ix.0 as usize].dependents.clone() {
+                let (task, plan) = (&mut self.tasks[dependent.0 as usize], &self.plan.tasks[dependent.0 as usize]);
+                task.open_above -= 1;
+                let above = task.open_above;
+                match &mut task.state {
+                    TaskState::Waiting { unfinished } if plan.trigger == TriggerRule::AncestorsDone => {
+                        *unfinished = above;
+                        complete.extend((above == 0).then_some(dependent));
+                    }
+                    state => closed.extend((above == 0 && state.is_final()).then_some(dependent)),
+                }
+            }
+        }
+        complete
     }
 
     /// How the run ends if no task is open any more.
@@ -178,7 +222,8 @@ impl Run {
             TaskState::Skipped { .. } => true,
             _ => task.state.is_success(),
         };
-        if std::iter::zip(&self.tasks, &self.plan.tasks).all(ended_well) {
+        let given_up = self.jobs.iter().any(|job| job.cells == Cells::GivenUp);
+        if !given_up && std::iter::zip(&self.tasks, &self.plan.tasks).all(ended_well) {
             RunOutcome::Succeeded
         } else if self.phase == RunPhase::Cancelling {
             RunOutcome::Cancelled

@@ -6,7 +6,7 @@ use crate::deadlines::Deadline;
 use crate::ids::{AttemptId, RunId, TaskId, TaskIx, WorkerId};
 use crate::orchestrator::Orchestrator;
 use crate::plan::{TaskPlan, TriggerRule};
-use crate::run::{Cells, ClassIx, Run, RunPhase};
+use crate::run::{Cells, ClassIx, Job, Run, RunPhase};
 use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
@@ -42,7 +42,9 @@ impl Orchestrator {
         let open = run.tasks.iter().filter(|task| !task.state.is_final()).count();
         ensure!(open == run.open as usize, "{open} tasks are open, and {} are counted", run.open);
         let ended = matches!(run.phase, RunPhase::Ended(_));
-        let awaited = run.jobs.iter().any(|job| job.cells != Cells::Known);
+        let awaited = run.jobs.iter().any(Job::is_awaited);
+        let given_up = run.jobs.iter().any(|job| job.cells == Cells::GivenUp);
+        ensure!(!given_up || run.phase != RunPhase::Going, "tasks were given up, and nobody cancelled the run");
         let over = open == 0 && !awaited;
         ensure!(ended == over, "{open} tasks are open in the phase {:?}, awaited {awaited}", run.phase);
         ensure!(!run.job_done, "nobody has looked what awaits a job that is done");
@@ -72,11 +74,13 @@ impl Orchestrator {
         ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
         let started = task.tally.failed() + u32::from(task.state.live().is_some());
         let going = run.phase == RunPhase::Going;
+        // What a cancelled run calls off is not counted any more: nothing waits for it.
+        let above = plan.needs.iter().filter(|&&need| !run.is_closed(need)).count();
+        ensure!(!going || above == task.open_above as usize, "{above} needs are open, {} counted", task.open_above);
         match &task.state {
             TaskState::Waiting { unfinished } => {
                 ensure!(missing > 0 && missing == *unfinished as usize, "{missing} needs are not there");
-                let lost =
-                    plan.needs.iter().find(|&&need| state_of(&need).is_final() && !run.meets(plan.trigger, need));
+                let lost = plan.needs.iter().find(|&&need| run.is_lost(plan.trigger, need));
                 ensure!(lost.is_none(), "it still waits, but its need {lost:?} will never be there");
             }
             TaskState::Skipped { because: SkipReason::Need(because) } => {

@@ -117,7 +117,7 @@ impl Orchestrator {
             worker.take(attempt, variant, resource);
         }
         self.transition(id, TaskState::Running { epoch, worker, variant, started: now, timeout_at }, out);
-        out.extend(self.last_word(attempt));
+        out.extend(self.pending_message(attempt));
         self.arm_resend(attempt);
     }
 
@@ -160,10 +160,11 @@ impl Orchestrator {
                 if !offered.contains(backend.as_str()) {
                     return format!("no worker has the backend `{backend}`");
                 }
-                let memory = memory.map(|bytes| format!(" and {bytes} bytes of memory")).unwrap_or_default();
+                let memory = memory.map(|bytes| format!(" and {} of memory", binary_size(bytes))).unwrap_or_default();
                 let counted = self.workers.values().any(|worker| worker.capacity.devices.contains_key(backend));
                 let device = if counted { "a device and " } else { "" };
-                format!("no worker with the backend `{backend}` has {device}{cpus} cpus{memory}")
+                let processors = if *cpus == 1 { "processor" } else { "processors" };
+                format!("no worker with the backend `{backend}` has {device}{cpus} {processors}{memory}")
             })
             .collect();
         let offer = match offered.is_empty() {
@@ -217,4 +218,11 @@ impl Orchestrator {
 
 fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Bytes as a person wrote them: in the largest binary unit that leaves no rest.
+fn binary_size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0);
+    whole.map_or_else(|| format!("{bytes} bytes"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
 }

@@ -99,6 +99,7 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
             Cells::Known => String::new(),
             Cells::Awaiting => format!(", awaits the jobs{awaits}"),
             Cells::Asked => ", its tasks are being decided".to_owned(),
+            Cells::GivenUp => ", its tasks were never decided".to_owned(),
         };
         writeln!(f, "    job {name}: {} tasks, {live} live{most}{fail_fast}{cells}", members.len())?;
     }
@@ -115,7 +116,7 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
         writeln!(f)?;
     }
     for (ix, (task, plan)) in tasks.iter().zip(task_plans).enumerate() {
-        let ScheduledTask { state, dependents, class: ClassIx(class), tally } = task;
+        let ScheduledTask { state, dependents, open_above: _, class: ClassIx(class), tally } = task;
         let Tally { epoch, failures, preemptions } = tally;
         write!(f, "    {ix} {} (class {class}{}): {}", plan.address, rules_text(plan), state_text(state))?;
         if epoch.0 > 0 {
@@ -136,6 +137,7 @@ fn rules_text(plan: &TaskPlan) -> String {
     let trigger = match trigger {
         TriggerRule::AllSuccess => "",
         TriggerRule::AllDone => ", after all",
+        TriggerRule::AncestorsDone => ", after everything above",
     };
     let tolerated = if *continue_on_error { ", may fail" } else { "" };
     format!("{trigger}{tolerated}")

@@ -46,7 +46,7 @@ pub enum TaskState {
         /// When it has run too long. The worker ends it then; the core does so a grace period later.
         timeout_at: Option<Millis>,
     },
-    /// The attempt was told to stop and has not ended yet. What it still says is accepted: if it succeeds after all,
+    /// The attempt is being stopped and has not ended yet. What it still says is accepted: if it succeeds after all,
     /// the task has succeeded.
     Stopping {
         /// Which.
@@ -120,6 +120,8 @@ pub struct ScheduledTask {
     pub(crate) state: TaskState,
     /// The tasks that need this one.
     pub(crate) dependents: Vec<TaskIx>,
+    /// How many of its needs are not over, or have something above them that is not; not counted in a cancelled run.
+    pub(crate) open_above: u32,
     /// The group of tasks that are placed alike.
     pub(crate) class: ClassIx,
     pub(crate) tally: Tally,

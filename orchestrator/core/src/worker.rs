@@ -34,11 +34,11 @@ pub(crate) struct Slot {
 /// What was said last about a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotPhase {
-    /// The worker was told to begin, and has not answered.
+    /// The worker was asked to begin it and has not answered.
     Starting,
     /// The worker said that it began.
     Running,
-    /// The worker was told to stop, and has not said that it did.
+    /// The worker was asked to stop it and has not confirmed that it ended.
     Stopping(StopReason),
 }
 
@@ -94,7 +94,7 @@ impl Worker {
     }
 
     /// Remembers of a device whether its attempt found it unavailable.
-    pub(crate) fn judge(&mut self, attempt: AttemptId, unavailable: bool) {
+    pub(crate) fn note_device_health(&mut self, attempt: AttemptId, unavailable: bool) {
         let Some(Slot { resource, device: Some(device), .. }) = self.slots.get(&attempt) else { return };
         let device = (resource.backend.clone(), *device);
         if unavailable {

@@ -44,7 +44,7 @@ impl Driver {
             cpus: task.resources.first().map_or(1, |resource| resource.cpus),
         });
         self.notify_watchers(RunEvent::TasksAdded { first: ix, tasks: told.collect() });
-        let tasks = added.iter().map(|task| task_plan(&workflow, task)).collect();
+        let tasks = added.iter().map(task_plan).collect();
         self.workflow = Arc::new(workflow);
         let jobs = jobs.into_iter().map(|job| JobIx(job as u32)).collect();
         self.apply_event(Event::JobsExpanded { run: self.run, jobs, tasks });

@@ -27,7 +27,8 @@ pub use ports::{
     RunStateName, TaskStateName,
 };
 pub use results::{
-    Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Power, Ranking, Results, Row,
-    Selection, TaskResult, direction_text, metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
+    Best, Candidate, CellValue, Cheapest, Column, Covers, Excluded, Exclusion, Measured, Missing, Observations,
+    Observer, Power, Progress, Ranking, ReplicateSeconds, Results, Row, Selection, TaskResult, direction_text,
+    metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
 pub use watch::{AddedTask, RunEvent, RunReport, TaskReport};

@@ -20,14 +20,13 @@ pub fn run_plan(workflow: &Workflow) -> Result<RunPlan, PlanError> {
             awaits: job.awaits.as_ref().map(|jobs| jobs.iter().map(|&job| JobIx(job as u32)).collect()),
         })
         .collect();
-    let tasks = workflow.tasks.iter().map(|task| task_plan(workflow, task)).collect();
+    let tasks = workflow.tasks.iter().map(task_plan).collect();
     let plan = RunPlan { tasks, jobs };
     plan.validate()?;
     Ok(plan)
 }
 
-pub(crate) fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPlan {
-    let job = workflow.jobs.iter().position(|job| job.name == task.job).unwrap_or(usize::MAX);
+pub(crate) fn task_plan(task: &assay_spec::Task) -> TaskPlan {
     let variants = task.resources.iter().map(|resource| Resource {
         backend: resource.backend.clone(),
         cpus: resource.cpus,
@@ -43,7 +42,7 @@ pub(crate) fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPla
     };
     TaskPlan {
         address: task.address.clone(),
-        job: JobIx(u32::try_from(job).unwrap_or(u32::MAX)),
+        job: JobIx(u32::try_from(task.job_index).unwrap_or(u32::MAX)),
         needs: task.needs.iter().map(|&ix| TaskIx(ix as u32)).collect(),
         variants: variants.collect(),
         retry,
@@ -51,6 +50,7 @@ pub(crate) fn task_plan(workflow: &Workflow, task: &assay_spec::Task) -> TaskPla
         trigger: match task.trigger {
             assay_spec::TriggerRule::AllSuccess => TriggerRule::AllSuccess,
             assay_spec::TriggerRule::AllDone => TriggerRule::AllDone,
+            assay_spec::TriggerRule::AncestorsDone => TriggerRule::AncestorsDone,
         },
         continue_on_error: task.continue_on_error,
     }

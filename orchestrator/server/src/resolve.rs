@@ -52,16 +52,20 @@ impl Driver {
     async fn resolve(&mut self, task: TaskIx) -> Result<Option<Resolution>, LedgerError> {
         let finished = |ix: usize| self.tasks.get(ix).and_then(TaskMemory::finished);
         let place = task.0 as usize;
-        let resolved = match self.workflow.condition(place, &finished) {
-            Ok(Some(reason)) => return Ok(Some(Resolution::Skipped { reason })),
-            Ok(None) => self.workflow.resolve(place, &finished),
-            Err(error) => Err(error),
-        };
-        let mut step = match resolved {
-            Ok(step) => step,
+        let decided = self.workflow.condition(place, &finished).and_then(|decision| match decision.skipped {
+            Some(_) => Ok((decision, None)),
+            None => Ok((decision, Some(self.workflow.resolve(place, &finished)?))),
+        });
+        let (decision, step) = match decided {
+            Ok(decided) => decided,
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
-        self.tasks[place].warnings.extend_from_slice(&step.warnings);
+        self.tasks[place].warn(decision.warnings);
+        let Some(mut step) = step else {
+            self.show_warnings(task);
+            return Ok(Some(Resolution::Skipped { reason: decision.skipped.unwrap_or_default() }));
+        };
+        self.tasks[place].warn(step.warnings.iter().cloned());
         let ledger = &self.ledger;
         let store = |path: PathBuf, name: String| async move { ledger.ingest_file(&path, &name).await };
         if let Err(message) = pin_files(&mut step, store).await {
@@ -85,18 +89,14 @@ impl Driver {
             Lookup::Unknown => Ok(None),
             Lookup::Lost { output, why } => {
                 let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
-                memory.warnings.push(text);
+                memory.warn([text]);
                 Ok(None)
             }
             Lookup::Known(result) => {
                 memory.outputs = Some(result.outputs.clone());
                 memory.metrics = result.metrics.clone();
-                let warnings = std::mem::take(&mut memory.warnings);
                 self.append_record(Record::Cached { task, result, at: self.clock.now() });
-                // A task from the cache has no log of its own.
-                for text in warnings {
-                    self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text });
-                }
+                self.show_warnings(task);
                 Ok(Some(Resolution::Cached))
             }
         }
@@ -151,15 +151,21 @@ impl Driver {
         self.tasks[task.0 as usize].step.as_ref().map_or_else(String::new, |step| step.key.clone())
     }
 
-    /// Writes what a person should know before a task runs: into its log, and to the watchers.
-    fn write_warnings(&mut self, task: TaskIx) {
-        let at = self.clock.now();
+    /// Shows what a person should know of a task to the watchers, and returns it: a task that is cached or skipped has no log.
+    fn show_warnings(&mut self, task: TaskIx) -> Vec<String> {
         let texts = std::mem::take(&mut self.tasks[task.0 as usize].warnings);
-        if texts.is_empty() {
-            return;
-        }
         for text in &texts {
             self.notify_watchers(RunEvent::Log { task, level: LogLevel::Warn, text: text.clone() });
+        }
+        texts
+    }
+
+    /// Shows what a person should know before a task runs, and writes it into the task's log.
+    fn write_warnings(&mut self, task: TaskIx) {
+        let at = self.clock.now();
+        let texts = self.show_warnings(task);
+        if texts.is_empty() {
+            return;
         }
         let lines = texts.into_iter().map(|text| LogLine { at, level: LogLevel::Warn, text }).collect();
         // The lines belong to the attempt that follows, which is the task's first.

@@ -24,6 +24,15 @@ pub(crate) struct TaskMemory {
 }
 
 impl TaskMemory {
+    /// Adds what a person should know of the task, each thing once: a task may be looked at several times before it runs.
+    pub(crate) fn warn(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            if !self.warnings.contains(&text) {
+                self.warnings.push(text);
+            }
+        }
+    }
+
     /// What expressions of other tasks can use of it, once it is over.
     pub(crate) fn finished(&self) -> Option<Finished> {
         let conclusion = match self.state {

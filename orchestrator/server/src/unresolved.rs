@@ -1,6 +1,6 @@
 //! Tasks that wait to be resolved: [`Unresolved`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use assay_core::TaskIx;
 use assay_spec::Workflow;
@@ -26,11 +26,9 @@ pub(crate) struct Unresolved {
 
 impl Unresolved {
     pub(crate) fn new(workflow: &Workflow) -> Unresolved {
-        let places: BTreeMap<&str, usize> = workflow.jobs.iter().map(|job| job.name.as_str()).zip(0..).collect();
-        let job = |task: &assay_spec::Task| places.get(task.job.as_str()).copied().unwrap_or(0);
         let count = workflow.jobs.len().max(1);
         Unresolved {
-            jobs: workflow.tasks.iter().map(job).collect(),
+            jobs: workflow.tasks.iter().map(|task| task.job_index).collect(),
             waiting: vec![VecDeque::new(); count],
             ready: vec![0; count],
             open: BTreeSet::new(),
@@ -39,8 +37,7 @@ impl Unresolved {
 
     /// The workflow has more tasks than before, from this place on.
     pub(crate) fn add(&mut self, workflow: &Workflow, first: usize) {
-        let place = |task: &assay_spec::Task| workflow.jobs.iter().position(|job| job.name == task.job).unwrap_or(0);
-        self.jobs.extend(workflow.tasks[first..].iter().map(place));
+        self.jobs.extend(workflow.tasks[first..].iter().map(|task| task.job_index));
     }
 
     /// A task waits from now on.

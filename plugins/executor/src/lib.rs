@@ -24,7 +24,7 @@ mod stdio;
 #[cfg(test)]
 mod testing;
 
-use assay_protocol::{DEVICE, DeviceInfo, WORKER};
+use assay_protocol::{DEVICE, DeviceInfo, StepKindInfo, WORKER};
 use assay_steps::Step;
 use assay_tensor::Device;
 
@@ -44,6 +44,14 @@ pub struct Setup {
     pub device: DeviceFactory,
     /// The step kinds. The built-in executors take [`assay_steps::registry`].
     pub steps: Vec<Box<dyn Step>>,
+}
+
+impl Setup {
+    /// The kinds of the steps, in their order.
+    pub(crate) fn kinds(&self) -> Vec<StepKindInfo> {
+        let kinds = self.steps.iter().map(|step| step.kind());
+        kinds.map(|kind| StepKindInfo { name: kind.name.to_owned(), version: kind.version }).collect()
+    }
 }
 
 /// Which of the backend's devices the worker wants to be used ([`DEVICE`]): the first one, if it does not say.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use assay_protocol::{Failure, FailureClass, Report, RunRequest};
-use assay_steps::{Step, StepError};
+use assay_protocol::{Failure, FailureClass, Report, RunRequest, StepKindInfo};
+use assay_steps::StepError;
 use serde_json::Value;
 
 use crate::Setup;
@@ -12,11 +12,18 @@ use crate::context::{Attempt, Stop};
 use crate::outbox::SharedOutbox;
 use crate::panics::{Panic, catch_panic};
 
-/// Runs the step and sends every report from `started` to the last. Returns whether the step completed.
-pub(crate) fn execute_request(setup: Setup, request: RunRequest, stop: Stop, outbox: &SharedOutbox) -> bool {
+/// Runs the step and sends every report from `started` to the last. `kinds` are those of the setup's steps. Returns whether the
+/// step completed.
+pub(crate) fn execute_request(
+    setup: Setup,
+    kinds: &[StepKindInfo],
+    request: RunRequest,
+    stop: Stop,
+    outbox: &SharedOutbox,
+) -> bool {
     let epoch = request.epoch;
     outbox.lock_outbox().report_started();
-    let result = catch_panic(|| run_step(setup, request, stop, outbox));
+    let result = catch_panic(|| run_step(setup, kinds, request, stop, outbox));
     let report = match result.unwrap_or_else(|panic| Err(panic_failure(&panic))) {
         Ok(values) => Report::Completed { epoch, values },
         Err(failure) => Report::Failed { epoch, failure },
@@ -35,11 +42,13 @@ pub(crate) fn execute_request(setup: Setup, request: RunRequest, stop: Stop, out
 
 fn run_step(
     setup: Setup,
+    kinds: &[StepKindInfo],
     request: RunRequest,
     stop: Stop,
     outbox: &SharedOutbox,
 ) -> Result<BTreeMap<String, Value>, Failure> {
-    let step = find_step(&setup.steps, &request.kind).ok_or_else(|| unknown_kind(&setup.steps, &request.kind))?;
+    let step = kinds.iter().position(|kind| kind.name == request.kind).and_then(|place| setup.steps.get(place));
+    let step = step.ok_or_else(|| unknown_kind(kinds, &request.kind))?;
     let workdir = check_workdir(request.workdir)?;
     let threads = usize::try_from(request.threads).unwrap_or(1).max(1);
     let device = (setup.device)(threads).map_err(|why| Failure {
@@ -67,12 +76,8 @@ fn run_step(
     }
 }
 
-fn find_step<'a>(steps: &'a [Box<dyn Step>], kind: &str) -> Option<&'a dyn Step> {
-    steps.iter().map(|step| &**step).find(|step| step.kind().name == kind)
-}
-
-fn unknown_kind(steps: &[Box<dyn Step>], kind: &str) -> Failure {
-    let known = steps.iter().map(|step| format!("`{}`", step.kind().name)).collect::<Vec<_>>().join(", ");
+fn unknown_kind(kinds: &[StepKindInfo], kind: &str) -> Failure {
+    let known = kinds.iter().map(|kind| format!("`{}`", kind.name)).collect::<Vec<_>>().join(", ");
     Failure {
         class: FailureClass::Unavailable,
         message: format!("there is no step kind `{kind}`"),

@@ -36,7 +36,9 @@ pub(crate) fn serve_on(
     mut output: impl Write + Send + 'static,
     hang_up: impl Fn() + Send + Clone + 'static,
 ) -> ExitCode {
-    if let Err(error) = write_frame(&mut output, &Report::Hello(greeting_message(&setup))) {
+    // The kinds are asked once: what they say includes a schema of their configs, which takes time to make.
+    let kinds = setup.kinds();
+    if let Err(error) = write_frame(&mut output, &Report::Hello(greeting_message(&setup, kinds.clone()))) {
         eprintln!("the greeting could not be sent: {error}");
         return ExitCode::FAILURE;
     }
@@ -51,12 +53,13 @@ pub(crate) fn serve_on(
         eprintln!("no thread for requests can be started: {error}");
         return ExitCode::FAILURE;
     }
-    run_attempt(setup, &request, stop, output, hang_up)
+    run_attempt(setup, &kinds, &request, stop, output, hang_up)
 }
 
 /// Waits for the one request and runs it.
 fn run_attempt(
     setup: Setup,
+    kinds: &[StepKindInfo],
     request: &Receiver<RunRequest>,
     stop: Stop,
     output: impl Write + Send + 'static,
@@ -67,7 +70,7 @@ fn run_attempt(
     let outbox = Outbox::new(Box::new(Frames(output)), request.epoch, Box::new(hang_up));
     match SharedOutbox::new(outbox) {
         Ok(outbox) => {
-            execute_request(setup, request, stop, &outbox);
+            execute_request(setup, kinds, request, stop, &outbox);
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -77,14 +80,13 @@ fn run_attempt(
     }
 }
 
-fn greeting_message(setup: &Setup) -> Hello {
-    let kinds = setup.steps.iter().map(|step| step.kind());
+fn greeting_message(setup: &Setup, kinds: Vec<StepKindInfo>) -> Hello {
     Hello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
         backend: setup.backend.clone(),
         features: Vec::new(),
-        kinds: kinds.map(|kind| StepKindInfo { name: kind.name.to_owned(), version: kind.version }).collect(),
+        kinds,
         device: setup.device_info.clone(),
         devices: setup.devices,
     }

@@ -119,7 +119,8 @@ fn run_request(
     let summary = Arc::new(Mutex::new(Summary { workdir: request.workdir.clone(), ..Summary::default() }));
     let lines = Lines { out, summary: Arc::clone(&summary) };
     let outbox = SharedOutbox::new(Outbox::new(Box::new(lines), request.epoch, Box::new(|| {})))?;
-    let completed = execute_request(setup, request, Stop::default(), &outbox);
+    let kinds = setup.kinds();
+    let completed = execute_request(setup, &kinds, request, Stop::default(), &outbox);
     let summary = std::mem::take(&mut *summary.lock().unwrap_or_else(PoisonError::into_inner));
     Ok((completed, summary))
 }

@@ -267,7 +267,7 @@ pub enum FailureClass {
     Oom,
     /// It printed more than the log limit.
     Output,
-    /// It spoke nonsense: what came is no message of the protocol, or a message out of turn.
+    /// It sent something that is no message of the protocol, or a message out of turn.
     Protocol,
     /// Its process died: a signal, a panic, an unexpected exit.
     Crashed,

@@ -116,6 +116,7 @@ impl TaskView {
             replicate: self.replicate,
             each: self.each,
             state: self.state,
+            detail: &self.detail,
             metrics: &self.metrics,
             seconds: self.started_at.zip(self.ended_at).map(|(start, end)| end.saturating_sub(start) as f64 / 1000.0),
             config: self.config.as_ref(),

@@ -102,7 +102,7 @@ struct Section {
 fn split_sections(results: &Results) -> Vec<Section> {
     let mut of_job: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for row in &results.rows {
-        let says = |at: &usize| row.values[*at].is_some() || row.failures[*at] > 0;
+        let says = |at: &usize| row.values[*at].is_some() || row.missing[*at].count() > 0;
         of_job.entry(&row.job).or_default().extend((0..results.columns.len()).filter(says));
     }
     let mut sections: Vec<Section> = Vec::new();
@@ -269,14 +269,10 @@ fn value_text(results: &Results, row: &Row, column: usize) -> String {
         None => String::new(),
     };
     let value = row.values[column].as_ref().map(|value| format!("{}{}", mark(value), value.measured.text));
-    match (value, row.failures[column]) {
-        (Some(text), 0) => text,
-        (Some(text), failed) => {
-            let finished = row.values[column].as_ref().map_or(0, |value| value.measured.n);
-            format!("{text} ({failed} of {} failed)", finished + failed)
-        }
-        (None, 0) => "-".to_owned(),
-        (None, failed) => format!("- ({failed} of {failed} failed)"),
+    let missing = row.missing[column].text(row.values[column].as_ref().map_or(0, |value| value.measured.n));
+    match (value, missing.is_empty()) {
+        (value, true) => value.unwrap_or_else(|| "-".to_owned()),
+        (value, false) => format!("{} ({missing})", value.as_deref().unwrap_or("-")),
     }
 }
 
@@ -337,6 +333,7 @@ mod tests {
                 replicate: None,
                 each: None,
                 state: TaskStateName::Succeeded,
+                detail: "",
                 metrics,
                 seconds: None,
                 config: None,
@@ -372,6 +369,7 @@ mod tests {
             replicate: None,
             each: None,
             state: TaskStateName::Succeeded,
+            detail: "",
             metrics,
             seconds: None,
             config: None,

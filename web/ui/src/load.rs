@@ -2,15 +2,19 @@
 
 use assay_core::{RunId, TaskIx};
 use assay_server::RunStateName;
-use assay_store::{LogView, RunView, TaskView};
+use assay_store::{LogView, RunSummary, RunView, TaskView};
+use serde::Serialize;
 
 use crate::error::Failure;
+use crate::query::{Choices, encode};
 use crate::server::Inner;
 use crate::views::curves::Track;
 use crate::views::states::is_final;
 
 /// The most points of one curve that are read from the store.
 pub(crate) const MOST_POINTS: u64 = 2000;
+/// How many runs are read from the store at a time where only some are wanted.
+const RUNS_PAGE: u64 = 500;
 /// The most lines of a log that are read at once.
 const LOG_PAGE: u64 = 5000;
 
@@ -19,6 +23,67 @@ pub(crate) async fn run(site: &Inner, id: RunId) -> Result<RunView, Failure> {
     let missing =
         || Failure::not_found(format!("there is no run {id}"), "see the list of runs for those that there are");
     site.store.run(id).await?.ok_or_else(missing)
+}
+
+/// Which runs are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct RunFilter {
+    /// A tag that they have.
+    pub tag: Option<String>,
+    /// A part of the workflow's name.
+    pub name: Option<String>,
+}
+
+impl RunFilter {
+    /// Reads the parameters `tag` and `name`.
+    pub fn read(choices: &Choices) -> Self {
+        let text = |key: &str| choices.get(key).map(str::to_owned);
+        RunFilter { tag: text("tag"), name: text("name") }
+    }
+
+    /// Whether every run is wanted.
+    pub fn is_empty(&self) -> bool {
+        *self == RunFilter::default()
+    }
+
+    /// The same as parameters of an address, each behind `&`.
+    pub fn query(&self) -> String {
+        let one = |key: &str, text: &Option<String>| text.as_ref().map(|text| format!("&{key}={}", encode(text)));
+        [one("tag", &self.tag), one("name", &self.name)].into_iter().flatten().collect()
+    }
+
+    fn admits(&self, run: &RunSummary) -> bool {
+        self.tag.as_ref().is_none_or(|tag| run.tags.contains(tag))
+            && self.name.as_ref().is_none_or(|name| run.name.contains(name.as_str()))
+    }
+}
+
+/// The runs that are wanted, the newest first: at most `limit`, after the first `offset` of them.
+pub(crate) async fn runs(
+    site: &Inner,
+    filter: &RunFilter,
+    limit: u64,
+    offset: u64,
+) -> Result<Vec<RunSummary>, Failure> {
+    if filter.is_empty() {
+        return Ok(site.store.runs(limit, offset).await?);
+    }
+    let (mut wanted, mut passed, mut from) = (Vec::new(), 0, 0);
+    while (wanted.len() as u64) < limit {
+        let page = site.store.runs(RUNS_PAGE, from).await?;
+        let last = (page.len() as u64) < RUNS_PAGE;
+        for run in page.into_iter().filter(|run| filter.admits(run)) {
+            if passed >= offset && (wanted.len() as u64) < limit {
+                wanted.push(run);
+            }
+            passed += 1;
+        }
+        if last {
+            break;
+        }
+        from += RUNS_PAGE;
+    }
+    Ok(wanted)
 }
 
 /// The tasks of a run that exists. Those under way carry the last values of their metrics so far.

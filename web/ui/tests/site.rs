@@ -140,6 +140,38 @@ async fn text_of_a_user_is_never_markup() {
     }
 }
 
+#[tokio::test]
+async fn runs_show_their_tags_and_notes_and_are_found_by_them() {
+    let site = site().await;
+    for path in ["/", "/runs/1"] {
+        let page = site.get(path).await.text();
+        assert!(page.contains("<a class=\"tag\" href=\"/?tag=baseline\">baseline</a>"), "{path}: {page}");
+        assert!(page.contains("two families, before the change of the schedule"), "{path}");
+    }
+    let page = site.get("/runs/1").await.text();
+    assert!(page.contains("99f346a0c0ffee") && page.contains("with uncommitted changes"), "{page}");
+    let listed = async |query: &str| {
+        let page = site.get(&format!("/{query}")).await.text();
+        let api = site.get(&format!("/api/runs{query}")).await.json();
+        let ids: Vec<i64> = api.as_array().unwrap().iter().filter_map(|run| run["id"].as_i64()).collect();
+        for id in 1..=3 {
+            let link = format!("<a href=\"/runs/{id}\">");
+            assert_eq!(page.contains(&link), ids.contains(&id), "{query}: run {id}");
+        }
+        (ids, page)
+    };
+    assert_eq!(listed("?tag=nightly").await.0, [2, 1]);
+    assert_eq!(listed("?tag=baseline").await.0, [1]);
+    assert_eq!(listed(&format!("?tag={}", query_of(fixture::HOSTILE))).await.0, [2]);
+    assert_eq!(listed("?name=quick&tag=nightly").await.0, [1]);
+    assert_eq!(listed("?tag=nightly&offset=1").await.0, [1]);
+    let (none, page) = listed("?tag=night").await;
+    assert!(none.is_empty() && page.contains("No run matches this filter"), "{page}");
+    assert!(page.contains("name=\"tag\" value=\"night\""), "{page}");
+    // A slip in a name would show every run.
+    assert_eq!(site.get("/?tga=baseline").await.status, 400);
+}
+
 fn query_of(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

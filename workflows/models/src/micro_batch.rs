@@ -2,7 +2,7 @@
 //!
 //! All that differs between batches of one shape is here, as [`Feed`]s in a fixed order: the tokens, what should come out
 //! at each place, how a classifier pools, and the seed of dropout. What a pass does beyond them follows from the model and
-//! from a micro-batch's [outline](MicroBatch::outline) alone, so that a device may repeat it (see `assay_tensor::Repeated`).
+//! from a micro-batch's [outline](MicroBatch::outline) alone, so that a device may replay it (see `assay_tensor::Replayer`).
 
 use std::ops::Range;
 

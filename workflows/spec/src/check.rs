@@ -11,6 +11,7 @@ pub use expansion::Expanded;
 pub(crate) use expansion::{WithoutCells, cells_wait};
 
 use crate::configs::{self, Cells};
+use crate::declared::declared_directions;
 use crate::draft::{Draft, DraftJob, DraftMatrix, Reader};
 use crate::expand::{self, MAX_TASKS, Strategy, Surroundings, view};
 use crate::expression::Computed;
@@ -32,30 +33,15 @@ use crate::unused;
 use crate::workflow::{DEFAULT_TIMEOUT, Job, Resource, Retry, Task, Workflow};
 
 /// Reads and checks a workflow file. `file` is its name, for messages; `overrides` are parameters by name, as texts
-/// that must have the type of the parameter's default. Expressions see an empty `env`.
+/// that must have the type of the parameter's default.
 ///
 /// # Errors
 /// Everything that is wrong with the file, at once.
 pub fn check(file: &str, text: &str, kinds: &[StepKind], overrides: &[(String, String)]) -> Result<Workflow, Problems> {
-    check_with_env(file, text, kinds, overrides, &BTreeMap::new())
+    check_with_files(file, text, kinds, overrides, &|_| Err("files are not read here".to_owned()))
 }
 
-/// Like [`check`], with the variables that expressions see as `env.NAME`. They are part of the configs that they are
-/// used in, so that a change of one is a change of those.
-///
-/// # Errors
-/// Everything that is wrong with the file, at once.
-pub fn check_with_env(
-    file: &str,
-    text: &str,
-    kinds: &[StepKind],
-    overrides: &[(String, String)],
-    env: &BTreeMap<String, String>,
-) -> Result<Workflow, Problems> {
-    check_with_files(file, text, kinds, overrides, env, &|_| Err("files are not read here".to_owned()))
-}
-
-/// Like [`check_with_env`], where the file may include others: `load` supplies the text of a file by its name, which is relative to
+/// Like [`check`], where the file may include others: `load` supplies the text of a file by its name, which is relative to
 /// the same folder as `file` is.
 ///
 /// # Errors
@@ -65,7 +51,6 @@ pub fn check_with_files(
     text: &str,
     kinds: &[StepKind],
     overrides: &[(String, String)],
-    env: &BTreeMap<String, String>,
     load: Load<'_>,
 ) -> Result<Workflow, Problems> {
     suggest::restart();
@@ -74,11 +59,15 @@ pub fn check_with_files(
     let source = Arc::new(source);
     // What is missing would be missed everywhere.
     let partial = !log.is_empty() && roots.iter().any(|root| root.get("include").is_some());
-    let workflow = (!roots.is_empty() && !partial && !(source.is_joined() && !log.is_empty())).then(|| {
+    let workflow = (!roots.is_empty() && !partial).then(|| {
         let mut reader = Reader { source: &source, log: &mut log };
         let draft = reader.files(&roots);
         let params = params::read(&mut reader, &draft.params, overrides);
-        Checker::new(&source, &draft, kinds, params, env, &mut log).run()
+        let known: Vec<Arc<StepKind>> =
+            kinds.iter().map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema), ..kind.clone() })).collect();
+        let kinds = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
+        let globals = Globals { params: minijinja::Value::from(minijinja::value::Serde(&params)) };
+        Checker::new(&source, &draft, kinds, params, globals, &mut log).run()
     });
     match workflow.flatten() {
         Some(workflow) if log.is_empty() => Ok(workflow),
@@ -91,7 +80,6 @@ struct Checker<'a> {
     source: &'a Arc<Source>,
     draft: &'a Draft,
     params: Map<String, Value>,
-    env: &'a BTreeMap<String, String>,
     globals: Globals,
     log: &'a mut Log,
     graph: Graph,
@@ -103,6 +91,8 @@ struct Checker<'a> {
     expanded: Vec<Option<(Strategy, Vec<usize>)>>,
     /// Per job: the jobs that it waits for, if its tasks are not known before the run.
     awaited: Vec<Option<Vec<usize>>>,
+    /// The jobs without cells, each of which has one task that stands for it.
+    stand_ins: BTreeSet<usize>,
     tasks: Vec<Task>,
     /// What a task is to those derived from it, for the tasks that others are derived from.
     views: BTreeMap<usize, minijinja::Value>,
@@ -122,34 +112,29 @@ struct Checker<'a> {
 const BUDGET: usize = 5_000_000;
 
 impl<'a> Checker<'a> {
+    /// A check that has no tasks yet. `kinds` are those of the jobs, where they are known.
     fn new(
         source: &'a Arc<Source>,
         draft: &'a Draft,
-        kinds: &[StepKind],
+        kinds: Vec<Option<Arc<StepKind>>>,
         params: Map<String, Value>,
-        env: &'a BTreeMap<String, String>,
+        globals: Globals,
         log: &'a mut Log,
     ) -> Self {
-        let mut reader = Reader { source, log };
-        let known: Vec<Arc<StepKind>> =
-            kinds.iter().map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema), ..kind.clone() })).collect();
-        let kinds: Vec<_> = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
-        let graph = graph::build(&mut reader, &draft.jobs);
+        let graph = graph::build(&mut Reader { source, log }, &draft.jobs);
         let awaited = expansion::awaited(draft, &graph);
-        let visible = draft.jobs.iter().zip(&kinds).map(|(job, kind)| (job.name.name.as_str(), visible(job, kind)));
+        let visible =
+            draft.jobs.iter().zip(&kinds).map(|(job, kind)| (job.name.name.as_str(), visible(job, kind, &globals)));
         Checker {
             source,
             draft,
-            globals: Globals {
-                params: minijinja::Value::from(minijinja::value::Serde(&params)),
-                env: minijinja::Value::from(minijinja::value::Serde(env)),
-            },
-            env,
             graph,
             visible: visible.collect(),
+            globals,
             kinds,
             expanded: vec![None; draft.jobs.len()],
             awaited,
+            stand_ins: BTreeSet::new(),
             tasks: Vec::new(),
             views: BTreeMap::new(),
             edges: 0,
@@ -201,14 +186,7 @@ impl<'a> Checker<'a> {
     fn check_names(&mut self, place: usize, at: Where, computed: &[&Computed]) -> BTreeSet<crate::source::Span> {
         let job = &self.draft.jobs[place];
         let needs: BTreeSet<&str> = job.needs.iter().chain(&job.each).map(|name| name.name.as_str()).collect();
-        let known = Known {
-            place: at,
-            job: &job.name.name,
-            params: &self.params,
-            env: self.env,
-            needs: &needs,
-            jobs: &self.visible,
-        };
+        let known = Known { place: at, job: &job.name.name, params: &self.params, needs: &needs, jobs: &self.visible };
         names::check(&mut Reader { source: self.source, log: self.log }, computed, &known)
     }
 
@@ -245,7 +223,7 @@ impl<'a> Checker<'a> {
         let names = self.globals.constants();
         let named = self.check_strategy_names(place);
         let left = MAX_TASKS.saturating_sub(self.cells);
-        let surroundings = Surroundings { names: &names, moment: Moment::Check, notes: None };
+        let surroundings = Surroundings { names: &names, moment: Moment::Check };
         let strategy = if named { expand::strategy(&mut self.reader(), job, &surroundings, left) } else { None };
         self.cells += strategy.iter().flat_map(|strategy| &strategy.cells).map(Vec::len).sum::<usize>();
         // What is derived from others has their axes as well, which are known only with its tasks.
@@ -271,10 +249,8 @@ impl<'a> Checker<'a> {
         }
         let upstream: Vec<usize> = self.places(&self.graph.each[place]);
         let mut reader = Reader { source: self.source, log: self.log };
-        let Some(mut tasks) = expand::tasks(&mut reader, job, &strategy, &upstream, &self.tasks, &mut self.weight)
-        else {
-            return;
-        };
+        let made = expand::tasks(&mut reader, (place, job), &strategy, &upstream, &self.tasks, &mut self.weight);
+        let Some(mut tasks) = made else { return };
         let needed = self.graph.needs[place].iter().filter_map(|&other| {
             let (_, places) = self.expanded[other].as_ref()?;
             Some((self.draft.jobs[other].name.name.as_str(), places.as_slice()))
@@ -355,7 +331,7 @@ impl<'a> Checker<'a> {
         let each = task.each.and_then(|place| self.views.get(&place));
         let scope = self.globals.scope(task, each, BTreeMap::new());
         let mut reader = Reader { source: self.source, log: self.log };
-        let filled = templates.map(|template| template.map(|template| reader.fill(template, &scope)));
+        let filled = templates.map(|template| template.map(|template| reader.fill(template, &scope, Moment::Check)));
         read_settings(&mut reader, &filled)
     }
 
@@ -386,7 +362,7 @@ impl<'a> Checker<'a> {
             let scope = self.globals.scope(&self.tasks[task], each, BTreeMap::new());
             let before = self.log.count();
             let mut reader = Reader { source: self.source, log: self.log };
-            let node = reader.fill(&condition.template, &scope);
+            let node = reader.fill(&condition.template, &scope, Moment::Check);
             let holds = condition.verdict(&mut reader, &node);
             if holds.is_none() || self.log.count() > before || !condition.depends_on_cell() {
                 return;
@@ -451,12 +427,7 @@ impl<'a> Checker<'a> {
             tasks: self.tasks,
             warnings,
             templates: templates?,
-            shared: Shared {
-                source: self.source.clone(),
-                globals: self.globals,
-                draft: Arc::new(self.draft.clone()),
-                env: Arc::new(self.env.clone()),
-            },
+            shared: Shared { source: self.source.clone(), globals: self.globals, draft: Arc::new(self.draft.clone()) },
             machine: BTreeMap::new(),
             without_cells: BTreeMap::new(),
         })
@@ -487,8 +458,10 @@ fn kind_of(reader: &mut Reader<'_>, job: &DraftJob, known: &[Arc<StepKind>]) -> 
     found.cloned()
 }
 
-fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>) -> Visible {
+fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>, globals: &Globals) -> Visible {
+    let directions = kind.as_ref().map(|kind| declared_directions(kind, job.with.as_ref(), globals));
     Visible {
+        directions: directions.unwrap_or_default(),
         outputs: kind.as_ref().filter(|kind| !kind.declares("outputs")).map(|kind| kind.outputs),
         metrics: kind.as_ref().filter(|kind| !kind.declares("metrics")).map(|kind| kind.metrics),
         kind: kind.as_ref().map(|kind| kind.name.to_owned()).unwrap_or_default(),

@@ -25,22 +25,26 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// With a status function, the condition decides about failures itself, so that it is asked once all needs are over.
+    /// With a status function, the condition decides about failures itself, so that it is asked once all needs are over; with
+    /// `failure()`, once everything above is.
     pub fn trigger(&self) -> TriggerRule {
-        match self.template.computed().iter().any(|computed| computed.asks_for_status()) {
-            true => TriggerRule::AllDone,
-            false => TriggerRule::AllSuccess,
+        if self.looks_above() {
+            TriggerRule::AncestorsDone
+        } else if self.template.computed().iter().any(|computed| computed.asks_for_status()) {
+            TriggerRule::AllDone
+        } else {
+            TriggerRule::AllSuccess
         }
+    }
+
+    /// Whether it depends on how tasks ended that its task needs indirectly.
+    pub fn looks_above(&self) -> bool {
+        let computed = self.template.computed();
+        computed.iter().flat_map(|computed| &computed.functions).any(|called| called.name == "failure")
     }
 
     pub fn waits(&self) -> bool {
         self.template.computed().iter().any(|computed| computed.waits())
-    }
-
-    /// Whether it calls a function of this name.
-    fn asks_for(&self, function: &str) -> bool {
-        let computed = self.template.computed();
-        computed.iter().flat_map(|computed| &computed.functions).any(|called| called.name == function)
     }
 
     /// Whether it differs between the cells of its job.
@@ -97,10 +101,19 @@ impl Reader<'_> {
     }
 }
 
+/// What a condition came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Why the task does not run; `None` if it does.
+    pub skipped: Option<String>,
+    /// What a person should know of how that came about, such as a cell that `best()` had to leave out.
+    pub warnings: Vec<String>,
+}
+
 impl Workflow {
-    /// Whether a task runs once everything that it needs is over: `None` if it does, else why not. `finished` answers for
-    /// places in [`Workflow::tasks`], `None` where a task is not over. What follows from needs that did not succeed under
-    /// [`TriggerRule::AllSuccess`] is the caller's.
+    /// Whether a task runs once everything that it needs is over. `finished` answers for places in [`Workflow::tasks`], `None`
+    /// where a task is not over. What follows from needs that did not succeed under [`TriggerRule::AllSuccess`] is the
+    /// caller's.
     ///
     /// # Errors
     /// If the condition has no value; see [`ResolveError`]. `NotFinished` where it depends on what is not over.
@@ -108,26 +121,24 @@ impl Workflow {
         &self,
         task: usize,
         finished: &dyn Fn(usize) -> Option<Finished>,
-    ) -> Result<Option<String>, ResolveError> {
+    ) -> Result<Decision, ResolveError> {
         let found = self.tasks.get(task).zip(self.template_of(task));
         let (task, template) = found.ok_or(ResolveError::NoSuchTask(task))?;
         let asked = template.condition.as_ref().filter(|_| !self.without_cells.contains_key(&task.job));
-        let Some(condition) = asked else { return Ok(None) };
+        let Some(condition) = asked else { return Ok(Decision::default()) };
         let needed = Needed::new(self, task, finished);
         let mut scope = needed.scope(&condition.template.computed())?;
         let status = match condition.waits() {
-            true => needed.status(condition.asks_for("failure"))?,
+            true => needed.status(condition.looks_above())?,
             false => Status { success: true, failure: false, cancelled: false },
         };
         scope.insert(STATUS, minijinja::Value::from_object(status));
         let mut log = Log::default();
         let mut reader = Reader { source: &self.shared.source, log: &mut log };
-        let mut errors = Vec::new();
-        let node = condition.template.fill(&minijinja::Value::from(scope), Moment::Resolve, &mut errors);
-        needed.report(&mut reader, errors);
+        let node = reader.fill(&condition.template, &minijinja::Value::from(scope), Moment::Resolve);
+        let warnings = needed.notes.warnings();
         match condition.verdict(&mut reader, &node) {
-            Some(true) => Ok(None),
-            Some(false) => Ok(Some(condition.reason())),
+            Some(holds) => Ok(Decision { skipped: (!holds).then(|| condition.reason()), warnings }),
             None => {
                 let problems = log.into_problems(&self.shared.source);
                 Err(ResolveError::Invalid { task: task.address.clone(), problems })
@@ -137,8 +148,8 @@ impl Workflow {
 }
 
 impl Needed<'_> {
-    /// What the status functions answer for this task.
-    /// Failures further above than its needs are looked for if `above` says so.
+    /// What the status functions answer for this task. `above` says whether failures further above than its needs are
+    /// looked for.
     pub fn status(&self, above: bool) -> Result<Status, ResolveError> {
         let tasks = &self.workflow.tasks;
         let mut status = Status { success: true, failure: false, cancelled: false };

@@ -70,7 +70,7 @@ pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max
 /// What users of GitHub Actions may look for, and what to write here instead.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("on", "nothing triggers a workflow here: `assay run FILE` does; delete the key"),
-    ("env", "write constants under `params`; `${{ env.NAME }}` reads variables that the caller passes on"),
+    ("env", "write constants under `params`; `uses: command` has `with: {env: {..}}` for its program"),
     ("defaults", "give each job its own `with`"),
     ("inputs", "write `params`, with their default values"),
     ("runs-on", "write `resources: [{backend: cpu}]`"),

@@ -8,7 +8,6 @@ use crate::condition::Condition;
 use crate::draft::{DraftJob, DraftMatrix, Reader};
 use crate::matrix::{Cell, MAX_CELLS, MAX_COMPARISONS, Matrix};
 use crate::node::{Data, Node};
-use crate::results::Notes;
 use crate::scalar;
 use crate::source::Span;
 use crate::suggest;
@@ -38,7 +37,6 @@ pub(crate) struct Strategy {
 pub(crate) struct Surroundings<'a> {
     pub names: &'a minijinja::Value,
     pub moment: Moment,
-    pub notes: Option<&'a Notes>,
 }
 
 /// Evaluates a `strategy`. `None` if something is wrong with its cells, or if there are more than `most`. Cells that depend on
@@ -52,7 +50,7 @@ pub(crate) fn strategy(
     let before = reader.log.count();
     let mut strategy = Strategy::default();
     let fill = |reader: &mut Reader<'_>, template: &Option<Template>| {
-        template.as_ref().map(|template| reader.fill_in(template, scope))
+        template.as_ref().map(|template| reader.fill(template, scope.names, scope.moment))
     };
     if let Some(node) = fill(reader, &job.replicates) {
         strategy.replicates = reader.whole(&node, "replicates", 1, MAX_REPLICATES).map(|count| count as u32);
@@ -80,24 +78,11 @@ pub(crate) fn strategy(
 
 impl Reader<'_> {
     /// Fills a template in and reports what fails.
-    pub fn fill(&mut self, template: &Template, scope: &minijinja::Value) -> Node {
+    pub fn fill(&mut self, template: &Template, scope: &minijinja::Value, moment: Moment) -> Node {
         let mut errors = Vec::new();
-        let node = template.fill(scope, Moment::Check, &mut errors);
+        let node = template.fill(scope, moment, &mut errors);
         for error in errors {
             self.report(error.span, error.message, error.hint);
-        }
-        node
-    }
-
-    /// [`Reader::fill`] at another moment. Where a result was looked up in vain, that says more than the engine does.
-    fn fill_in(&mut self, template: &Template, scope: &Surroundings<'_>) -> Node {
-        let mut errors = Vec::new();
-        let node = template.fill(scope.names, scope.moment, &mut errors);
-        for error in errors {
-            match scope.notes.and_then(Notes::take_missing).filter(|_| error.undefined) {
-                Some((message, hint)) => self.report(error.span, message, hint),
-                None => self.report(error.span, error.message, error.hint),
-            }
         }
         node
     }
@@ -128,21 +113,21 @@ impl Reader<'_> {
 
     fn matrix_values(&mut self, draft: &DraftMatrix, scope: &Surroundings<'_>) -> Matrix {
         if let Some(whole) = &draft.whole {
-            let node = self.fill_in(whole, scope);
+            let node = self.fill(whole, scope.names, scope.moment);
             return self.whole_matrix(&node);
         }
         let mut matrix = Matrix::default();
         for (name, template) in &draft.axes {
-            let node = self.fill_in(template, scope);
+            let node = self.fill(template, scope.names, scope.moment);
             let values = self.axis(&name.name, &node);
             matrix.axes.push((name.name.clone(), values));
         }
         if let Some(template) = &draft.include {
-            let node = self.fill_in(template, scope);
+            let node = self.fill(template, scope.names, scope.moment);
             matrix.include = self.cell_list("include", &node, None);
         }
         if let Some(template) = &draft.exclude {
-            let node = self.fill_in(template, scope);
+            let node = self.fill(template, scope.names, scope.moment);
             let axes = matrix.axes.clone();
             matrix.exclude = self.cell_list("exclude", &node, Some(&axes));
         }
@@ -314,10 +299,11 @@ fn address(cell: &str, replicate: Option<u32>) -> String {
     replicate.map_or_else(|| cell.to_owned(), |number| format!("{cell}#{number}"))
 }
 
-/// The tasks of one job, behind those of the jobs before it, whose matrix values weigh `weight`. `needs` and the settings are still to come.
+/// The tasks of the job at a place, behind those of the jobs before it, whose matrix values weigh `weight`. `needs` and the settings are
+/// still to come.
 pub(crate) fn tasks(
     reader: &mut Reader<'_>,
-    draft: &DraftJob,
+    (place, draft): (usize, &DraftJob),
     strategy: &Strategy,
     upstream: &[usize],
     before: &[Task],
@@ -358,7 +344,7 @@ pub(crate) fn tasks(
             for cell in own {
                 let mut matrix = inherited.clone();
                 matrix.extend(cell.clone());
-                tasks.push(task(draft, matrix, replicate, *each, strategy));
+                tasks.push(task((place, draft), matrix, replicate, *each, strategy));
             }
         }
     }
@@ -412,8 +398,9 @@ fn inherit(
     Some((matrix, parent.replicate.or(replicate)))
 }
 
+/// One task of the job at a place; its needs and settings are still to come.
 pub(crate) fn task(
-    draft: &DraftJob,
+    (place, draft): (usize, &DraftJob),
     matrix: Cell,
     replicate: Option<u32>,
     each: Option<usize>,
@@ -424,6 +411,7 @@ pub(crate) fn task(
         address: address(&cell, replicate),
         cell,
         job: draft.name.name.clone(),
+        job_index: place,
         kind: draft.uses.as_ref().map(|uses| uses.name.clone()).unwrap_or_default(),
         matrix,
         replicate,

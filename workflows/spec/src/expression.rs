@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::language::{self, LANGUAGE};
 use crate::node::Node;
 use crate::problem::Log;
+use crate::results::{NOTES, Notes};
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::token::{self, Kind, Names, Step, Token};
@@ -84,8 +85,6 @@ pub(crate) struct EvaluationError {
     pub span: Span,
     pub message: String,
     pub hint: Option<String>,
-    /// Whether a name was looked up in vain.
-    pub undefined: bool,
 }
 
 impl Text {
@@ -167,7 +166,7 @@ impl Text {
             }
             if whole.len() > language::MAX_TEXT {
                 let message = "the text has more than 64 KiB with its expressions filled in".to_owned();
-                return Err(EvaluationError { span: self.span, message, hint: None, undefined: false });
+                return Err(EvaluationError { span: self.span, message, hint: None });
             }
         }
         Ok(Value::String(whole))
@@ -210,8 +209,18 @@ impl Computed {
         scope: &minijinja::Value,
         convert: fn(&minijinja::Value) -> Result<T, minijinja::Error>,
     ) -> Result<T, EvaluationError> {
+        let notes = scope.get_attr(NOTES).ok().and_then(|notes| notes.downcast_object::<Notes>());
+        // A result that an earlier expression missed does not explain an error of this one.
+        let take_missing = || notes.as_ref().and_then(|notes| notes.take_missing());
+        take_missing();
         let value = self.code.eval(scope.clone());
-        value.and_then(|value| convert(&value)).map_err(|error| self.explain(&error))
+        value.and_then(|value| convert(&value)).map_err(|error| {
+            let missing = take_missing().filter(|_| error.kind() == ErrorKind::UndefinedError);
+            match missing {
+                Some((message, hint)) => EvaluationError { span: self.span, message, hint },
+                None => self.explain(&error),
+            }
+        })
     }
 
     fn explain(&self, error: &minijinja::Error) -> EvaluationError {
@@ -222,7 +231,7 @@ impl Computed {
                 let names: Vec<_> = self.paths.iter().map(Path::text).collect();
                 let names = if names.is_empty() { "its result".to_owned() } else { suggest::list(&names) };
                 let hint = match self.waits() {
-                    true => "what it needs has not left this output; see the log of that task",
+                    true => "the task that it comes from did not leave this value; see the log of that task",
                     false => "give it a value everywhere, or write `NAME | default(VALUE)`",
                 };
                 (format!("the expression has no value: {names} is not defined here"), Some(hint.to_owned()))
@@ -230,8 +239,7 @@ impl Computed {
             _ if detail.is_empty() => (error.kind().to_string(), None),
             _ => (language::reworded(detail), None),
         };
-        let undefined = matches!(error.kind(), ErrorKind::UndefinedError);
-        EvaluationError { span: self.span, message, hint, undefined }
+        EvaluationError { span: self.span, message, hint }
     }
 }
 

@@ -31,7 +31,7 @@ const MAX_DEPTH: usize = 32;
 pub(crate) const NUMBER: &str = "__number";
 
 /// The filters, for messages. Each is minijinja's own of that name, but for `int`, `float`, `join`,
-/// `map`, `selectattr` and `sum`, which take less.
+/// `map`, `selectattr` and `sum`, which take less, and for those that compare elements, which take none that is undefined.
 pub(crate) const FILTERS: &[&str] = &[
     "abs",
     "default",
@@ -103,7 +103,7 @@ pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
 fn add_filters(language: &mut Environment<'static>) {
     language.add_filter(NUMBER, number);
     language.add_filter("abs", filters::abs);
-    language.add_filter("default", filters::default);
+    language.add_filter("default", default);
     language.add_filter("first", filters::first);
     language.add_filter("float", float);
     language.add_filter("int", int);
@@ -113,21 +113,21 @@ fn add_filters(language: &mut Environment<'static>) {
     language.add_filter("list", filters::list);
     language.add_filter("lower", filters::lower);
     language.add_filter("map", map);
-    language.add_filter("max", filters::max);
-    language.add_filter("min", filters::min);
+    language.add_filter("max", max);
+    language.add_filter("min", min);
     language.add_filter("round", filters::round);
     language.add_filter("selectattr", select_by_attribute);
-    language.add_filter("sort", filters::sort);
+    language.add_filter("sort", sort);
     language.add_filter("string", filters::string);
     language.add_filter("sum", sum);
     language.add_filter("trim", filters::trim);
-    language.add_filter("unique", filters::unique);
+    language.add_filter("unique", unique);
     language.add_filter("upper", filters::upper);
 }
 
 fn add_tests(language: &mut Environment<'static>) {
-    language.add_test("defined", tests::is_defined);
-    language.add_test("undefined", tests::is_undefined);
+    language.add_test("defined", |state: &State, value: &Value| is_defined(state, value));
+    language.add_test("undefined", |state: &State, value: &Value| !is_defined(state, value));
     language.add_test("none", tests::is_none);
     language.add_test("number", tests::is_number);
     language.add_test("string", tests::is_string);
@@ -254,31 +254,109 @@ fn map(
         }
         (None, Some(attribute)) => {
             let default = default.map(small_default).transpose()?.unwrap_or(Value::UNDEFINED);
-            values.try_iter()?.map(|value| attribute_of(&value, &attribute, &default)).collect()
+            values.try_iter()?.map(|value| attribute_of(state, &value, &attribute, &default)).collect()
         }
         _ => Err(refused("`map` takes the name of a filter, or `attribute=` and `default=`")),
     }
 }
 
+/// minijinja's `default`.
+fn default(state: &State, value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
+    if value.is_undefined() {
+        results::forget_missing(state);
+    }
+    filters::default(state, value, arguments)
+}
+
+fn is_defined(state: &State, value: &Value) -> bool {
+    if value.is_undefined() {
+        results::forget_missing(state);
+    }
+    !value.is_undefined()
+}
+
+/// A value that can be compared. One that is not defined, or that stands for an error such as a metric that is not finite, is
+/// refused: minijinja orders such values before or behind all others.
+fn comparable(value: Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::Undefined => Err(Error::from(ErrorKind::UndefinedError)),
+        _ => sound(value),
+    }
+}
+
+/// A value, or the error that it stands for.
+fn sound(value: Value) -> Result<Value, Error> {
+    match value.kind() {
+        // minijinja shows the error of an element alone.
+        ValueKind::Invalid => Value::from(vec![value]).try_iter()?.checked().next().unwrap_or(Ok(Value::UNDEFINED)),
+        _ => Ok(value),
+    }
+}
+
+/// The elements of a list that are compared with one another.
+fn elements(values: &Value) -> Result<Vec<Value>, Error> {
+    if values.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    values.try_iter()?.map(comparable).collect()
+}
+
+fn max(values: Value) -> Result<Value, Error> {
+    Ok(elements(&values)?.into_iter().max().unwrap_or(Value::UNDEFINED))
+}
+
+fn min(values: Value) -> Result<Value, Error> {
+    Ok(elements(&values)?.into_iter().min().unwrap_or(Value::UNDEFINED))
+}
+
+/// minijinja's `sort`, of elements that have the attributes by which they are sorted.
+fn sort(state: &State, values: Value, kwargs: Kwargs) -> Result<Value, Error> {
+    check_attributes(&values, &kwargs)?;
+    filters::sort(state, values, kwargs)
+}
+
+/// minijinja's `unique`, with the same condition.
+fn unique(state: &State, values: Value, kwargs: Kwargs) -> Result<Value, Error> {
+    check_attributes(&values, &kwargs)?;
+    filters::unique(state, values, kwargs)
+}
+
+/// Whether what `attribute=` names can be compared in every element, or else the elements themselves.
+fn check_attributes(values: &Value, kwargs: &Kwargs) -> Result<(), Error> {
+    let attributes: Option<&str> = kwargs.get("attribute")?;
+    let Some(attributes) = attributes else { return elements(values).map(drop) };
+    for value in elements(values)? {
+        for attribute in attributes.split(',').map(str::trim).filter(|attribute| !attribute.is_empty()) {
+            comparable(follow(&value, attribute)?)?;
+        }
+    }
+    Ok(())
+}
+
 /// What a path of names and places leads to, such as `outputs.model` or `items.0`.
 fn follow(value: &Value, path: &str) -> Result<Value, Error> {
-    path.split('.').try_fold(value.clone(), |at, part| match part.parse::<usize>() {
-        Ok(place) => at.get_item_by_index(place),
-        Err(_) => at.get_attr(part),
+    path.split('.').try_fold(value.clone(), |at, part| {
+        sound(match part.parse::<usize>() {
+            Ok(place) => at.get_item_by_index(place)?,
+            Err(_) => at.get_attr(part)?,
+        })
     })
 }
 
 /// A part of a mapping or list, or `default` where there is none.
-fn attribute_of(value: &Value, attribute: &Value, default: &Value) -> Result<Value, Error> {
+fn attribute_of(state: &State, value: &Value, attribute: &Value, default: &Value) -> Result<Value, Error> {
     let found = match attribute.as_str() {
         Some(path) => follow(value, path),
-        None => value.get_item(attribute),
+        None => value.get_item(attribute).and_then(sound),
     };
     match found {
         Ok(found) if !found.is_undefined() => Ok(found),
-        Ok(_) => Ok(default.clone()),
-        Err(_) if !default.is_undefined() => Ok(default.clone()),
-        Err(error) => Err(error),
+        Err(error) if error.kind() != ErrorKind::UndefinedError => Err(error),
+        _ if !default.is_undefined() => {
+            results::forget_missing(state);
+            Ok(default.clone())
+        }
+        _ => Err(Error::from(ErrorKind::UndefinedError)),
     }
 }
 
@@ -301,10 +379,18 @@ fn sum(state: &State, values: Value, attribute: Option<&str>, kwargs: Kwargs) ->
     if kwargs.has("start") {
         return Err(refused("`sum` takes no `start`: add it to the sum"));
     }
-    filters::sum(state, values, attribute, None, kwargs)
+    let attribute = attribute.map_or_else(|| kwargs.get::<Option<&str>>("attribute"), |name| Ok(Some(name)))?;
+    let part = |value: Value| match attribute {
+        Some(attribute) => follow(&value, attribute).and_then(comparable),
+        None => Ok(value),
+    };
+    let terms: Vec<Value> = elements(&values)?.into_iter().map(part).collect::<Result<_, Error>>()?;
+    kwargs.assert_all_used()?;
+    filters::sum(state, Value::from(terms), None, None, Kwargs::from_iter::<[(&str, Value); 0]>([]))
 }
 
-/// minijinja's `selectattr`, where the test's arguments are looked at once for each element.
+/// minijinja's `selectattr`, where the test's arguments are looked at once for each element. An attribute that is not there is
+/// an error, but for the tests that ask whether it is: every other test would be false of it.
 fn select_by_attribute(
     state: &mut State,
     values: Value,
@@ -320,8 +406,9 @@ fn select_by_attribute(
     for value in values.try_iter()? {
         let part = follow(&value, &attribute)?;
         let passed = match &test {
-            None => part.is_true(),
+            None => comparable(part)?.is_true(),
             Some(test) => {
+                let part = if matches!(test.as_str(), "defined" | "undefined") { part } else { comparable(part)? };
                 let mut arguments = vec![part];
                 arguments.extend(argument.clone());
                 state.perform_test(test, &arguments)?
@@ -405,6 +492,7 @@ fn convert(value: &Value, depth: usize, left: &mut (usize, usize)) -> Result<Jso
             }
             Ok(Json::Object(map))
         }
+        ValueKind::Invalid => sound(value.clone()).and_then(|value| convert(&value, depth, left)),
         kind => Err(refused(format!("{} cannot be a value", called(kind)))),
     }
 }

@@ -37,6 +37,7 @@ mod token;
 mod check;
 mod condition;
 mod configs;
+mod declared;
 mod draft;
 mod expand;
 mod graph;
@@ -50,6 +51,7 @@ mod settings;
 mod unused;
 
 // What is meant.
+mod backends;
 mod files;
 mod json_schema;
 mod key;
@@ -58,7 +60,8 @@ mod results;
 mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
-pub use check::{Expanded, check, check_with_env, check_with_files};
+pub use check::{Expanded, check, check_with_files};
+pub use condition::Decision;
 pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use include::Load;
 pub use json_schema::json_schema;

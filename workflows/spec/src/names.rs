@@ -32,6 +32,8 @@ pub(crate) struct Visible {
     pub outputs: Option<&'static [OutputKind]>,
     /// `None` if its kind is unknown.
     pub metrics: Option<&'static [MetricKind]>,
+    /// Which direction is better of the metrics that its config declares; `None` if that is not known before the run.
+    pub directions: Option<BTreeMap<String, Better>>,
     pub kind: String,
     /// Every axis that some cell of it has; `None` if its cells are unknown.
     pub axes: Option<BTreeSet<String>>,
@@ -44,14 +46,13 @@ pub(crate) struct Known<'a> {
     pub place: Where,
     pub job: &'a str,
     pub params: &'a serde_json::Map<String, serde_json::Value>,
-    pub env: &'a BTreeMap<String, String>,
     /// The jobs that it lists in `needs` or `each`.
     pub needs: &'a BTreeSet<&'a str>,
     /// Every job of the file.
     pub jobs: &'a BTreeMap<&'a str, Visible>,
 }
 
-const ROOTS: &[&str] = &["params", "matrix", "replicate", "needs", "each", "env"];
+const ROOTS: &[&str] = &["params", "matrix", "replicate", "needs", "each"];
 
 const HYPHEN: &str = "a name with a hyphen is written";
 
@@ -105,7 +106,6 @@ impl Known<'_> {
         }
         match root {
             "params" => self.one_of(path, self.params.keys().map(String::as_str), "params", "parameter"),
-            "env" => self.one_of(path, self.env.keys().map(String::as_str), "env", "variable"),
             "matrix" => self.matrix(path, self.job, &path.steps),
             "replicate" => match path.steps.first() {
                 Some(step) => Err((
@@ -123,7 +123,9 @@ impl Known<'_> {
 
     fn unknown_root(&self, root: &Name) -> Answer {
         let name = root.name.as_str();
-        let hint = if self.params.contains_key(name) {
+        let hint = if name == "env" {
+            "expressions see no environment variables: use a parameter, and set it by `-P NAME=VALUE`".to_owned()
+        } else if self.params.contains_key(name) {
             format!("a parameter is written `params.{name}`")
         } else if self.axes(self.job).is_some_and(|axes| axes.contains(name)) {
             format!("an axis is written `matrix.{name}`")
@@ -149,8 +151,6 @@ impl Known<'_> {
         let mut hint = suggest::hint(&step.name, known.clone(), &format!("{what}s"));
         if let Some(name) = hyphenated(&step.name, known) {
             hint = Some(format!("{HYPHEN} `{root}['{name}']`"));
-        } else if root == "env" {
-            hint = Some("only variables that the caller passes on are visible; use `params`".into());
         }
         Err((step.span, format!("unknown {what} `{}`", step.name), hint))
     }
@@ -214,6 +214,17 @@ impl Known<'_> {
                 let hint = format!("say it: `best(needs.{name}, '{}', mode='max')`", metric.name);
                 return Err((metric.span, no_direction(&metric.name), Some(hint)));
             }
+        }
+        if let (Some(metric), None, Some(directions), false) =
+            (&best.metric, visible.metrics, &visible.directions, best.mode)
+            && directions.get(&metric.name).is_none_or(|better| *better == Better::Neither)
+        {
+            let written = &metric.name;
+            let hint = format!(
+                "declare it in `with` of `{name}`, `metrics: {{{written}: {{better: lower}}}}`, or say \
+                 `best(needs.{name}, '{written}', mode='min')`"
+            );
+            return Err((metric.span, no_direction(written), Some(hint)));
         }
         let members = ["outputs", "matrix", "metrics", "replicate", "replicates", "job", "address", "each"];
         match best.steps.first().map(|step| step.name.as_str()) {

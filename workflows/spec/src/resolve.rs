@@ -8,15 +8,16 @@ use serde_json::Value;
 
 use crate::artifact::{ArtifactRef, artifacts_in};
 use crate::condition::Condition;
+use crate::declared::declared_directions;
 use crate::draft::{Draft, Reader};
 use crate::expand::{lineage, view};
-use crate::expression::{Computed, EvaluationError};
+use crate::expression::Computed;
 use crate::files::{LocalFile, local_files};
 use crate::key::{cache_key, key_resources};
 use crate::kind::StepKind;
 use crate::node::Node;
 use crate::problem::{Log, Problems};
-use crate::results::{Finished, NeededJob, NeededTask, Notes};
+use crate::results::{Finished, NOTES, NeededJob, NeededTask, Notes};
 use crate::schema;
 use crate::select::of_job;
 use crate::source::{Source, Span};
@@ -37,19 +38,16 @@ pub(crate) struct JobTemplate {
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub source: Arc<Source>,
-    /// `params` and `env`, as expressions see them.
+    /// The parameters, as expressions see them.
     pub globals: Globals,
     /// The file as it was written: from it come the tasks of jobs whose cells depend on results.
     pub draft: Arc<Draft>,
-    /// The variables that the caller passed on.
-    pub env: Arc<BTreeMap<String, String>>,
 }
 
 /// The names that mean the same in every cell.
 #[derive(Debug, Clone)]
 pub(crate) struct Globals {
     pub params: minijinja::Value,
-    pub env: minijinja::Value,
 }
 
 /// A step, ready to be run: no expression is left in it.
@@ -112,7 +110,7 @@ pub enum ResolveError {
 impl Globals {
     /// What is the same in every cell of every job.
     pub fn constants(&self) -> minijinja::Value {
-        minijinja::Value::from_pairs([("params", self.params.clone()), ("env", self.env.clone())])
+        minijinja::Value::from_pairs([("params", self.params.clone())])
     }
 
     /// What expressions in one cell can use. `needs` is empty before anything has run.
@@ -133,7 +131,6 @@ impl Globals {
     ) -> BTreeMap<&'static str, minijinja::Value> {
         let mut names = BTreeMap::from([
             ("params", self.params.clone()),
-            ("env", self.env.clone()),
             ("matrix", minijinja::Value::from(minijinja::value::Serde(&task.matrix))),
             ("replicate", minijinja::Value::from(task.replicate.unwrap_or(1))),
             ("needs", minijinja::Value::from(needs)),
@@ -170,9 +167,7 @@ impl Workflow {
         let scope = minijinja::Value::from(needed.scope(&template.with.computed())?);
         let mut log = Log::default();
         let mut reader = Reader { source: &self.shared.source, log: &mut log };
-        let mut errors = Vec::new();
-        let node = template.with.fill(&scope, Moment::Resolve, &mut errors);
-        needed.report(&mut reader, errors);
+        let node = reader.fill(&template.with, &scope, Moment::Resolve);
         let config = node.to_value(&Value::Null);
         if reader.log.is_empty() {
             template.validate(&mut reader, &node, &config);
@@ -201,9 +196,7 @@ impl Workflow {
     }
 
     pub(crate) fn template_of(&self, task: usize) -> Option<&JobTemplate> {
-        let name = &self.tasks.get(task)?.job;
-        let place = self.jobs.iter().position(|job| job.name == *name)?;
-        self.templates.get(place)
+        self.templates.get(self.tasks.get(task)?.job_index)
     }
 }
 
@@ -260,17 +253,9 @@ impl<'a> Needed<'a> {
     pub fn scope(&self, computed: &[&Computed]) -> Result<BTreeMap<&'static str, minijinja::Value>, ResolveError> {
         let needs = self.needs(computed)?;
         let each = self.each(computed.iter().any(|computed| computed.waits()))?;
-        Ok(self.workflow.shared.globals.names(self.task, each.as_ref(), needs))
-    }
-
-    /// Reports what went wrong in an evaluation. Where a result was looked up in vain, that says more than the engine does.
-    pub fn report(&self, reader: &mut Reader<'_>, errors: Vec<EvaluationError>) {
-        for error in errors {
-            match self.notes.take_missing().filter(|_| error.undefined) {
-                Some((message, hint)) => reader.report(error.span, message, hint),
-                None => reader.report(error.span, error.message, error.hint),
-            }
-        }
+        let mut names = self.workflow.shared.globals.names(self.task, each.as_ref(), needs);
+        names.insert(NOTES, minijinja::Value::from_dyn_object(self.notes.clone()));
+        Ok(names)
     }
 
     pub fn finished(&self, place: usize) -> Result<Finished, ResolveError> {
@@ -287,10 +272,12 @@ impl<'a> Needed<'a> {
         let mut needs = BTreeMap::new();
         for job in used {
             let Some(place) = self.workflow.jobs.iter().position(|known| known.name == job) else { continue };
+            let template = &self.workflow.templates[place];
             let tasks = of_job(self.task, job, &self.workflow.tasks).map(|place| self.needed_task(place, None));
             let needed = NeededJob {
                 job: job.to_owned(),
-                kind: self.workflow.templates[place].kind.clone(),
+                directions: declared_directions(&template.kind, Some(&template.with), &self.workflow.shared.globals),
+                kind: template.kind.clone(),
                 tasks: tasks.collect::<Result<_, _>>()?,
                 notes: self.notes.clone(),
             };

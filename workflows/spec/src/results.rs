@@ -16,6 +16,9 @@ use crate::workflow::Task;
 /// The name under which [`Status`] stands among the variables of a condition. No expression can write it.
 pub(crate) const STATUS: &str = "__status";
 
+/// The name under which [`Notes`] stand among the variables of an evaluation that can use results. No expression can write it.
+pub(crate) const NOTES: &str = "__notes";
+
 /// How a task ended, in the words of GitHub Actions' `needs.JOB.result`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
@@ -71,9 +74,11 @@ impl Finished {
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     warnings: Mutex<BTreeSet<String>>,
-    /// The latest name that was looked up in vain: what is wrong, and a hint.
+    /// The latest result that the expression under evaluation looked up and that is not there: what is wrong, and a hint.
     missing: Mutex<Option<(String, Option<String>)>>,
 }
+
+impl Object for Notes {}
 
 impl Notes {
     fn warn(&self, text: String) {
@@ -90,6 +95,15 @@ impl Notes {
 
     pub fn take_missing(&self) -> Option<(String, Option<String>)> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Drops the note of a missing result: the expression gave it another value, or asked whether it exists, so that it does not
+/// explain an error that follows.
+pub(crate) fn forget_missing(state: &State) {
+    let notes = state.lookup(NOTES);
+    if let Some(notes) = notes.as_ref().and_then(|notes| notes.downcast_object_ref::<Notes>()) {
+        notes.take_missing();
     }
 }
 
@@ -200,6 +214,8 @@ impl NeededTask {
 pub(crate) struct NeededJob {
     pub job: String,
     pub kind: Arc<StepKind>,
+    /// What its config declares of its metrics; `None` if that depends on the cell.
+    pub directions: Option<BTreeMap<String, Better>>,
     /// In the order of the workflow.
     pub tasks: Vec<NeededTask>,
     pub notes: Arc<Notes>,
@@ -228,6 +244,12 @@ impl Object for NeededJob {
 }
 
 impl NeededJob {
+    /// Which direction of a metric is better, as its config or else its kind says.
+    fn better(&self, metric: &str) -> Option<Better> {
+        let declared = self.directions.iter().find_map(|known| known.get(metric).copied());
+        declared.or_else(|| metric_kind(self.kind.metrics, metric).map(|kind| kind.better))
+    }
+
     /// The worst of its tasks' results: a failure, a cancellation, a skip, or else a success.
     fn result(&self) -> Conclusion {
         let order = [Conclusion::Failure, Conclusion::Cancelled, Conclusion::Skipped];
@@ -337,7 +359,7 @@ pub(crate) fn best(job: &Value, metric: &str, kwargs: Kwargs) -> Result<Value, E
             let other = crate::scalar::shorten(other, 20);
             return Err(refused(format!("`mode` is 'min' or 'max', not '{other}'")));
         }
-        None => match metric_kind(job.kind.metrics, metric).map(|kind| kind.better) {
+        None => match job.better(metric) {
             Some(Better::Higher) => true,
             Some(Better::Lower) => false,
             Some(Better::Neither) | None => {

@@ -81,11 +81,6 @@ impl Source {
         self.files.first().map_or("", |(file, _)| file)
     }
 
-    /// Whether it has more than one file.
-    pub fn is_joined(&self) -> bool {
-        self.files.len() > 1
-    }
-
     /// Each file with its text, but for the first.
     pub fn included(&self) -> impl Iterator<Item = (&str, &str)> {
         let ends = self.files.iter().skip(2).map(|(_, before)| *before).chain([usize::MAX]);

@@ -64,7 +64,7 @@ pub(crate) fn hint<'a>(written: &str, known: impl IntoIterator<Item = &'a str> +
     }
     let names: Vec<&str> = known.into_iter().take(LISTED + 1).collect();
     match names.len() {
-        0 => Some(format!("there is no {what}")),
+        0 => Some(format!("there are no {what}")),
         1..=LISTED => Some(format!("known {what}: {}", list(&names))),
         _ => None,
     }

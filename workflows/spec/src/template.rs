@@ -76,6 +76,15 @@ impl Template {
         Text::parse_bare(source, node, log).map(Template::Text)
     }
 
+    /// The value behind a key of a mapping.
+    pub fn part(&self, key: &str) -> Option<Template> {
+        match self {
+            Template::Fixed(node) => node.get(key).map(|entry| Template::Fixed(entry.value.clone())),
+            Template::Map(_, slots) => slots.iter().find(|slot| slot.key == key).map(|slot| slot.value.clone()),
+            Template::Text(_) | Template::List(..) => None,
+        }
+    }
+
     pub fn is_fixed(&self) -> bool {
         matches!(self, Template::Fixed(_))
     }

@@ -1,6 +1,6 @@
 //! The checked workflow: what a file means once nothing is wrong with it. Only this can be planned and run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,10 +65,7 @@ impl Workflow {
                 open.extend(&self.jobs[place].needs);
             }
         }
-        let kept_tasks: Vec<bool> = {
-            let names: BTreeSet<&str> = places(&kept).map(|place| self.jobs[place].name.as_str()).collect();
-            self.tasks.iter().map(|task| names.contains(task.job.as_str())).collect()
-        };
+        let kept_tasks: Vec<bool> = self.tasks.iter().map(|task| kept[task.job_index]).collect();
         // The new place of each kept job and task; what a kept one names is kept too.
         let (of_job, of_task) = (renumber(&kept), renumber(&kept_tasks));
         let job = |place: usize| Job {
@@ -80,6 +77,7 @@ impl Workflow {
         let task = |place: usize| Task {
             needs: self.tasks[place].needs.iter().map(|&need| of_task[need]).collect(),
             each: self.tasks[place].each.map(|each| of_task[each]),
+            job_index: of_job[self.tasks[place].job_index],
             ..self.tasks[place].clone()
         };
         let drafts = places(&kept).map(|place| self.shared.draft.jobs[place].clone()).collect();
@@ -120,8 +118,9 @@ pub struct Job {
     pub needs: Vec<usize>,
     /// Its tasks, as places in [`Workflow::tasks`], in order.
     pub tasks: Vec<usize>,
-    /// The jobs whose results decide its cells, as places in [`Workflow::jobs`], until they are over: it has no tasks then, and
-    /// gets them by [`Workflow::expand`].
+    /// Where its cells depend on results: the jobs that must be over before it has tasks, as places in [`Workflow::jobs`]. It
+    /// gets its tasks by [`Workflow::expand`], and this is `None` from then on. [`Workflow::deciders`] are those among them
+    /// whose results decide the cells.
     pub awaits: Option<Vec<usize>>,
     /// At most so many of its tasks run at once.
     pub max_parallel: Option<u32>,
@@ -141,6 +140,8 @@ pub struct Task {
     pub cell: String,
     /// The job's name.
     pub job: String,
+    /// The job, as a place in [`Workflow::jobs`].
+    pub job_index: usize,
     /// The step kind.
     pub kind: String,
     /// The matrix values of this cell, inherited ones included.
@@ -170,8 +171,11 @@ pub struct Task {
 pub enum TriggerRule {
     /// All have succeeded; as soon as one has not, the task is skipped.
     AllSuccess,
-    /// All are over, however they ended: the condition looks at that itself, by `failure()` or `always()`.
+    /// All are over, however they ended: the condition looks at that itself, by `always()`.
     AllDone,
+    /// All are over, and so is everything that they need, directly or not: the condition looks at failures anywhere above, by
+    /// `failure()`, and a need may be skipped while something above it still runs.
+    AncestorsDone,
 }
 
 /// One variant of what a task can run on.
@@ -210,15 +214,15 @@ pub struct Backoff {
 /// The classes of failure that `retry.when` may name, in the order of the documentation. The protocol's
 /// `FailureClass` has the same names; that crate is further right in the layering, so a test there compares them.
 pub const FAILURE_CLASSES: &[(&str, &str)] = &[
-    ("step", "the step itself says that it cannot do what was asked"),
-    ("check", "a check that the step makes on its own result did not hold"),
+    ("step", "the step reported that it cannot do what was asked"),
+    ("check", "a check of the step on its own result failed"),
     ("timeout", "it ran longer than `timeout-minutes`"),
     ("oom", "it used more memory than it was given, or the device ran out"),
     ("output", "it printed more than the log limit"),
-    ("protocol", "it spoke nonsense to the worker"),
-    ("crashed", "its process died: a signal, a panic, an exit without a word"),
+    ("protocol", "its process sent a message that the protocol does not have"),
+    ("crashed", "its process died: a signal, a panic, an exit without a result"),
     ("unavailable", "no executor for the backend could be started"),
-    ("preempted", "the worker took the attempt away, or was lost with it"),
+    ("preempted", "its worker was lost, or gave the attempt up"),
     ("cancelled", "a person cancelled it"),
 ];
 

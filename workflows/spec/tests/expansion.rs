@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use assay_spec::{ArtifactRef, Conclusion, Expanded, Finished, Output, Outputs, Workflow, check};
+use assay_spec::{ArtifactRef, Conclusion, Decision, Expanded, Finished, Output, Outputs, Workflow, check};
 use serde_json::json;
 
 mod fake;
@@ -130,7 +130,7 @@ fn fails(matrix: &str) -> String {
     let expanded = expand(&workflow, "r");
     assert_eq!(addresses(&expanded), ["r", "behind"]);
     assert_eq!(needs(&expanded.workflow, "behind"), ["r"]);
-    assert_eq!(expanded.workflow.condition(expanded.first, &success), Ok(None));
+    assert_eq!(expanded.workflow.condition(expanded.first, &success), Ok(Decision::default()));
     expanded.workflow.resolve(expanded.first, &success).unwrap_err().to_string()
 }
 
@@ -172,7 +172,7 @@ fn a_job_that_will_be_skipped_has_one_task_and_no_error() {
     let expand = |condition: &str, finished: &dyn Fn(usize) -> Option<Finished>| {
         let workflow = jobs(condition);
         let expanded = workflow.expand(place(&workflow, "r"), finished);
-        let condition = expanded.workflow.condition(expanded.first, finished).unwrap();
+        let condition = expanded.workflow.condition(expanded.first, finished).unwrap().skipped;
         (addresses(&expanded).join(" "), condition, expanded.warnings)
     };
     // Its trigger rule skips it.
@@ -200,6 +200,95 @@ fn the_backends_of_jobs_without_tasks_are_known() {
         "  r: {uses: report, needs: train, resources: [{backend: cuda}], strategy: {matrix: {x: \"${{ [best(needs.train, 'valid/loss').matrix.states] }}\"}}}\n",
     );
     assert_eq!(workflow.backends().into_iter().collect::<Vec<_>>(), ["cpu", "cuda"]);
+    // Also where an axis names them, its own or one of the job that it is derived from.
+    let workflow = checked(
+        "  r:\n    uses: report\n    needs: train\n    resources: [{backend: \"${{ matrix.on }}\"}]\n    \
+         strategy: {matrix: {on: [cuda, torch], x: \"${{ [best(needs.train, 'valid/loss').matrix.states] }}\", include: [{on: rocm, x: 2}]}}\n  \
+         s: {uses: report, strategy: {each: r, matrix: {suffix: [a, b]}}, resources: {backend: \"${{ each.matrix.on }}-${{ matrix.suffix }}\"}}\n",
+    );
+    let backends = workflow.backends();
+    for backend in ["cuda", "torch", "rocm", "cuda-a", "rocm-b"] {
+        assert!(backends.contains(backend), "{backend}: {backends:?}");
+    }
+    // Jobs that are derived from two others, level by level: each is looked at once.
+    let mut jobs = "  a0: {uses: report, needs: train, strategy: {matrix: {x: \"${{ [needs.train.result] }}\"}}}\n  b0: {uses: report, needs: a0}\n".to_owned();
+    for level in 1..30 {
+        let above = level - 1;
+        for name in ["a", "b"] {
+            jobs.push_str(&format!(
+                "  {name}{level}: {{uses: report, strategy: {{each: [a{above}, b{above}]}}, resources: {{backend: \"${{{{ matrix.job }}}}\"}}}}\n"
+            ));
+        }
+    }
+    assert!(checked(&jobs).backends().contains("a28"));
+}
+
+#[test]
+fn settings_of_jobs_behind_decided_cells_can_use_their_axes() {
+    let check = |settings: &str| {
+        let text = format!(
+            "{HEAD}  r: {{uses: report, needs: train, strategy: {{matrix: \"${{{{ {{'x': [best(needs.train, 'valid/loss').matrix.states]}} }}}}\"}}}}\n  \
+             s: {{uses: report, strategy: {{each: r}}, {settings}}}\n"
+        );
+        check("f.yaml", &text, &fake::kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
+    };
+    let expanded = expand(&check("timeout-minutes: \"${{ each.matrix.x }}\""), "r");
+    assert_eq!(addresses(&expanded), ["r[x=4]", "s[x=4]"]);
+    assert_eq!(expanded.workflow.tasks.last().unwrap().timeout.as_secs(), 240);
+    assert_eq!(expanded.workflow.resolve(expanded.first + 1, &success).map(|step| step.kind), Ok("report".into()));
+    // What the cells do not have is found once they are known: in settings, and in a condition.
+    for settings in ["timeout-minutes: \"${{ each.matrix.y }}\"", "if: matrix.y > 1"] {
+        let expanded = expand(&check(settings), "r");
+        let error = expanded.workflow.resolve(expanded.first + 1, &success).unwrap_err().to_string();
+        assert!(error.contains("has no axis `y`"), "{settings}: {error}");
+    }
+}
+
+#[test]
+fn a_task_that_stands_for_a_job_without_cells_keeps_continue_on_error() {
+    let workflow = |tolerated: &str| {
+        checked(&format!(
+            "  r: {{uses: report, needs: train, continue-on-error: {tolerated}, strategy: {{matrix: {{x: \"${{{{ [] if needs.train.result else [] }}}}\"}}}}}}\n  \
+             s: {{uses: report, strategy: {{each: r}}, timeout-minutes: \"${{{{ each.matrix.x }}}}\", continue-on-error: {tolerated}}}\n"
+        ))
+    };
+    for (tolerated, expected) in
+        [("true", true), ("false", false), ("\"${{ 1 < 2 }}\"", true), ("\"${{ matrix.x > 1 }}\"", false)]
+    {
+        let expanded = expand(&workflow(tolerated), "r");
+        assert_eq!(addresses(&expanded), ["r", "s"]);
+        let found: Vec<bool> = expanded.workflow.tasks[expanded.first..].iter().map(|t| t.continue_on_error).collect();
+        assert_eq!(found, [expected; 2], "{tolerated}");
+        assert!(
+            expanded.workflow.resolve(expanded.first, &success).unwrap_err().to_string().contains("cannot be decided")
+        );
+        // The settings of what is derived from it are no error of their own.
+        let derived = expanded.workflow.resolve(expanded.first + 1, &success);
+        assert!(derived.is_ok(), "{derived:?}");
+    }
+}
+
+#[test]
+fn cells_behind_a_condition_on_failures_wait_for_everything_above() {
+    let jobs = |condition: &str| {
+        checked(&format!(
+            "  mid: {{uses: report, needs: train}}\n  \
+             r: {{uses: report, needs: mid, if: {condition}, strategy: {{matrix: {{x: \"${{{{ [needs.mid.result] }}}}\"}}}}}}\n"
+        ))
+    };
+    let awaits = |condition: &str| {
+        let workflow = jobs(condition);
+        workflow.jobs[place(&workflow, "r")].awaits.clone()
+    };
+    assert_eq!((awaits("always()"), awaits("failure()")), (Some(vec![2]), Some(vec![0, 1, 2])));
+    let workflow = jobs("failure()");
+    assert_eq!(workflow.deciders(place(&workflow, "r")), [place(&workflow, "mid")]);
+    let ended = |task: usize| match task {
+        1 => Some(Finished::without_result(Conclusion::Failure)),
+        3 => Some(Finished::without_result(Conclusion::Skipped)),
+        _ => success(task),
+    };
+    assert_eq!(addresses(&workflow.expand(place(&workflow, "r"), &ended)), ["r[x=skipped]"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use assay_spec::{Backoff, Job, Resource, Retry, Task, Workflow, check, check_with_env};
+use assay_spec::{Backoff, Job, Resource, Retry, Task, Workflow, check};
 use serde_json::json;
 
 mod fake;
@@ -26,6 +26,7 @@ fn show(workflow: &Workflow) -> String {
             address,
             cell,
             job,
+            job_index,
             kind,
             matrix,
             replicate,
@@ -38,6 +39,7 @@ fn show(workflow: &Workflow) -> String {
             trigger,
             continue_on_error,
         } = task;
+        assert_eq!(workflow.jobs[*job_index].name, *job);
         assert_eq!(*address, replicate.map_or_else(|| cell.clone(), |number| format!("{cell}#{number}")));
         let Retry { max, when, backoff: Backoff { duration, factor } } = retry;
         writeln!(out, "{place:2} {address} = {job}/{kind} {} #{replicate:?}", json!(matrix)).unwrap();
@@ -77,12 +79,10 @@ fn an_override_keeps_its_type() {
 }
 
 #[test]
-fn env_holds_what_is_passed_in_and_nothing_else() {
+fn environment_variables_are_not_visible() {
     let text = "jobs: {a: {uses: report, with: {title: \"${{ env.LAB }}\"}}}";
-    let env = [("LAB".to_owned(), "north".to_owned())].into();
-    let workflow = check_with_env("f.yaml", text, &fake::kinds(), &[], &env).unwrap();
-    assert_eq!(workflow.resolve(0, &|_| None).unwrap().config, json!({"title": "north"}));
-    assert!(check("f.yaml", text, &fake::kinds(), &[]).is_err());
+    let error = check("f.yaml", text, &fake::kinds(), &[]).unwrap_err().to_string();
+    assert!(error.contains("unknown name `env`") && error.contains("set it by `-P NAME=VALUE`"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn checked(files: &[(&str, &str)]) -> Result<Workflow, Problems> {
     let texts: BTreeMap<&str, &str> = files.iter().copied().collect();
     let load = |name: &str| texts.get(name).map(|text| (*text).to_owned()).ok_or_else(|| "no such file".to_owned());
     let (file, text) = files[0];
-    check_with_files(file, text, &fake::kinds(), &[("seed".into(), "4".into())], &BTreeMap::new(), &load)
+    check_with_files(file, text, &fake::kinds(), &[("seed".into(), "4".into())], &load)
 }
 
 fn told(files: &[(&str, &str)]) -> String {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use assay_spec::{ArtifactRef, Conclusion, Finished, Output, Outputs, ResolvedStep, TriggerRule, Workflow, check};
+use assay_spec::{
+    ArtifactRef, Conclusion, Decision, Finished, Output, Outputs, ResolvedStep, TriggerRule, Workflow, check,
+};
 use serde_json::{Value, json};
 
 mod fake;
@@ -92,6 +94,116 @@ fn metrics_are_collected_over_cells() {
 }
 
 #[test]
+fn filters_that_compare_refuse_metrics_that_are_missing_or_not_finite() {
+    let losses = "needs.train.cells | map(attribute='metrics.valid/loss')";
+    let filters = [
+        format!("{losses} | max"),
+        format!("{losses} | min"),
+        format!("{losses} | sort | first"),
+        format!("{losses} | unique | length"),
+        "needs.train.cells | sort(attribute='metrics.valid/loss') | map(attribute='replicate') | first".to_owned(),
+        "needs.train.cells | unique(attribute='metrics.valid/loss') | length".to_owned(),
+        "needs.train.cells | sum(attribute='metrics.valid/loss')".to_owned(),
+        "needs.train.cells | sum('metrics.valid/loss')".to_owned(),
+        "needs.train.cells | selectattr('metrics.valid/loss', 'lt', 1) | length".to_owned(),
+        "needs.train.cells | selectattr('metrics.valid/loss') | length".to_owned(),
+        "[needs.train.cells[0].metrics['valid/loss'], 1, needs.train.cells[2].metrics['valid/loss']] | max".to_owned(),
+    ];
+    for expression in &filters {
+        assert!(value(expression, LOSSES).is_ok(), "{expression}");
+        let not_finite = [Some(0.5), Some(0.25), Some(f64::NAN), Some(1.0)];
+        fails(expression, not_finite, &["the metric `valid/loss` of `train[states=4]#2` is not finite: NaN"]);
+        let failed = [Some(0.5), Some(0.25), None, Some(1.0)];
+        fails(expression, failed, &["`train[states=4]#2` has no metric `valid/loss`", "it failed"]);
+    }
+    // Whether there is a value can be asked, and another one can be given.
+    let failed = [Some(0.5), Some(0.25), None, Some(1.0)];
+    let given = |expression: &str| value(expression, failed);
+    let there = "needs.train.cells | selectattr('metrics.valid/loss', 'defined') | map(attribute='metrics.valid/loss')";
+    assert_eq!(given(&format!("{there} | max")), Ok(json!(1.0)));
+    assert_eq!(given("needs.train.cells | map(attribute='metrics.valid/loss', default=9) | max"), Ok(json!(9)));
+    gives("needs.train.cells | sum(attribute='metrics.valid/loss') / 4", json!(0.5));
+    gives(
+        "needs.train.cells | sort(attribute='metrics.valid/loss') | map(attribute='replicate') | list",
+        json!([1, 1, 2, 2]),
+    );
+}
+
+#[test]
+fn the_message_of_an_error_is_about_what_its_own_expression_looked_up() {
+    let failed = [None, Some(1.0), Some(1.0), Some(1.0)];
+    // The first value is given another one; `matrix` is what the second one lacks.
+    fails(
+        "[needs.train.cells[0].metrics['valid/loss'] | default(0), needs.train.cells[1].matrix.none] | list",
+        failed,
+        &["the expression has no value"],
+    );
+    fails(
+        "0 if needs.train.cells[0].metrics['valid/loss'] is undefined and needs.train.cells[1].matrix.none else 1",
+        failed,
+        &["the expression has no value"],
+    );
+    // Of two expressions that fail, each has its own reason.
+    let both = "needs.train.cells[0].outputs.model }}\", w: \"${{ needs.train.cells[1].metrics['none']";
+    let error = value(both, failed).unwrap_err();
+    let at = |words: &str| error.find(words).unwrap_or_else(|| panic!("{words}: {error}"));
+    let (output, metric) = (at("has no output `model`"), at("has no metric `none`"));
+    assert!(output < metric && at("v: \"") < metric, "{error}");
+    // What the first expression looked up in vain and replaced is no reason for the second one.
+    let second =
+        "needs.train.cells[0].metrics['valid/loss'] | default(1) }}\", w: \"${{ needs.train.cells[1].matrix.none";
+    fails(second, failed, &["the expression has no value"]);
+}
+
+#[test]
+fn best_takes_the_direction_that_the_config_of_the_job_declares() {
+    let workflow = |with: &str, call: &str| {
+        let text = format!(
+            "params: {{better: lower}}\njobs:\n  tune: {{uses: program, strategy: {{matrix: {{n: [1, 2]}}}}, with: {{n: \"${{{{ matrix.n }}}}\", {with}}}}}\n  \
+             report: {{uses: report, needs: tune, with: {{values: {{v: \"${{{{ {call} }}}}\"}}}}}}\n"
+        );
+        check("f.yaml", &text, &fake::kinds(), &[])
+    };
+    let chosen = |with: &str, call: &str| {
+        let workflow = workflow(with, call).map_err(|problems| problems.to_string())?;
+        let finished = |task: usize| Some(trained(task, &[("loss", task as f64)]));
+        workflow.resolve(2, &finished).map(|step| step.config["values"]["v"].clone()).map_err(|error| error.to_string())
+    };
+    let best = "best(needs.tune, 'loss').matrix.n";
+    assert_eq!(chosen("metrics: {loss: {better: lower}}", best), Ok(json!(1)));
+    assert_eq!(chosen("metrics: {loss: {better: higher}}", best), Ok(json!(2)));
+    assert_eq!(chosen("metrics: {loss: {better: \"${{ params.better }}\"}}", best), Ok(json!(1)));
+    assert_eq!(
+        chosen("metrics: {loss: {better: higher}}", "best(needs.tune, 'loss', mode='min').matrix.n"),
+        Ok(json!(1))
+    );
+    for with in ["metrics: {loss: {}}", "metrics: {other: {better: lower}}", "note: none"] {
+        let error = workflow(with, best).unwrap_err().to_string();
+        assert!(error.contains("the metric `loss` has no better direction"), "{with}: {error}");
+        assert!(error.contains("`metrics: {loss: {better: lower}}`"), "{with}: {error}");
+        assert_eq!(chosen(with, "best(needs.tune, 'loss', mode='max').matrix.n"), Ok(json!(2)));
+    }
+    // What depends on the cell is not known before the run, nor for the job as a whole.
+    let error = chosen("metrics: {loss: {better: \"${{ 'lower' if matrix.n else 'higher' }}\"}}", best).unwrap_err();
+    assert!(error.contains("say `mode='min'` or `mode='max'`"), "{error}");
+}
+
+#[test]
+fn a_condition_passes_on_what_best_had_to_leave_out() {
+    let text = "jobs:\n  data: {uses: prepare, with: {dataset: text, file: x}}\n  train:\n    needs: data\n    uses: train\n    continue-on-error: true\n    \
+                strategy: {matrix: {states: [4, 8]}}\n    with: {data: \"${{ needs.data.outputs.dataset }}\", model: {family: ten, dim: 1, states: 4}}\n  \
+                report: {uses: report, needs: train, if: \"best(needs.train, 'valid/loss').metrics['valid/loss'] < 1\"}\n";
+    let workflow = checked(text);
+    let finished = |task: usize| match task {
+        1 => Some(Finished::without_result(Conclusion::Failure)),
+        _ => Some(trained(task, &[("valid/loss", 0.5)])),
+    };
+    let decision = workflow.condition(3, &finished).unwrap();
+    assert_eq!(decision.skipped, None);
+    assert!(decision.warnings[0].contains("`train[states=4]` is left out of `best("), "{decision:?}");
+}
+
+#[test]
 fn the_metrics_of_one_task_are_numbers_in_the_config_and_its_key() {
     let text = "jobs:\n  data: {uses: prepare, with: {dataset: text, file: x}}\n  train:\n    needs: data\n    uses: train\n    \
                 strategy: {matrix: {states: [4, 8]}}\n    with: {data: \"${{ needs.data.outputs.dataset }}\", model: {family: ten, dim: 1, states: 4}}\n  \
@@ -166,7 +278,7 @@ fn condition(text: &str, conclusions: [Conclusion; 3]) -> Result<Option<String>,
     let place = |job: &str| workflow.tasks.iter().position(|task| task.job == job).unwrap();
     let known: BTreeMap<usize, Conclusion> = std::iter::zip(["root", "a", "b"].map(place), conclusions).collect();
     let finished = |task: usize| known.get(&task).map(|conclusion| Finished::without_result(*conclusion));
-    workflow.condition(place("last"), &finished).map_err(|error| error.to_string())
+    workflow.condition(place("last"), &finished).map(|decision| decision.skipped).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -206,7 +318,9 @@ fn a_condition_with_a_status_function_waits_for_all_needs() {
     let rule = |text: &str| checked(&format!("jobs:\n  a: {{uses: report, if: {text}}}")).tasks[0].trigger;
     assert_eq!(rule("1 > 2"), TriggerRule::AllSuccess);
     assert_eq!(rule("always()"), TriggerRule::AllDone);
-    assert_eq!(rule("1 > 2 and not failure()"), TriggerRule::AllDone);
+    assert_eq!(rule("success() or cancelled()"), TriggerRule::AllDone);
+    // It looks at everything above, which may still run while a need is skipped already.
+    assert_eq!(rule("1 > 2 and not failure()"), TriggerRule::AncestorsDone);
 }
 
 #[test]
@@ -217,7 +331,7 @@ fn a_tolerated_failure_counts_as_a_success_and_leaves_no_outputs() {
     );
     assert!(workflow.tasks[0].continue_on_error && !workflow.tasks[1].continue_on_error);
     let failed = |_: usize| Some(Finished::without_result(Conclusion::Failure));
-    assert_eq!(workflow.condition(1, &failed), Ok(None));
+    assert_eq!(workflow.condition(1, &failed), Ok(Decision::default()));
     let error = workflow.resolve(1, &failed).unwrap_err().to_string();
     assert!(error.contains("`data` has no output `dataset`") && error.contains("it failed; see its log"), "{error}");
 }

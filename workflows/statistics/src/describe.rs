@@ -71,6 +71,17 @@ pub(crate) fn sorted(samples: &[f64]) -> Vec<f64> {
     sorted
 }
 
+/// The median of finite samples; NaN of none.
+pub(crate) fn median_of(samples: &[f64]) -> f64 {
+    quantile_of_sorted(&sorted(samples), 0.5)
+}
+
+/// The ends of the middle `level` of sorted samples: the percentile interval of resamples.
+pub(crate) fn percentile_ends(sorted: &[f64], level: f64) -> (f64, f64) {
+    let tail = (1.0 - level) / 2.0;
+    (quantile_of_sorted(sorted, tail), quantile_of_sorted(sorted, 1.0 - tail))
+}
+
 /// The type 7 quantile of sorted samples; `p` is clamped to 0 to 1. NaN of no samples.
 pub(crate) fn quantile_of_sorted(sorted: &[f64], p: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };

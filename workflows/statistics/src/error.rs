@@ -29,6 +29,16 @@ pub enum StatisticsError {
         /// How many there were.
         found: usize,
     },
+    /// Two sides that belong together item by item differ in their numbers.
+    #[error("{what} need as many of one as of the other, and {first} and {second} were given")]
+    Unequal {
+        /// What belongs together.
+        what: &'static str,
+        /// The number on the first side.
+        first: usize,
+        /// The number on the second side.
+        second: usize,
+    },
     /// An argument lies outside its range.
     #[error("{name} is {value}, and must lie {range}")]
     OutOfRange {
@@ -67,4 +77,13 @@ pub(crate) fn check_open_unit(name: &'static str, value: f64) -> Result<(), Stat
     } else {
         Err(StatisticsError::OutOfRange { name, value, range: "between 0 and 1, both excluded" })
     }
+}
+
+/// Refuses resamples or permutations that are too few for a p-value or an interval.
+pub(crate) fn check_resamples(count: usize) -> Result<(), StatisticsError> {
+    if count >= 99 {
+        return Ok(());
+    }
+    let (name, value) = ("the number of resamples", count as f64);
+    Err(StatisticsError::OutOfRange { name, value, range: "at 99 or above" })
 }

@@ -1,4 +1,4 @@
-//! Intervals, outliers, comparisons and corrections: the statistics of experiments.
+//! The statistics of experiments: intervals, comparisons, power, factorial analysis, aggregates over tasks, trends.
 //!
 //! Steps, the dashboard and the command line all take their statistics from here, so that one number never has two
 //! uncertainties. What always holds:
@@ -12,8 +12,9 @@
 //! - A comparison that the data cannot settle is [`Verdict::CannotTell`]; no winner is drawn.
 //!
 //! Reading order: [`describe`] for the plain figures, [`outliers`], then [`intervals`], which all give an [`Estimate`];
-//! [`comparisons`] for tests, the set of best cells and the power of an experiment; [`factorial`] for sweeps;
-//! [`distributions`] for what they rest on; [`mod@format`] prints the results for people.
+//! [`comparisons`] for tests, the set of best cells and the power of an experiment; [`factorial`] for the axes of sweeps;
+//! [`rliable`] for aggregates over tasks, [`trends`] for power laws, crossovers and change points (no command uses these two
+//! yet); [`distributions`] for what they rest on; [`mod@format`] prints the results for people.
 
 pub mod comparisons;
 pub mod describe;
@@ -32,7 +33,8 @@ pub mod trends;
 pub use comparisons::best::{BestComparison, BestRule, compare_with_best};
 pub use comparisons::cells::{ErrorTerm, Observation};
 pub use comparisons::compare::{self, Comparison, Direction, Rule, Test, Verdict};
-pub use comparisons::correction::holm;
+pub use comparisons::correction::{holm, holm_of_tested};
+pub use comparisons::pairs::{Pair, PairComparisons, PairDifference, compare_pairs};
 pub use comparisons::scale::Scale;
 pub use describe::{mean, median, quantile, standard_deviation, variance};
 pub use error::StatisticsError;

@@ -26,13 +26,19 @@ enum Setting {
     Drift,
     /// One cell scatters three times as much as the others.
     UnequalVariances,
+    /// One cell, the second, which is the best where means differ, scatters three times as much as the others.
+    BestScattersMost,
     /// Normal, and the first cell lost a replicate.
     FailedReplicate,
+    /// Accuracies: the share of 20 sequences that are answered correctly with a probability of 0.9. One of six cells has the
+    /// same value three times.
+    Binomial,
 }
 
-use Setting::{Bimodal, Drift, FailedReplicate, LogNormal, Normal, UnequalVariances};
+use Setting::{BestScattersMost, Bimodal, Binomial, Drift, FailedReplicate, LogNormal, Normal, UnequalVariances};
 
-const SETTINGS: [Setting; 6] = [Normal, LogNormal, Bimodal, Drift, UnequalVariances, FailedReplicate];
+const SETTINGS: [Setting; 8] =
+    [Normal, LogNormal, Bimodal, Drift, UnequalVariances, BestScattersMost, FailedReplicate, Binomial];
 
 /// An experiment whose cells have the given means.
 fn experiment(setting: Setting, random: &mut Random, means: &[f64]) -> Vec<Vec<Observation>> {
@@ -47,6 +53,11 @@ fn experiment(setting: Setting, random: &mut Random, means: &[f64]) -> Vec<Vec<O
                     Bimodal => 0.5 * z + if random.unit() < 0.5 { 1.5 } else { -1.5 },
                     Drift => z + shared[replicate],
                     UnequalVariances => z * if cell + 1 == means.len() { 3.0 } else { 1.0 },
+                    BestScattersMost => z * if cell == 1 { 3.0 } else { 1.0 },
+                    Binomial => {
+                        let hits = (0..20).filter(|_| random.unit() < 0.9).count() as f64;
+                        (hits - 18.0) / 1.8_f64.sqrt()
+                    }
                 }
             })
             .collect();
@@ -65,10 +76,10 @@ fn rate(setting: Setting, means: &[f64], holds: impl Fn(&[Vec<Observation>]) -> 
     count.count() as f64 / EXPERIMENTS as f64
 }
 
-/// The rates at a nominal 5 %. Three replicates seldom show that one cell scatters three times as much as the others, so that
-/// errors are pooled which should not be: 8 % were measured of both two and five cells.
+/// The rates at a nominal 5 %. Three replicates often do not show that one cell scatters three times as much as the others: then
+/// 7 to 8 % were measured.
 fn tolerated(setting: Setting) -> std::ops::RangeInclusive<f64> {
-    if setting == UnequalVariances { 0.06..=0.10 } else { 0.03..=0.07 }
+    if matches!(setting, UnequalVariances | BestScattersMost) { 0.05..=0.09 } else { 0.03..=0.07 }
 }
 
 /// Prints all rates of a test, then fails if some are outside their range.
@@ -121,8 +132,9 @@ fn the_set_rarely_lacks_the_best() {
     let named: Vec<_> = found.iter().map(|&(setting, (_, rate))| (setting, rate, 0.0..=0.04)).collect();
     check("lacks a best cell", &lacking);
     check("names a best of equals", &named);
-    let (most, _) = false_alarms(UnequalVariances, CELLS, CELLS - 1);
-    check("lacks the cell that scatters most", &[(UnequalVariances, most, 0.08..=0.14)]);
+    let most = [(UnequalVariances, CELLS - 1), (BestScattersMost, 1)];
+    let most = most.map(|(setting, place)| (setting, false_alarms(setting, CELLS, place).0, tolerated(setting)));
+    check("lacks the cell that scatters most", &most);
 }
 
 /// Two equal cells are distinguished in 5 % of the experiments. That the data decide whether blocks matter raises the rate
@@ -147,7 +159,20 @@ fn a_clear_winner_is_named() {
     );
 }
 
-/// The detectable difference is found with the power that it is stated for.
+/// A winner that scatters three times as much as the others is as far ahead as four of its own standard deviations. It is
+/// named less often, and its own set never lacks it.
+#[test]
+fn a_winner_that_scatters_most_is_named() {
+    let mut means = [0.0; CELLS];
+    means[1] = 12.0;
+    let named = rate(BestScattersMost, &means, |cells| set(cells).1 == Some(1));
+    let lacking = rate(BestScattersMost, &means, |cells| !set(cells).0.contains(&1));
+    check("names the winner", &[(BestScattersMost, named, 0.85..=1.0)]);
+    check("lacks the winner", &[(BestScattersMost, lacking, 0.0..=0.01)]);
+}
+
+/// The detectable difference is found with about the power that it is stated for, 80 %. It is somewhat less, since a cell that
+/// happens to scatter more keeps its own variance.
 #[test]
 fn the_detectable_difference_is_found_as_often_as_promised() {
     let design = Design { cells: CELLS, blocked: false, alpha: 0.05, power: 0.8 };
@@ -155,31 +180,26 @@ fn the_detectable_difference_is_found_as_often_as_promised() {
     means[0] = 0.0;
     means[1] = design.detectable(REPLICATES, 1.0).expect("three replicates");
     let found = rate(Normal, &means, |cells| !set(cells).0.contains(&0));
-    check("finds the detectable difference", &[(Normal, found, 0.77..=0.83)]);
+    check("finds the detectable difference", &[(Normal, found, 0.74..=0.83)]);
 }
 
-/// Where one cell scatters three times as much, its difference from the calm baseline was called one in about 10 %.
+/// Every cell against the first one.
 #[test]
 fn dunnetts_false_alarms() {
-    over_settings(
-        "Dunnett",
-        &SETTINGS,
-        |setting| if setting == UnequalVariances { 0.08..=0.13 } else { tolerated(setting) },
-        |setting| {
-            rate(setting, &[0.0; CELLS], |cells| {
-                let found = Experiment::of(cells, 0.95).and_then(|experiment| experiment.against_baseline(0));
-                found.expect("a comparison").iter().any(|contrast| contrast.p.is_some_and(|p| p < 0.05))
-            })
-        },
-    );
+    over_settings("Dunnett", &SETTINGS, tolerated, |setting| {
+        rate(setting, &[0.0; CELLS], |cells| {
+            let found = Experiment::of(cells, 0.95).and_then(|experiment| experiment.against_baseline(0));
+            found.expect("a comparison").iter().any(|contrast| contrast.p.is_some_and(|p| p < 0.05))
+        })
+    });
 }
 
 /// The interval of a difference of two families of cells covers the true difference.
 #[test]
 fn intervals_of_contrasts_cover() {
     let range = |setting| match setting {
-        Normal | LogNormal | Bimodal | Drift | FailedReplicate => 0.93..=0.97,
-        UnequalVariances => 0.90..=0.98,
+        Normal | Bimodal | Drift | FailedReplicate | Binomial => 0.93..=0.97,
+        LogNormal | UnequalVariances | BestScattersMost => 0.90..=0.98,
     };
     over_settings("contrast covers", &SETTINGS, range, |setting| {
         rate(setting, &[1.0, 1.0, 0.0, 0.0, 0.0], |cells| {

@@ -27,6 +27,14 @@ fn close(found: f64, expected: f64, tolerance: f64) {
     assert!((found - expected).abs() <= tolerance, "{found} is not {expected}");
 }
 
+/// Found and expected values side by side. Lists of different lengths would hide what is missing.
+#[track_caller]
+fn pairs<A, B>(found: impl IntoIterator<Item = A>, expected: impl IntoIterator<Item = B>) -> Vec<(A, B)> {
+    let (found, expected): (Vec<A>, Vec<B>) = (found.into_iter().collect(), expected.into_iter().collect());
+    assert_eq!(found.len(), expected.len(), "as many values as expected");
+    found.into_iter().zip(expected).collect()
+}
+
 fn groups() -> Vec<Vec<f64>> {
     of("groups")
 }
@@ -53,7 +61,7 @@ fn distributions() {
 fn dunnetts_comparisons() {
     let cells: Vec<Vec<Observation>> = groups().iter().map(|values| Observation::unblocked(values)).collect();
     let found = Experiment::of(&cells, 0.95).unwrap().against_baseline(0).unwrap();
-    for (contrast, p) in found.iter().zip(of::<Vec<f64>>("dunnett")) {
+    for (contrast, p) in pairs(&found, of::<Vec<f64>>("dunnett")) {
         close(contrast.p.unwrap(), p, 2e-3);
     }
 }
@@ -62,7 +70,7 @@ fn dunnetts_comparisons() {
 fn games_and_howells_comparisons() {
     let cells: Vec<Vec<Observation>> = groups().iter().map(|values| Observation::unblocked(values)).collect();
     let found = games_howell(&cells, 0.95).unwrap();
-    for (pair, [difference, p, low, high]) in found.iter().zip(of::<Vec<[f64; 4]>>("games_howell")) {
+    for (pair, [difference, p, low, high]) in pairs(&found, of::<Vec<[f64; 4]>>("games_howell")) {
         close(pair.contrast.difference.value, difference, 1e-10);
         close(pair.contrast.p.unwrap(), p, 1e-5);
         close(pair.contrast.difference.low().unwrap(), low, 1e-3);
@@ -97,11 +105,11 @@ fn a_factorial_analysis() {
     let observations: Vec<FactorialObservation> = rows.iter().map(observation).collect();
     let axes = [3, 2].map(|levels| Axis { levels, positions: Vec::new() });
     let found = analyse(&axes, &observations, Direction::LowerIsBetter, 0.95).unwrap();
-    let ErrorTerm::Pooled { deviation, freedom, blocked: true } = found.error else { panic!("{:?}", found.error) };
+    let ErrorTerm::Pooled { deviation, freedom, blocked: true, .. } = found.error else { panic!("{:?}", found.error) };
     let residual: [f64; 2] = serde_json::from_value(expected["residual"].clone()).unwrap();
     assert_eq!(freedom, residual[1]);
     close(deviation * deviation * freedom, residual[0], 1e-10);
-    for (effect, term) in found.effects.iter().zip(["a", "b", "ab"]) {
+    for (effect, term) in pairs(&found.effects, ["a", "b", "ab"]) {
         let f = expected["f"][term].as_f64().unwrap();
         close(effect.f.unwrap(), f, 1e-7 * f.max(1.0));
         close(effect.p.unwrap(), expected["p"][term].as_f64().unwrap(), 1e-9);
@@ -123,11 +131,11 @@ fn power() {
 #[test]
 fn corrections_and_permutations() {
     let p: Vec<f64> = of("p_values");
-    for (found, expected) in holm(&p).unwrap().iter().zip(of::<Vec<f64>>("holm")) {
-        close(*found, expected, 1e-14);
+    for (found, expected) in pairs(holm(&p).unwrap(), of::<Vec<f64>>("holm")) {
+        close(found, expected, 1e-14);
     }
-    for (found, expected) in benjamini_hochberg(&p).unwrap().iter().zip(of::<Vec<f64>>("benjamini_hochberg")) {
-        close(*found, expected, 1e-14);
+    for (found, expected) in pairs(benjamini_hochberg(&p).unwrap(), of::<Vec<f64>>("benjamini_hochberg")) {
+        close(found, expected, 1e-14);
     }
     let groups = groups();
     close(permutation_test(&groups[0], &groups[1], 999, 1).unwrap(), of("permutation"), 1e-12);
@@ -172,7 +180,7 @@ fn aggregates_over_tasks() {
     close(improvement.value, expected["improvement"].as_f64().unwrap(), 1e-12);
     let taus: Vec<f64> = of("taus");
     let profile = performance_profile(&scores, &taus, &bootstrap).unwrap();
-    for (point, share) in profile.iter().zip(expected["profile"].as_array().unwrap()) {
+    for (point, share) in pairs(&profile, expected["profile"].as_array().unwrap()) {
         close(point.share.value, share.as_f64().unwrap(), 1e-12);
     }
 }

@@ -1,7 +1,7 @@
 //! Packing of whole sides of products; and weights, which are packed once and read often.
 //!
 //! A product packs its right side on the way, as our own kernel reads it. The weights of a layer are the right side of a product
-//! for each microbatch, and do not change meanwhile. So the first product with a weight packs all of it, and keeps that
+//! for each shard, and do not change meanwhile. So the first product with a weight packs all of it, and keeps that
 //! with the weight's elements until those change or are freed: once for x W^T, and once for the backward pass, g W.
 
 use assay_tensor::{Array, Result};

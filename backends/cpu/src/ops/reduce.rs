@@ -108,23 +108,6 @@ pub(crate) fn divide_by_count(y: &mut [f32], count: usize) {
     scale_all(y, (1.0 / count as f64) as f32);
 }
 
-/// The groups of neighbouring axes among `axes` (ascending), as (outer, middle, inner) extents for [`reduce_middle_axis`], the last
-/// group first; each sees the groups behind it as reduced already.
-pub(crate) fn group_axes(dims: &[usize], axes: &[usize]) -> Vec<[usize; 3]> {
-    let mut dims = dims.to_vec();
-    let mut found = Vec::new();
-    let mut rest = axes;
-    while let Some(&last) = rest.last() {
-        let run = rest.iter().rev().enumerate().take_while(|&(i, &axis)| axis + i == last).count();
-        let first = last + 1 - run;
-        let extent = |dims: &[usize]| dims.iter().product::<usize>();
-        found.push([extent(&dims[..first]), extent(&dims[first..=last]), extent(&dims[last + 1..])]);
-        dims[first..=last].fill(1);
-        rest = &rest[..rest.len() - run];
-    }
-    found
-}
-
 simd! {
     /// Adds [B, K] over B in order.
     pub(crate) fn over_sequences(x: &[f32], y: &mut [f32]) {
@@ -137,17 +120,5 @@ simd! {
                 *y += *x;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbouring_axes_are_reduced_together() {
-        assert_eq!(group_axes(&[2, 3, 4, 5], &[0, 1, 3]), [[24, 5, 1], [1, 6, 4]]);
-        assert_eq!(group_axes(&[2, 3], &[]), [[0usize; 3]; 0]);
-        assert_eq!(group_axes(&[2, 3, 4], &[1]), [[2, 3, 4]]);
     }
 }

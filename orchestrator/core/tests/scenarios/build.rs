@@ -31,6 +31,8 @@ pub trait But: Sized {
     fn of(self, job: u32) -> Self;
     /// It is resolved once its needs are over, however they ended.
     fn after_all(self) -> Self;
+    /// It is resolved once everything above it is over.
+    fn after_ancestors(self) -> Self;
     fn may_fail(self) -> Self;
 }
 
@@ -57,6 +59,10 @@ impl But for TaskPlan {
 
     fn after_all(self) -> Self {
         TaskPlan { trigger: TriggerRule::AllDone, ..self }
+    }
+
+    fn after_ancestors(self) -> Self {
+        TaskPlan { trigger: TriggerRule::AncestorsDone, ..self }
     }
 
     fn may_fail(self) -> Self {

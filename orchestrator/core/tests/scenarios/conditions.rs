@@ -38,6 +38,46 @@ fn what_runs_after_all_runs_after_failures_and_skips() {
 }
 
 #[test]
+fn what_looks_at_everything_above_waits_until_that_is_over() {
+    // `c` is skipped while `b` still runs; `d` looks at all of them, and `e` at its need alone.
+    let plan = [
+        task("a"),
+        task("b"),
+        task("c").needs(&[0, 1]),
+        task("d").needs(&[2]).after_ancestors(),
+        task("e").needs(&[2]).after_all(),
+        task("f").needs(&[3]),
+    ];
+    let history = vec![
+        (0, joined(0, 2)),
+        (0, run(&plan)),
+        (1, runnable(0)),
+        (1, runnable(1)),
+        (2, failed(0, 1, Step)),
+        (3, cached(4)),
+        (4, succeeded(1, 1)),
+        (5, cached(3)),
+        (6, cached(5)),
+    ];
+    check("after-ancestors", history);
+}
+
+#[test]
+fn an_added_task_that_looks_at_everything_above_waits_for_it_as_well() {
+    let jobs = vec![job("known"), JobPlan { awaits: Some(vec![JobIx(0)]), ..job("later") }, job("slow")];
+    let history = vec![
+        (0, joined(0, 2)),
+        (0, run_of(1, jobs, &[task("slow").of(2), task("fails"), task("skipped").needs(&[0, 1])])),
+        (1, runnable(0)),
+        (2, invalid(1, "no")),
+        (3, expanded(&[1], &[task("asks").of(1).needs(&[2]).after_ancestors()])),
+        (4, succeeded(0, 1)),
+        (5, cached(3)),
+    ];
+    check("added-after-ancestors", history);
+}
+
+#[test]
 fn a_tolerated_failure_keeps_nothing_back() {
     let jobs = vec![JobPlan { fail_fast: true, ..job("sweep") }, job("choose")];
     let plan = [task("a").may_fail(), task("b").may_fail(), task("choose").of(1).needs(&[0, 1])];

@@ -167,7 +167,11 @@ fn task_plan(rng: &mut Rng, task: u32, jobs: u64) -> TaskPlan {
         variants,
         retry: retry(rng),
         timeout_ms: rng.chance(60).then(|| rng.range(5, 60)),
-        trigger: if rng.chance(25) { TriggerRule::AllDone } else { TriggerRule::AllSuccess },
+        trigger: match rng.below(8) {
+            0 => TriggerRule::AllDone,
+            1 => TriggerRule::AncestorsDone,
+            _ => TriggerRule::AllSuccess,
+        },
         continue_on_error: rng.chance(20),
     }
 }

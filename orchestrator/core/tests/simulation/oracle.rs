@@ -417,7 +417,8 @@ impl Oracle {
         };
         let all_well = (0..run.tasks.len()).all(|task| well(TaskIx(task as u32)));
         let expected = match () {
-            () if all_well => RunOutcome::Succeeded,
+            // What had no tasks yet when the run was cancelled was given up.
+            () if all_well && run.awaited.is_empty() => RunOutcome::Succeeded,
             () if run.cancelled => RunOutcome::Cancelled,
             () => RunOutcome::Failed,
         };
@@ -433,7 +434,7 @@ impl Oracle {
             for (task, plan) in run.tasks.iter().zip(&run.plan.tasks) {
                 let told =
                     |state: &TaskState| matches!(state, TaskState::Skipped { because: SkipReason::Condition(_) });
-                if plan.trigger == TriggerRule::AllDone || told(&task.state) {
+                if plan.trigger != TriggerRule::AllSuccess || told(&task.state) {
                     let skipped = matches!(task.state, TaskState::Skipped { .. });
                     must!(!skipped || told(&task.state), "{} was skipped for its needs", plan.address);
                 } else if plan.needs.iter().any(|need| !run.passes(*need)) {
@@ -482,10 +483,17 @@ impl KnownRun {
             let met = match plan.trigger {
                 TriggerRule::AllSuccess => self.passes(*need),
                 TriggerRule::AllDone => self.tasks[need.0 as usize].state.is_final(),
+                TriggerRule::AncestorsDone => self.is_over(*need),
             };
             must!(met, "its need {need} is not there");
         }
         Ok(())
+    }
+
+    /// Whether a task and everything above it is in a final state.
+    fn is_over(&self, task: TaskIx) -> bool {
+        let needs = &self.plan.tasks[task.0 as usize].needs;
+        self.tasks[task.0 as usize].state.is_final() && needs.iter().all(|need| self.is_over(*need))
     }
 
     /// A task becomes ready because it was resolved, or after a failure that is retried, and not too often.

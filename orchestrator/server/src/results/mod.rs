@@ -12,10 +12,12 @@
 
 mod columns;
 mod measured;
+mod observations;
 mod ranking;
 mod table;
 
 pub use columns::{Selection, direction_text, metric_kind};
 pub use measured::{Covers, Measured, number_to_json, summarize_values};
-pub use ranking::{Candidate, Exclusion, Power, Ranking, rank_cells};
+pub use observations::{Missing, Observations, Observer, Progress};
+pub use ranking::{Candidate, Exclusion, Power, Ranking, ReplicateSeconds, rank_cells};
 pub use table::{Best, CellValue, Cheapest, Column, Excluded, Results, Row, TaskResult, tabulate_results};

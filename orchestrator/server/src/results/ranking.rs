@@ -7,6 +7,8 @@ use assay_statistics::{
 };
 use serde::Serialize;
 
+use super::observations::Missing;
+
 /// A cell, as far as its rank goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
@@ -16,9 +18,13 @@ pub struct Candidate<'a> {
     pub values: &'a [f64],
     /// Parallel to the values: the replicate of each. Replicates of one number ran from one seed.
     pub replicates: &'a [Option<u32>],
-    /// How many tasks that would have had a value failed or were skipped.
-    pub failed: usize,
+    /// The tasks that ended without a value.
+    pub missing: &'a Missing,
 }
+
+/// How long one more replicate of several cells, by their places, takes, one task at a time, in seconds; `None` where that is
+/// unknown.
+pub type ReplicateSeconds<'a> = &'a dyn Fn(&[usize]) -> Option<f64>;
 
 /// What may be said of the cells of one column. Cells are named by their places.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,8 +39,12 @@ pub struct Ranking {
     pub excluded: Vec<Exclusion>,
     /// The smallest difference that the experiment detects, and what would settle an open question.
     pub power: Option<Power>,
-    /// A sentence for people; empty where there is nothing to compare.
-    pub verdict: String,
+    /// Whether cells were compared. Where not, nothing is known of those in `close`.
+    pub compared: bool,
+    /// What may be said, in parts of a sentence.
+    findings: Vec<String>,
+    /// Which cells were not compared; empty where all were.
+    omitted: String,
 }
 
 /// A cell that was not compared.
@@ -55,6 +65,8 @@ pub struct Power {
     /// How many more replicates of each cell would distinguish the leader from every other one, with a chance of 80 %, if the
     /// means stayed as they are; `None` where it is distinguished, or where no sensible number would do.
     pub more_replicates: Option<usize>,
+    /// About how long these replicates would take, one task at a time, in seconds.
+    pub more_seconds: Option<f64>,
     /// The scale of the comparison.
     pub scale: Scale,
     /// The error that differences were held against.
@@ -64,9 +76,34 @@ pub struct Power {
 }
 
 impl Ranking {
-    fn among(leader: usize, close: Vec<usize>, verdict: impl Into<String>) -> Self {
+    fn among(leader: usize, close: Vec<usize>, finding: impl Into<String>) -> Self {
         let best = close.is_empty().then_some(leader);
-        Ranking { leader: Some(leader), close, best, verdict: verdict.into(), ..Ranking::default() }
+        Ranking { leader: Some(leader), close, best, findings: vec![finding.into()], ..Ranking::default() }
+    }
+
+    fn nothing(finding: &str) -> Self {
+        Ranking { findings: vec![finding.to_owned()], ..Ranking::default() }
+    }
+
+    /// The cells that may be the best, where several were compared and none of them is the best.
+    #[must_use]
+    pub fn contenders(&self) -> Vec<usize> {
+        let open = self.compared && self.best.is_none();
+        let mut places: Vec<usize> = self.close.iter().copied().chain(self.leader).filter(|_| open).collect();
+        places.sort_unstable();
+        places
+    }
+
+    /// Adds a part to the sentence.
+    pub(super) fn add_finding(&mut self, finding: String) {
+        self.findings.push(finding);
+    }
+
+    /// A sentence for people; empty where there is nothing to compare.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let parts = self.findings.iter().chain([&self.omitted]).filter(|part| !part.is_empty());
+        parts.map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -77,13 +114,13 @@ impl Ranking {
 /// of which a task failed, cells with a value that is not finite, and cells with a single replicate. Where no cell
 /// scatters at all (a size in bytes), the values are exact, and are compared as such.
 #[must_use]
-pub fn rank_cells(cells: &[Candidate<'_>], better: Better, unit: &str) -> Ranking {
+pub fn rank_cells(cells: &[Candidate<'_>], better: Better, unit: &str, seconds: ReplicateSeconds<'_>) -> Ranking {
     let direction = match better {
         Better::Lower => Direction::LowerIsBetter,
         Better::Higher => Direction::HigherIsBetter,
         Better::Neither => return Ranking::default(),
     };
-    let shown = cells.iter().filter(|cell| !cell.values.is_empty() || cell.failed > 0).count();
+    let shown = cells.iter().filter(|cell| !cell.values.is_empty() || cell.missing.count() > 0).count();
     if shown < 2 {
         return Ranking::default();
     }
@@ -101,26 +138,24 @@ pub fn rank_cells(cells: &[Candidate<'_>], better: Better, unit: &str) -> Rankin
         let single = sound.iter().filter(|at| !several.contains(at));
         excluded.extend(single.map(|&cell| Exclusion { cell, reason: "a single replicate".to_owned() }));
         excluded.sort_by_key(|exclusion| exclusion.cell);
-        compare(cells, &several, direction, unit)
+        compare(cells, &several, direction, unit, seconds)
     } else {
         unranked(cells, &sound, direction)
     };
     if !excluded.is_empty() {
         let listed = excluded.iter().map(|exclusion| format!("{} ({})", cells[exclusion.cell].name, exclusion.reason));
-        ranking.verdict += &format!("; not compared: {}", list(&listed.collect::<Vec<_>>()));
+        ranking.omitted = format!("not compared: {}", list(&listed.collect::<Vec<_>>()));
     }
     Ranking { excluded, ..ranking }
 }
 
 /// Why a cell's values are not those of all its replicates.
 fn unsound(cell: &Candidate<'_>) -> Option<String> {
-    let count = cell.values.len() + cell.failed;
     let spoiled = cell.values.iter().filter(|value| !value.is_finite()).count();
-    match (cell.failed, spoiled) {
-        (0, 0) => None,
-        (0, spoiled) => Some(format!("{spoiled} of {count} not finite")),
-        (failed, _) => Some(format!("{failed} of {count} failed")),
+    if cell.missing.is_selective() || (cell.values.is_empty() && cell.missing.count() > 0) {
+        return Some(cell.missing.text(cell.values.len()));
     }
+    (spoiled > 0).then(|| format!("{spoiled} of {} not finite", cell.values.len()))
 }
 
 /// The cell with the best mean, the first of several.
@@ -136,11 +171,17 @@ fn unranked(cells: &[Candidate<'_>], sound: &[usize], direction: Direction) -> R
             let others = sound.iter().copied().filter(|at| *at != leader).collect();
             Ranking::among(leader, others, "not ranked: a single observation has no uncertainty")
         }
-        _ => Ranking { verdict: "not ranked: there are no two cells to compare".to_owned(), ..Ranking::default() },
+        _ => Ranking::nothing("not ranked: there are no two cells to compare"),
     }
 }
 
-fn compare(cells: &[Candidate<'_>], several: &[usize], direction: Direction, unit: &str) -> Ranking {
+fn compare(
+    cells: &[Candidate<'_>],
+    several: &[usize],
+    direction: Direction,
+    unit: &str,
+    seconds: ReplicateSeconds<'_>,
+) -> Ranking {
     let is_exact = |at: &usize| cells[*at].values.windows(2).all(|pair| pair[0] == pair[1]);
     if several.iter().all(is_exact) {
         return exact(cells, several, direction);
@@ -156,19 +197,24 @@ fn compare(cells: &[Candidate<'_>], several: &[usize], direction: Direction, uni
     };
     let counts: Vec<usize> = several.iter().map(|&at| cells[at].values.len()).collect();
     let least = counts.iter().copied().min().unwrap_or(0);
+    let more_replicates = found.replicates_needed.map(|needed| needed.saturating_sub(least).max(1));
     let power = Power {
         detectable: found.detectable.map(|found_| if found.scale == Scale::Log { found_.exp() } else { found_ }),
-        more_replicates: found.replicates_needed.map(|needed| needed.saturating_sub(least).max(1)),
+        more_replicates,
+        more_seconds: more_replicates.and_then(|more| Some(more as f64 * seconds(several)?)),
         scale: found.scale,
         error: found.error.clone(),
         equal_variances: found.equal_variances,
     };
     let close: Vec<usize> = found.set.iter().filter(|&&at| at != found.leader).map(|&at| several[at]).collect();
-    let verdict = match close.len() {
-        0 => format!("best; distinguished from {}", every_other(several.len() - 1)),
-        _ => open(cells, several, &found, &power, unit),
+    let mut ranking = Ranking::among(several[found.leader], close, "");
+    ranking.findings = if ranking.best.is_some() {
+        let scale = if found.scale == Scale::Log { " (by geometric means)" } else { "" };
+        vec![format!("best; distinguished from {}{scale}", every_other(several.len() - 1))]
+    } else {
+        open_question(cells, several, &found, &power, unit)
     };
-    Ranking { power: Some(power), ..Ranking::among(several[found.leader], close, verdict) }
+    Ranking { power: Some(power), compared: true, ..ranking }
 }
 
 fn every_other(count: usize) -> String {
@@ -176,7 +222,13 @@ fn every_other(count: usize) -> String {
 }
 
 /// What is said where no cell is the best: which cells may be, what would be found, and what would settle it.
-fn open(cells: &[Candidate<'_>], several: &[usize], found: &BestComparison, power: &Power, unit: &str) -> String {
+fn open_question(
+    cells: &[Candidate<'_>],
+    several: &[usize],
+    found: &BestComparison,
+    power: &Power,
+    unit: &str,
+) -> Vec<String> {
     let names: Vec<String> = found.set.iter().map(|&at| cells[several[at]].name.to_owned()).collect();
     let which = match found.set.len() {
         all if all == several.len() => format!("the {all} cells"),
@@ -192,20 +244,25 @@ fn open(cells: &[Candidate<'_>], several: &[usize], found: &BestComparison, powe
             };
             let difference = match power.scale {
                 Scale::Linear => format!("differences above {}", format::quantity(smallest, unit)),
-                Scale::Log => format!("ratios above {}", format::quantity(smallest, "")),
+                Scale::Log => format!("ratios above {} (ratios of geometric means)", format::quantity(smallest, "")),
             };
             parts.push(format!("{n} detects {difference}"));
             parts.push(match power.more_replicates {
-                Some(1) => "1 more replicate of each cell would settle it".to_owned(),
-                Some(more) => format!("{more} more replicates of each cell would settle it"),
-                None => format!("{MOST_REPLICATES} replicates of each cell would not settle it"),
+                Some(more) => {
+                    let work =
+                        power.more_seconds.map(|seconds| format!("; about {} of work", format::duration(seconds)));
+                    let noun = if more == 1 { "replicate" } else { "replicates" };
+                    let work = work.unwrap_or_default();
+                    format!("{more} more {noun} of each cell would probably settle it (80 %, if the means stay{work})")
+                }
+                None => format!("{MOST_REPLICATES} replicates of each cell would probably not settle it"),
             });
         }
         None => {
             parts.push("the cells scatter so differently that each is compared with an error of its own".to_owned())
         }
     }
-    parts.join("; ")
+    parts
 }
 
 /// How many cells are named before the rest is counted.
@@ -229,13 +286,15 @@ fn exact(cells: &[Candidate<'_>], several: &[usize], direction: Direction) -> Ra
         equal if equal == several.len() => "the same in every cell".to_owned(),
         equal => format!("{equal} cells are equally good; no scatter"),
     };
-    Ranking::among(leader, ties, verdict)
+    Ranking { compared: true, ..Ranking::among(leader, ties, verdict) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    static NONE: Missing = Missing::none();
+    const UNKNOWN: ReplicateSeconds<'_> = &|_| None;
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     const REPLICATES: [Option<u32>; 5] = [Some(1), Some(2), Some(3), Some(4), Some(5)];
 
@@ -244,14 +303,14 @@ mod tests {
             name,
             values,
             replicates: &REPLICATES[..values.len()],
-            failed: 0,
+            missing: &NONE,
         };
         NAMES.iter().zip(cells).map(cell).collect()
     }
 
     fn check_ranking(cells: &[&[f64]], better: Better, best: Option<usize>, close: &[usize], verdict: &str) {
-        let found = rank_cells(&candidates(cells), better, "");
-        assert_eq!((found.best, found.close.as_slice(), found.verdict.as_str()), (best, close, verdict));
+        let found = rank_cells(&candidates(cells), better, "", UNKNOWN);
+        assert_eq!((found.best, found.close.as_slice(), found.verdict().as_str()), (best, close, verdict));
     }
 
     #[test]
@@ -260,17 +319,24 @@ mod tests {
         check_ranking(&[&high, &low], Better::Lower, Some(1), &[], "best; distinguished from the other cell");
         check_ranking(&[&high, &low], Better::Higher, Some(0), &[], "best; distinguished from the other cell");
         check_ranking(&[&high, &low], Better::Neither, None, &[], "");
-        let found = rank_cells(&candidates(&[&high, &low, &middle]), Better::Lower, "");
+        let found = rank_cells(&candidates(&[&high, &low, &middle]), Better::Lower, "", UNKNOWN);
         assert_eq!((found.leader, found.best, found.close.as_slice()), (Some(1), None, &[2][..]));
         let power = found.power.clone().unwrap();
         assert!((0.03..0.06).contains(&power.detectable.unwrap()) && power.more_replicates.unwrap() > 10, "{power:?}");
         let start = "not ranked: b and c (2 of 3 cells) cannot be distinguished; n = 3 detects differences above 0.0";
-        assert!(found.verdict.starts_with(start), "{}", found.verdict);
-        assert!(found.verdict.ends_with(" more replicates of each cell would settle it"), "{}", found.verdict);
+        assert!(found.verdict().starts_with(start), "{}", found.verdict());
+        let end = " more replicates of each cell would probably settle it (80 %, if the means stay)";
+        assert!(found.verdict().ends_with(end), "{}", found.verdict());
+        assert_eq!(found.contenders(), [1, 2]);
+        let timed =
+            rank_cells(&candidates(&[&high, &low, &middle]), Better::Lower, "", &|cells| Some(cells.len() as f64));
+        let more = timed.power.clone().unwrap().more_replicates.unwrap();
+        let end = format!("(80 %, if the means stay; about {} of work)", format::duration(3.0 * more as f64));
+        assert!(timed.verdict().ends_with(&end), "{}", timed.verdict());
     }
 
-    /// Five cells with two replicates each, the winner four standard deviations ahead: Welch's test against each with Holm's
-    /// correction, used before, could not name it.
+    /// The winner's lead is 3.8 pooled standard deviations. Of two replicates each, Welch's test against the next cell has
+    /// p = 0.07 even without a correction.
     #[test]
     fn five_cells_of_two_replicates_can_have_a_winner() {
         let cells: [&[f64]; 5] = [&[0.99, 1.01], &[1.04, 1.06], &[1.06, 1.05], &[1.05, 1.07], &[1.065, 1.045]];
@@ -292,12 +358,13 @@ mod tests {
     #[test]
     fn a_cell_with_failures_is_never_the_best() {
         let mut cells = candidates(&[&[0.1, 0.11], &[1.0, 1.01, 0.99], &[2.0, 1.99, 2.01], &[]]);
-        (cells[0].failed, cells[3].failed) = (1, 3);
-        let found = rank_cells(&cells, Better::Lower, "");
+        let [one, three] = [Missing::failures(1), Missing::failures(3)];
+        (cells[0].missing, cells[3].missing) = (&one, &three);
+        let found = rank_cells(&cells, Better::Lower, "", UNKNOWN);
         assert_eq!(found.best, Some(1));
         assert_eq!(found.excluded.iter().map(|exclusion| exclusion.cell).collect::<Vec<_>>(), [0, 3]);
         let words = "best; distinguished from the other cell; not compared: a (1 of 3 failed) and d (3 of 3 failed)";
-        assert_eq!(found.verdict, words);
+        assert_eq!(found.verdict(), words);
     }
 
     #[test]
@@ -312,6 +379,15 @@ mod tests {
         check_ranking(&[&[4.0, 4.0], &[4.0, 4.0]], Better::Lower, None, &[1], "the same in every cell");
         let words = "2 cells are equally good; no scatter";
         check_ranking(&[&[4.0, 4.0], &[4.0, 4.0], &[5.0, 5.0]], Better::Lower, None, &[1], words);
+    }
+
+    #[test]
+    fn ratios_are_said_to_be_of_geometric_means() {
+        let cells: [&[f64]; 3] = [&[1.0, 1.1, 0.9], &[105.0, 110.0, 90.0], &[1e4, 1.1e4, 0.9e4]];
+        let found = rank_cells(&candidates(&cells), Better::Lower, "", UNKNOWN);
+        assert_eq!(found.verdict(), "best; distinguished from the 2 other cells (by geometric means)");
+        let open = rank_cells(&candidates(&[cells[0], cells[1], &[1.0, 1.05, 0.9]]), Better::Lower, "", UNKNOWN);
+        assert!(open.verdict().contains(" (ratios of geometric means); "), "{}", open.verdict());
     }
 
     #[test]
@@ -333,7 +409,7 @@ mod tests {
             let cells: Vec<Vec<f64>> =
                 (0..count).map(|_| (0..(next() * 5.0) as usize).map(|_| next() * 2e3 - 1e3).collect()).collect();
             let cells: Vec<&[f64]> = cells.iter().map(Vec::as_slice).collect();
-            let found = rank_cells(&candidates(&cells), Better::Lower, "");
+            let found = rank_cells(&candidates(&cells), Better::Lower, "", UNKNOWN);
             if let Some(leader) = found.leader {
                 assert!(found.excluded.iter().all(|exclusion| exclusion.cell != leader));
                 assert!(found.best.is_none_or(|best| best == leader) && !found.close.contains(&leader));

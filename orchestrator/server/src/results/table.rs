@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::columns::{Chosen, Selection, choose_columns, direction_text};
 use super::measured::{Covers, Measured, summarize_values};
+use super::observations::{Missing, Observer, Progress};
 use super::ranking::{Candidate, Power, Ranking, rank_cells};
 use crate::ports::TaskStateName;
 
@@ -30,6 +31,8 @@ pub struct TaskResult<'a> {
     pub each: Option<TaskIx>,
     /// How it stands.
     pub state: TaskStateName,
+    /// What the state cannot say: of a failure its class and message.
+    pub detail: &'a str,
     /// The last value of each metric.
     pub metrics: &'a BTreeMap<String, f64>,
     /// How long it ran, in seconds; `None` where that is unknown, or where it did not run.
@@ -97,15 +100,13 @@ pub struct Best {
     pub distinguishable: bool,
     /// The cells that cannot be distinguished from it.
     pub indistinguishable: Vec<String>,
-    /// Where there are such cells: the cheapest of them all, by the first column that is a cost.
+    /// Where there are such cells: the cheapest of them all, by the first cost whose data distinguish one of them.
     pub cheapest: Option<Cheapest>,
     /// The cells that were not compared.
     pub excluded: Vec<Excluded>,
     /// What the experiment can find; `None` where nothing was compared, or where values are exact.
     #[serde(flatten)] // Written only, and never read back by this program.
     pub power: Option<Power>,
-    /// About how long the further replicates would take, one task at a time, in seconds.
-    pub more_seconds: Option<f64>,
 }
 
 /// The cheapest of several cells.
@@ -144,8 +145,10 @@ pub struct Row {
     pub state: Option<TaskStateName>,
     /// Parallel to [`Results::columns`]; `None` where nothing was measured.
     pub values: Vec<Option<CellValue>>,
-    /// Parallel to [`Results::columns`]: how many tasks that would have had a value failed or were skipped.
+    /// Parallel to [`Results::columns`]: how many tasks that would have had a value failed.
     pub failures: Vec<usize>,
+    /// Parallel to [`Results::columns`]: the tasks that ended without a value, by how they ended.
+    pub missing: Vec<Missing>,
     /// The row whose work this cell's values are, where all of them are another row's.
     pub same_as: Option<usize>,
 }
@@ -192,10 +195,19 @@ pub fn tabulate_results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection:
         row.same_as = copied_row(row);
     }
     let finished = tasks.iter().all(|task| task.state.is_final());
-    let seconds: Vec<Option<f64>> = shown.iter().map(|(_, members)| seconds_of(tasks, members)).collect();
-    let mut columns: Vec<Column> =
-        chosen.into_iter().enumerate().map(|(at, column)| judged(column, at, &mut rows, &seconds, finished)).collect();
-    name_cheapest(&mut columns, &rows);
+    let durations =
+        Durations { tasks, rows_of: &rows_of, cells: shown.iter().map(|(_, members)| &members[..]).collect() };
+    let rank = |(at, column): (usize, &Chosen)| match finished {
+        true => rank_cells(&candidates(&rows, at), column.better, &column.unit, &|cells| durations.seconds(cells)),
+        false => Ranking::default(),
+    };
+    let mut rankings: Vec<Ranking> = chosen.iter().enumerate().map(rank).collect();
+    let cheapest: Vec<Option<Cheapest>> =
+        (0..chosen.len()).map(|at| find_cheapest(at, &mut rankings[at], &chosen, &rows)).collect();
+    let columns: Vec<Column> = std::iter::zip(chosen, std::iter::zip(rankings, cheapest))
+        .enumerate()
+        .map(|(at, (column, (ranking, cheapest)))| ranked_column(column, at, &mut rows, ranking, cheapest))
+        .collect();
     let axes: BTreeSet<String> = rows.iter().flat_map(|row| row.matrix.keys().cloned()).collect();
     let notes = table_notes(&columns, &rows);
     Results { axes: axes.into_iter().collect(), columns, rows, notes }
@@ -242,6 +254,7 @@ fn new_row(tasks: &[TaskResult<'_>], first: usize, members: &[usize]) -> Row {
         state: pending_state(members.iter().map(|&ix| tasks[ix].state)),
         values: Vec::new(),
         failures: Vec::new(),
+        missing: Vec::new(),
         same_as: None,
     }
 }
@@ -256,29 +269,23 @@ fn pending_state(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStat
 
 /// Adds a column's values to every row.
 fn add_values(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
-    let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut observer = Observer::default();
     for (place, (row, (_, members))) in std::iter::zip(rows, shown).enumerate() {
-        let mut mine: Vec<usize> = members.iter().copied().filter(|&ix| column.applies_to(&tasks[ix])).collect();
-        mine.sort_by_key(|&ix| (tasks[ix].replicate, ix));
-        let failed = |ix: &&usize| matches!(tasks[**ix].state, TaskStateName::Failed | TaskStateName::Skipped);
-        row.failures.push(mine.iter().filter(failed).count());
-        mine.retain(|&ix| tasks[ix].is_finished() && tasks[ix].metrics.contains_key(&column.metric));
-        let same_as = mine.iter().filter_map(|&ix| owners.get(tasks[ix].work?).copied()).min();
-        // The same work again within a cell does not count as another observation.
-        let mut seen: BTreeSet<&str> = BTreeSet::new();
-        mine.retain(|&ix| tasks[ix].work.is_none_or(|work| seen.insert(work)));
-        for work in seen {
-            owners.entry(work).or_insert(place);
-        }
-        let values: Vec<f64> = mine.iter().map(|&ix| tasks[ix].metrics[&column.metric]).collect();
-        let own = |end: &str| tasks[*mine.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
-        let measured = summarize_values(&values, &column.unit).map(|measured| match (own("low"), own("high")) {
+        let mine: Vec<usize> = members.iter().copied().filter(|&ix| column.applies_to(&tasks[ix])).collect();
+        let found = observer.observe(place, &mine, tasks, &column.metric, Progress::Finished);
+        let own = |end: &str| tasks[*found.tasks.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
+        let measured = summarize_values(&found.values, &column.unit).map(|measured| match (own("low"), own("high")) {
             (Some(low), Some(high)) => measured.with_interval(low, high, &column.unit),
             _ => measured,
         });
-        row.values.push(measured.map(|measured| {
-            let replicates = mine.iter().map(|&ix| tasks[ix].replicate).collect();
-            CellValue { measured, best: false, same_as, tasks: mine, replicates }
+        row.failures.push(found.missing.failed());
+        row.missing.push(found.missing);
+        row.values.push(measured.map(|measured| CellValue {
+            measured,
+            best: false,
+            same_as: found.same_as,
+            tasks: found.tasks,
+            replicates: found.replicates,
         }));
     }
 }
@@ -290,53 +297,70 @@ fn copied_row(row: &Row) -> Option<usize> {
     sources.all(|source| source == Some(first)).then_some(first)
 }
 
-/// About how long one more replicate of a row takes, one task at a time: of each of its jobs the mean of the tasks that ran.
-/// `None` where a job has no task that ran.
-fn seconds_of(tasks: &[TaskResult<'_>], members: &[usize]) -> Option<f64> {
-    let mut jobs: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for task in members.iter().map(|&ix| &tasks[ix]).filter(|task| task.is_finished()) {
-        jobs.entry(task.job).or_default().extend(task.seconds);
+/// How long tasks took, for estimates of further replicates.
+struct Durations<'t, 'a> {
+    tasks: &'t [TaskResult<'a>],
+    /// The row of each task.
+    rows_of: &'t [usize],
+    /// The tasks of each row that is shown.
+    cells: Vec<&'t [usize]>,
+}
+
+impl Durations<'_, '_> {
+    /// About how long one more replicate of rows takes, one task at a time: of each job of a row the mean of the tasks that
+    /// ran. A replicate of what is derived by `each` needs one of what it is derived from; what several rows are derived from
+    /// counts once. `None` where a job has no task that ran.
+    fn seconds(&self, rows: &[usize]) -> Option<f64> {
+        let mut groups: BTreeMap<(usize, &str), Vec<f64>> = BTreeMap::new();
+        let mut seen: BTreeSet<usize> = BTreeSet::new();
+        let mut open: Vec<usize> =
+            rows.iter().filter_map(|&row| self.cells.get(row)).flat_map(|cell| cell.to_vec()).collect();
+        while let Some(ix) = open.pop() {
+            let task = &self.tasks[ix];
+            if !seen.insert(ix) {
+                continue;
+            }
+            // Needs point to smaller places; any other need is ignored.
+            open.extend(task.each.map(|TaskIx(up)| up as usize).filter(|up| *up < ix));
+            if task.is_finished() {
+                groups.entry((self.rows_of[ix], task.job)).or_default().extend(task.seconds);
+            }
+        }
+        let mean = |all: &Vec<f64>| (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64);
+        groups.values().map(mean).sum()
     }
-    let mean = |seconds: &Vec<f64>| (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64);
-    jobs.values().map(mean).sum()
+}
+
+/// The rows of a column as they are ranked.
+fn candidates(rows: &[Row], at: usize) -> Vec<Candidate<'_>> {
+    static NONE: Missing = Missing::none();
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (values, replicates, missing) = match &row.values[at] {
+            // The same work as another row's is no further evidence.
+            Some(value) if value.same_as.is_some() => (&[][..], &[][..], &NONE),
+            Some(value) => (&value.measured.values[..], &value.replicates[..], &row.missing[at]),
+            None => (&[][..], &[][..], &row.missing[at]),
+        };
+        found.push(Candidate { name: &row.cell, values, replicates, missing });
+    }
+    found
 }
 
 /// A column with what may be said of its cells; marks the best one.
-fn judged(column: Chosen, at: usize, rows: &mut [Row], seconds: &[Option<f64>], finished: bool) -> Column {
+fn ranked_column(column: Chosen, at: usize, rows: &mut [Row], ranking: Ranking, cheapest: Option<Cheapest>) -> Column {
     let Chosen { title, heading, metric, kind, job, unit, better, covers } = column;
-    let candidate = |row: &Row| -> (Vec<f64>, Vec<Option<u32>>, usize) {
-        match &row.values[at] {
-            // The same work as another row's is no further evidence.
-            Some(value) if value.same_as.is_some() => (Vec::new(), Vec::new(), 0),
-            Some(value) => (value.measured.values.clone(), value.replicates.clone(), row.failures[at]),
-            None => (Vec::new(), Vec::new(), row.failures[at]),
-        }
-    };
-    let samples: Vec<_> = rows.iter().map(candidate).collect();
-    let candidates: Vec<Candidate<'_>> = std::iter::zip(&*rows, &samples)
-        .map(|(row, (values, replicates, failed))| Candidate { name: &row.cell, values, replicates, failed: *failed })
-        .collect();
-    let ranking = if finished { rank_cells(&candidates, better, &unit) } else { Ranking::default() };
+    let verdict = ranking.verdict();
     let name = |place: &usize| rows[*place].cell.clone();
-    let more = ranking.power.as_ref().and_then(|power| power.more_replicates);
-    let compared = || (0..rows.len()).filter(|&row| !samples[row].0.is_empty());
-    let more_seconds =
-        more.and_then(|more| Some(more as f64 * compared().map(|row| seconds[row]).sum::<Option<f64>>()?));
     let excluded = ranking.excluded.iter();
     let best = ranking.leader.map(|leader| Best {
         cell: name(&leader),
         distinguishable: ranking.best.is_some(),
         indistinguishable: ranking.close.iter().map(name).collect(),
-        cheapest: None,
+        cheapest,
         excluded: excluded.map(|found| Excluded { cell: name(&found.cell), reason: found.reason.clone() }).collect(),
         power: ranking.power,
-        more_seconds,
     });
-    let mut verdict = ranking.verdict;
-    if let Some(seconds) = more_seconds {
-        let end = "would settle it";
-        verdict = verdict.replace(end, &format!("{end} (about {} of work)", format::duration(seconds)));
-    }
     if let Some(value) = ranking.best.and_then(|best| rows.get_mut(best)?.values[at].as_mut()) {
         value.best = true;
     }
@@ -344,28 +368,27 @@ fn judged(column: Chosen, at: usize, rows: &mut [Row], seconds: &[Option<f64>], 
     Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict, best }
 }
 
-/// Names, for each column without a best cell, the cheapest of the cells that may be the best. Costs are seconds and bytes
-/// of which less is better.
-fn name_cheapest(columns: &mut [Column], rows: &[Row]) {
-    let is_cost = |column: &Column| column.better == Better::Lower && ["s", "B"].contains(&column.unit.as_str());
-    let costs: Vec<usize> = (0..columns.len()).filter(|&at| is_cost(&columns[at])).collect();
-    for at in 0..columns.len() {
-        let Some(best) = columns[at].best.as_ref().filter(|best| !best.distinguishable) else { continue };
-        let names: Vec<&String> = best.indistinguishable.iter().chain([&best.cell]).collect();
-        let members: Vec<&Row> =
-            rows.iter().filter(|row| row.same_as.is_none() && names.contains(&&row.cell)).collect();
-        let price = |row: &Row, cost: usize| row.values[cost].as_ref().and_then(|value| value.measured.mean);
-        let known = |cost: &usize| *cost != at && members.iter().all(|row| price(row, *cost).is_some());
-        let Some(&cost) = costs.iter().find(|cost| known(cost)) else { continue };
-        let prices = members.iter().filter_map(|row| Some((*row, price(row, cost)?)));
-        let Some((row, price)) = prices.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+/// Of the cells that may be the best of a column the cheapest, if the data distinguish it from the others, by the first
+/// cost that they do so. Costs are seconds and bytes of which less is better. Adds it to what is said of the column.
+fn find_cheapest(at: usize, ranking: &mut Ranking, columns: &[Chosen], rows: &[Row]) -> Option<Cheapest> {
+    let contenders = ranking.contenders();
+    let is_cost = |column: &Chosen| column.better == Better::Lower && ["s", "B"].contains(&column.unit.as_str());
+    let costs = (0..columns.len()).filter(|cost| *cost != at && is_cost(&columns[*cost]));
+    for cost in costs {
+        let all = candidates(rows, cost);
+        let prices: Vec<Candidate<'_>> = contenders.iter().map(|&row| all[row]).collect();
+        if prices.iter().any(|price| price.values.is_empty()) {
+            continue;
+        }
+        let Some(best) = rank_cells(&prices, Better::Lower, &columns[cost].unit, &|_| None).best else { continue };
+        let row = &rows[contenders[best]];
+        let price = row.values[cost].as_ref().and_then(|value| value.measured.mean)?;
         let (cell, column) = (row.cell.clone(), columns[cost].title.clone());
         let price = format::quantity(price, &columns[cost].unit);
-        columns[at].verdict += &format!("; the cheapest of them by {column} is {cell} ({price})");
-        if let Some(best) = &mut columns[at].best {
-            best.cheapest = Some(Cheapest { cell, column, cost: price });
-        }
+        ranking.add_finding(format!("the cheapest of them by {column} is {cell} ({price})"));
+        return Some(Cheapest { cell, column, cost: price });
     }
+    None
 }
 
 /// What a reader must know to read the table.
@@ -391,6 +414,12 @@ fn table_notes(columns: &[Column], rows: &[Row]) -> Vec<String> {
         }
     }
     notes.extend(covers.into_iter().map(|(text, headings)| format!("{}: {text}", headings.join(", "))));
+    let open = |column: &Column| column.best.as_ref()?.power.as_ref()?.more_replicates;
+    if columns.iter().any(|column| open(column).is_some()) {
+        let settle = "What would settle a ranking is planned for a chance of 80 %, as if the means stayed as they are. The lead of a \
+                      leader tends to be overestimated, so that more replicates may be needed.";
+        notes.push(settle.to_owned());
+    }
     if rows.iter().any(|row| row.values.iter().flatten().any(|value| value.same_as.is_some())) {
         notes.push(
             "A row marked `=` is the same work as the row named there: it ran once, and is not ranked.".to_owned(),

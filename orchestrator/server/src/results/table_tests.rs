@@ -91,6 +91,7 @@ fn borrow(tasks: &[Task]) -> Vec<TaskResult<'_>> {
         replicate: task.replicate,
         each: task.each.map(TaskIx),
         state: task.state,
+        detail: "",
         metrics: &task.metrics,
         seconds: task.seconds,
         config: task.config.as_ref(),
@@ -281,7 +282,7 @@ fn a_verdict_names_cells_what_would_settle_it_and_the_cheapest() {
     let power = best.power.clone().unwrap();
     assert!((0.01..0.05).contains(&power.detectable.unwrap()), "{power:?}");
     let more = power.more_replicates.unwrap();
-    assert_eq!(best.more_seconds, Some(more as f64 * 40.0), "four cells of one job of ten seconds");
+    assert_eq!(power.more_seconds, Some(more as f64 * 30.0), "the three cells that are compared, of ten seconds each");
     let excluded = Excluded { cell: "train{\"states\":128}".into(), reason: "1 of 2 failed".into() };
     assert_eq!(best.excluded, [excluded]);
     assert_eq!(
@@ -291,14 +292,95 @@ fn a_verdict_names_cells_what_would_settle_it_and_the_cheapest() {
     let verdict = &table.columns[0].verdict;
     let parts = [
         "(2 of 3 cells) cannot be distinguished; n = 3 detects differences above 0.0",
-        "would settle it (about ",
-        "by size is train",
+        "would probably settle it (80 %, if the means stay; about ",
+        "; the cheapest of them by size is train",
     ];
     assert!(parts.iter().all(|part| verdict.contains(part)), "{verdict}");
     let json = serde_json::to_value(&table).unwrap();
     assert!(
         json["columns"][0]["best"]["detectable"].is_number() && json["columns"][0]["best"]["error"]["kind"] == "pooled"
     );
+}
+
+/// Cells that cost the same, or whose costs scatter too much, have no cheapest among them; and two cells of one name are two.
+#[test]
+fn no_cell_is_called_the_cheapest_without_evidence() {
+    const METRICS: &[MetricKind] = &[
+        metric("test/accuracy", Better::Higher, "accuracy"),
+        MetricKind { unit: "B", ..metric("bytes", Better::Lower, "size") },
+        MetricKind { unit: "s", ..metric("latency", Better::Lower, "latency") },
+    ];
+    let kinds = [StepKind { metrics: METRICS, ..kinds().swap_remove(0) }];
+    let draw = |costs: [(f64, [f64; 3]); 2]| {
+        let accuracies = [[0.90, 0.91, 0.92], [0.91, 0.92, 0.905]];
+        let cell = |states: usize| {
+            let (bytes, latencies) = costs[states];
+            (0..3).map(move |at| {
+                let metrics = [("test/accuracy", accuracies[states][at]), ("bytes", bytes), ("latency", latencies[at])];
+                let task = task("train", "train", json!({"states": states}), &metrics).replicate(at as u32 + 1);
+                Task { cell: "one name for all".into(), ..task }
+            })
+        };
+        let tasks: Vec<Task> = (0..2).flat_map(cell).collect();
+        let found = tabulate_results(&borrow(&tasks), &kinds, &Selection::Headlines);
+        let best = found.columns[0].best.clone().unwrap();
+        (best.cheapest.map(|cheapest| (cheapest.column, cheapest.cost)), found.columns[0].verdict.clone())
+    };
+    let noisy = [1.0, 2.0, 3.0];
+    let (tied, verdict) = draw([(1000.0, noisy), (1000.0, [1.1, 2.1, 2.9])]);
+    assert_eq!(tied, None, "{verdict}");
+    assert!(!verdict.contains("cheapest"), "{verdict}");
+    let (by_size, _) = draw([(2000.0, noisy), (1000.0, [1.1, 2.1, 2.9])]);
+    assert_eq!(by_size, Some(("size".into(), "1 kB".into())), "the second row, though the first has its name");
+    let (by_latency, _) = draw([(1000.0, [3.0, 3.1, 2.9]), (1000.0, [1.0, 1.1, 0.9])]);
+    assert_eq!(by_latency, Some(("latency".into(), "1 s".into())), "sizes are the same, latencies are not");
+}
+
+/// Two evaluations of one trained cell: a further replicate trains once and evaluates twice.
+#[test]
+fn further_replicates_include_what_they_are_derived_from() {
+    let mut tasks = Vec::new();
+    for replicate in 1..=3_u32 {
+        let parent = tasks.len() as u32;
+        let train = task("train", "train", json!({"states": 16}), &[("train/loss", 1.0)]).replicate(replicate);
+        tasks.push(Task { seconds: Some(100.0), ..train });
+        for length in [64, 128] {
+            let value = 0.5 + f64::from(replicate * 7 % 5) / 100.0 + f64::from(length % 3) / 1000.0;
+            let matrix = json!({"states": 16, "length": length});
+            let evaluate = task("evaluate", "evaluate", matrix, &[("test/accuracy", value)]).each(parent);
+            tasks.push(Task { seconds: Some(1.0), ..evaluate.replicate(replicate) });
+        }
+    }
+    let table = tabulate_tasks(&tasks, &Selection::Named(vec!["test/accuracy".into()]));
+    let power = table.columns[0].best.clone().unwrap().power.unwrap();
+    assert_eq!(power.more_seconds, Some(power.more_replicates.unwrap() as f64 * 102.0));
+    assert!(table.notes.iter().any(|note| note.contains("80 %")), "{:?}", table.notes);
+}
+
+#[test]
+fn what_was_skipped_did_not_fail() {
+    use TaskStateName::{Cancelled, Skipped, Succeeded};
+    let train = |states: u32, replicate: u32, state| {
+        let metrics = [("test/accuracy", 0.5 + f64::from(replicate) / 100.0 + f64::from(states))];
+        task("train", "train", json!({"states": states}), &metrics).replicate(replicate).state(state)
+    };
+    let tasks = [
+        train(1, 1, Succeeded),
+        train(1, 2, Skipped),
+        train(2, 1, Succeeded),
+        train(2, 2, Succeeded),
+        train(3, 1, Succeeded),
+        train(3, 2, Succeeded),
+        train(3, 3, Cancelled),
+        train(4, 1, Skipped),
+    ];
+    let table = tabulate_headlines(&tasks);
+    assert!(table.rows.iter().all(|row| row.failures == [0]));
+    let missing: Vec<String> = table.rows.iter().map(|row| row.missing[0].text(observed(row)[0].len())).collect();
+    assert_eq!(missing, ["1 of 2 skipped", "", "1 of 3 cancelled", "1 of 1 skipped"]);
+    let verdict = &table.columns[0].verdict;
+    assert!(verdict.starts_with("best; distinguished from the other cell; not compared: "), "{verdict}");
+    assert!(verdict.contains("(1 of 2 skipped)") && verdict.contains("(1 of 1 skipped)"), "{verdict}");
 }
 
 #[test]

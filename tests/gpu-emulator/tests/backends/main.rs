@@ -5,6 +5,6 @@ mod conformance;
 mod counting;
 mod families;
 mod gelu;
+mod graph_cache;
 mod memory;
 mod optimizer;
-mod replays;

@@ -43,5 +43,5 @@ pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandErro
         }
     }
     let show = command_line(home, &["show", &run.to_string()]);
-    Err(format!("run {run} was told to stop, and has not ended yet; `{show}` says how it stands").into())
+    Err(format!("run {run} was asked to stop and has not ended yet; `{show}` shows its state").into())
 }

@@ -45,7 +45,19 @@ pub async fn run(home: &Path, args: &LogsArgs) -> Result<ExitCode, CommandError>
         }
         tokio::time::sleep(PAUSE).await;
     }
+    if log.attempt.is_none()
+        && let Some(task) = store.task(run, task.ix).await?
+        && task.source.is_none()
+    {
+        super::print_out(&without_attempt(&task))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What stands in the place of a log where no attempt was made: the state, and the reason of a failure or a skip.
+fn without_attempt(task: &TaskView) -> String {
+    let separator = if task.detail.is_empty() { "" } else { ": " };
+    format!("── no attempt; {}{separator}{}", task.state, printable_lines(&task.detail))
 }
 
 /// Whether nothing more will be written about a task.

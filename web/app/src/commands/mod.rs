@@ -21,10 +21,10 @@ mod sizes;
 pub mod tag;
 pub mod verify;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use assay_core::RunId;
 use assay_spec::{Problems, StepKind, Workflow, printable};
@@ -37,9 +37,11 @@ use crate::terminal::{command_line, print_line};
 /// The largest file that can be included, in bytes: larger ones are refused by the spec.
 const LARGEST_INCLUDED: u64 = 1 << 20;
 
-/// Every step kind, as the spec needs it.
-pub fn step_kinds() -> Vec<StepKind> {
-    assay_steps::registry().iter().map(|step| step.kind()).collect()
+/// Every step kind, as the spec needs it. Their schemas are made once.
+pub fn step_kinds() -> &'static [StepKind] {
+    static KINDS: LazyLock<Vec<StepKind>> =
+        LazyLock::new(|| assay_steps::registry().iter().map(|step| step.kind()).collect());
+    &KINDS
 }
 
 /// Reads and checks a workflow file; the problems of a bad one are the error.
@@ -51,7 +53,7 @@ fn read_workflow(file: &Path, overrides: &Overrides) -> Result<(String, Workflow
     }
     params.extend_from_slice(&overrides.params);
     let (name, text) = read_text("workflow file", file)?;
-    let checked = assay_spec::check_with_files(&name, &text, &step_kinds(), &params, &BTreeMap::new(), &read_included);
+    let checked = assay_spec::check_with_files(&name, &text, step_kinds(), &params, &read_included);
     let workflow = checked.map_err(|problems| rejection_text(&name, &problems))?;
     if !workflow.warnings.problems.is_empty() {
         print_line(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));

@@ -65,8 +65,15 @@ struct Estimate {
     jobs: BTreeMap<String, f64>,
     /// Seconds that the tasks take which may run and whose job is known: shared by the processors.
     seconds: f64,
-    /// The jobs of which nothing is known.
+    /// The jobs that it leaves out: no duration of them is known, or they have no cells yet.
     unknown: BTreeSet<String>,
+}
+
+/// What is known of a workflow before it runs, by task.
+struct Outlook {
+    prospects: Vec<Prospect>,
+    /// What a person should know of how a config, a condition or a cell came about.
+    warnings: BTreeMap<usize, BTreeSet<String>>,
 }
 
 pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> {
@@ -75,7 +82,7 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
-    let mut prospects = find_prospects(&mut workflow, store.as_ref()).await?;
+    let Outlook { mut prospects, warnings } = find_prospects(&mut workflow, store.as_ref()).await?;
     let sizes = planned_sizes(&workflow);
     refuse_impossible(&workflow, &machine, &sizes, &mut prospects);
     let history = match &store {
@@ -85,9 +92,10 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     let estimate = estimate_duration(&workflow, &prospects, history, machine.capacity.cpus);
     let failing = prospects.iter().any(|prospect| prospect.problem().is_some());
     if args.json {
-        super::print_json(&as_json(&workflow, &prospects, &sizes, &estimate))?;
+        super::print_json(&as_json(&workflow, &prospects, &warnings, &sizes, &estimate))?;
     } else {
         print_plan(&workflow, &prospects, &sizes, &estimate)?;
+        print_notes(&workflow, &prospects, &warnings);
     }
     Ok(if failing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -100,6 +108,12 @@ fn refuse_impossible(
     prospects: &mut [Prospect],
 ) {
     for (ix, task) in workflow.tasks.iter().enumerate() {
+        // Where the task that does the same work cannot run, this one has to.
+        if let Prospect::SameAs(first) = prospects[ix]
+            && prospects[first].problem().is_some()
+        {
+            prospects[ix] = Prospect::Runs;
+        }
         if !prospects[ix].may_run() {
             continue;
         }
@@ -126,7 +140,8 @@ fn refused_export(workflow: &Workflow, ix: usize) -> Option<String> {
 }
 
 fn estimate_duration(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap<String, f64>, cpus: u32) -> Estimate {
-    let (mut work, mut longest, mut unknown) = (0.0, 0.0f64, BTreeSet::new());
+    let mut unknown: BTreeSet<String> = undecided(workflow).map(|(job, _)| job.name.clone()).collect();
+    let (mut work, mut longest) = (0.0, 0.0f64);
     let cpus = cpus.max(1);
     for (task, _) in std::iter::zip(&workflow.tasks, prospects).filter(|(_, prospect)| prospect.may_run()) {
         match jobs.get(&task.job) {
@@ -142,19 +157,27 @@ fn estimate_duration(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap
 }
 
 /// What becomes of each task. A job whose cells depend on results gets its tasks if these results are known.
-async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Result<Vec<Prospect>, CommandError> {
+async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Result<Outlook, CommandError> {
     let mut known: BTreeMap<usize, Finished> = BTreeMap::new();
     let mut keys: BTreeMap<String, usize> = BTreeMap::new();
     let mut prospects = Vec::new();
+    let mut warnings: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     loop {
         for ix in prospects.len()..workflow.tasks.len() {
-            let prospect = match decided(workflow, ix, &known) {
+            let mut warned = Vec::new();
+            let prospect = match decided(workflow, ix, &known, &mut warned) {
                 Some(prospect) => prospect,
                 None => match workflow.resolve(ix, &|need| known.get(&need).cloned()) {
                     Err(error) => Prospect::Invalid(error.to_string()),
-                    Ok(step) => prospect_of(ix, step, store, &mut keys).await?,
+                    Ok(step) => {
+                        warned.extend_from_slice(&step.warnings);
+                        prospect_of(ix, step, store, &mut keys).await?
+                    }
                 },
             };
+            if !warned.is_empty() {
+                warnings.entry(ix).or_default().extend(warned);
+            }
             match &prospect {
                 Prospect::Cached(finished) => drop(known.insert(ix, finished.clone())),
                 Prospect::Skipped(_) => drop(known.insert(ix, Finished::without_result(Conclusion::Skipped))),
@@ -163,9 +186,13 @@ async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Resul
             prospects.push(prospect);
         }
         let Some(job) = workflow.jobs.iter().position(|job| can_be_decided(workflow, job, &known)) else {
-            return Ok(prospects);
+            return Ok(Outlook { prospects, warnings });
         };
-        *workflow = workflow.expand(job, &|task| known.get(&task).cloned()).workflow;
+        let expanded = workflow.expand(job, &|task| known.get(&task).cloned());
+        if !expanded.warnings.is_empty() {
+            warnings.entry(expanded.first).or_default().extend(expanded.warnings);
+        }
+        *workflow = expanded.workflow;
     }
 }
 
@@ -178,8 +205,14 @@ fn can_be_decided(workflow: &Workflow, job: &Job, known: &BTreeMap<usize, Finish
     job.awaits.as_ref().is_some_and(|awaits| awaits.iter().all(is_known))
 }
 
-/// What becomes of a task as far as its needs and its condition decide it; `None` if it is to be resolved.
-fn decided(workflow: &Workflow, ix: usize, known: &BTreeMap<usize, Finished>) -> Option<Prospect> {
+/// What becomes of a task as far as its needs and its condition decide it; `None` if it is to be resolved. `warnings` gets those
+/// of its condition.
+fn decided(
+    workflow: &Workflow,
+    ix: usize,
+    known: &BTreeMap<usize, Finished>,
+    warnings: &mut Vec<String>,
+) -> Option<Prospect> {
     let task = &workflow.tasks[ix];
     let is_skipped = |need: &&usize| known.get(need).is_some_and(|need| need.conclusion != Conclusion::Success);
     let lost = task.needs.iter().find(is_skipped).filter(|_| task.trigger == TriggerRule::AllSuccess);
@@ -187,10 +220,13 @@ fn decided(workflow: &Workflow, ix: usize, known: &BTreeMap<usize, Finished>) ->
         return Some(Prospect::Skipped(format!("{} is skipped", workflow.tasks[need].address)));
     }
     match workflow.condition(ix, &|need| known.get(&need).cloned()) {
-        Ok(Some(reason)) => Some(Prospect::Skipped(reason)),
         Err(ResolveError::NotFinished { .. }) => Some(Prospect::Depends),
         Err(error) => Some(Prospect::Invalid(error.to_string())),
-        Ok(None) => task.needs.iter().any(|need| !known.contains_key(need)).then_some(Prospect::Depends),
+        Ok(decision) => {
+            warnings.extend(decision.warnings);
+            let depends = task.needs.iter().any(|need| !known.contains_key(need)).then_some(Prospect::Depends);
+            decision.skipped.map(Prospect::Skipped).or(depends)
+        }
     }
 }
 
@@ -230,7 +266,7 @@ fn prospect_text(workflow: &Workflow, prospect: &Prospect) -> String {
         Prospect::Runs => "runs".to_owned(),
         Prospect::SameAs(first) => format!("is the same work as {}", workflow.tasks[*first].address),
         Prospect::RunsAgain(_) => "runs again".to_owned(),
-        Prospect::Depends => "runs, unless what it needs comes out as before".to_owned(),
+        Prospect::Depends => "runs or is cached, as its needs decide".to_owned(),
         Prospect::Invalid(_) => "INVALID".to_owned(),
         Prospect::Impossible(_) => "CANNOT RUN".to_owned(),
     }
@@ -276,7 +312,8 @@ fn print_plan(
         .collect();
     let blank = || "-".to_owned();
     rows.extend(undecided(workflow).map(|(job, by)| {
-        let by = format!("has cells that {by} decides");
+        let verb = if by.len() == 1 { "decides" } else { "decide" };
+        let by = format!("has cells that {} {verb}", listed(&by));
         let row = [format!("{}[?]", job.name), job.kind.clone(), blank(), by, blank()];
         row.into_iter().chain(has_models.then(blank)).collect()
     }));
@@ -285,10 +322,8 @@ fn print_plan(
     let cached = count(|prospect| matches!(prospect, Prospect::Cached(_)));
     print_line(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
     for (job, by) in undecided(workflow) {
-        print_line(format_args!(
-            "{}: its cells are decided by {by} while the run is in progress",
-            printable(&job.name)
-        ));
+        let (job, by) = (printable(&job.name), listed(&by));
+        print_line(format_args!("{job}: its cells are decided by {by} while the run is in progress"));
     }
     let runs = count(Prospect::may_run);
     if runs > 0 && estimate.seconds > 0.0 {
@@ -298,7 +333,15 @@ fn print_plan(
     } else if runs > 0 {
         print_line("how long it takes is not known: no run of a workflow of this name has finished these jobs yet");
     }
-    for (task, prospect) in std::iter::zip(&workflow.tasks, prospects) {
+    Ok(())
+}
+
+/// Prints what is wrong with tasks, why they are left out or run again, and what a person should know of them.
+fn print_notes(workflow: &Workflow, prospects: &[Prospect], warnings: &BTreeMap<usize, BTreeSet<String>>) {
+    for (ix, (task, prospect)) in std::iter::zip(&workflow.tasks, prospects).enumerate() {
+        for text in warnings.get(&ix).into_iter().flatten() {
+            print_line(format_args!("{}: warning: {}", printable(&task.address), printable_lines(text)));
+        }
         if let Some(message) = prospect.problem() {
             print_line(format_args!("{}: {}", printable(&task.address), printable_lines(message)));
         } else if let Prospect::RunsAgain(why) = prospect {
@@ -307,24 +350,35 @@ fn print_plan(
             print_line(format_args!("{} is skipped: {}", printable(&task.address), printable_lines(why)));
         }
     }
-    Ok(())
 }
 
 /// The jobs whose cells are decided while the run is in progress, each with the jobs that decide them.
-fn undecided(workflow: &Workflow) -> impl Iterator<Item = (&Job, String)> {
-    workflow.jobs.iter().filter_map(|job| {
-        let by = job.awaits.as_ref()?.iter().map(|&by| format!("`{}`", workflow.jobs[by].name));
-        Some((job, by.collect::<Vec<_>>().join(", ")))
+fn undecided(workflow: &Workflow) -> impl Iterator<Item = (&Job, Vec<&str>)> {
+    let jobs = workflow.jobs.iter().enumerate().filter(|(_, job)| job.awaits.is_some());
+    jobs.map(|(ix, job)| {
+        let deciders = workflow.deciders(ix).into_iter();
+        (job, deciders.map(|by| workflow.jobs[by].name.as_str()).collect())
     })
+}
+
+/// Names of jobs as a part of a sentence.
+fn listed(names: &[&str]) -> String {
+    let named: Vec<String> = names.iter().map(|name| format!("`{}`", printable(name))).collect();
+    match named.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn as_json(
     workflow: &Workflow,
     prospects: &[Prospect],
+    warnings: &BTreeMap<usize, BTreeSet<String>>,
     sizes: &[Option<PlannedSize>],
     estimate: &Estimate,
 ) -> serde_json::Value {
-    let tasks = std::iter::zip(&workflow.tasks, prospects).zip(sizes).map(|((task, prospect), size)| {
+    let tasks = std::iter::zip(&workflow.tasks, prospects).zip(sizes).enumerate().map(|(ix, ((task, prospect), size))| {
         let would = match prospect {
             Prospect::Cached(_) => "cached",
             Prospect::Skipped(_) => "skip",
@@ -338,17 +392,15 @@ fn as_json(
         json!({
             "address": task.address, "job": task.job, "kind": task.kind, "matrix": task.matrix,
             "resources": resources_text(task), "would": would, "error": prospect.problem(), "seconds": seconds,
-            "model": size_json(size.as_ref()),
+            "model": size_json(size.as_ref()), "warnings": warnings.get(&ix).into_iter().flatten().collect::<Vec<_>>(),
             "because": if let Prospect::RunsAgain(why) | Prospect::Skipped(why) = prospect { Some(why) } else { None },
             "same_as": if let Prospect::SameAs(first) = prospect { Some(&workflow.tasks[*first].address) } else { None },
         })
     });
     let seconds = json!({ "known": estimate.seconds, "unknown_jobs": estimate.unknown });
     let tasks = tasks.collect::<Vec<_>>();
-    let undecided = undecided(workflow).map(|(job, _)| {
-        let by = job.awaits.iter().flatten().map(|&by| &workflow.jobs[by].name);
-        json!({ "job": job.name, "kind": job.kind, "cells_decided_by": by.collect::<Vec<_>>() })
-    });
+    let undecided =
+        undecided(workflow).map(|(job, by)| json!({ "job": job.name, "kind": job.kind, "cells_decided_by": by }));
     let undecided = undecided.collect::<Vec<_>>();
     json!({
         "workflow": workflow.name, "tasks": tasks, "undecided": undecided, "seconds": seconds,

@@ -32,12 +32,12 @@ pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandErr
 pub fn select_results(record: &RunRecord, metrics: &[String]) -> Result<Results, CommandError> {
     let kinds = super::step_kinds();
     if metrics.is_empty() {
-        return Ok(record.results(&kinds, &Selection::Headlines));
+        return Ok(record.results(kinds, &Selection::Headlines));
     }
     for metric in metrics {
-        let alone = record.results(&kinds, &Selection::Named(vec![metric.clone()]));
+        let alone = record.results(kinds, &Selection::Named(vec![metric.clone()]));
         if alone.columns.is_empty() {
-            let every = record.results(&kinds, &Selection::Named(vec!["*".to_owned()]));
+            let every = record.results(kinds, &Selection::Named(vec!["*".to_owned()]));
             let mut names: Vec<String> = every.columns.into_iter().map(|column| column.metric).collect();
             names.dedup();
             let known =
@@ -45,7 +45,7 @@ pub fn select_results(record: &RunRecord, metrics: &[String]) -> Result<Results,
             return Err(format!("run {} has no metric `{metric}` of finished tasks; {known}", record.id()).into());
         }
     }
-    Ok(record.results(&kinds, &Selection::Named(metrics.to_vec())))
+    Ok(record.results(kinds, &Selection::Named(metrics.to_vec())))
 }
 
 fn as_json(record: &RunRecord, results: &Results) -> Result<Value, CommandError> {

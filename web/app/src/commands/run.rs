@@ -67,11 +67,11 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     store.close().await;
     let (report, record) = loaded?;
     if args.json {
-        let mut json = report::run_json(&record, &super::step_kinds());
+        let mut json = report::run_json(&record, super::step_kinds());
         json["warnings"] = warnings;
         super::print_json(&json)?;
     } else {
-        let results = report::results_table(&record, &super::step_kinds(), super::terminal_width());
+        let results = report::results_table(&record, super::step_kinds(), super::terminal_width());
         if !results.is_empty() {
             super::print_out(&results)?;
         }
@@ -131,10 +131,9 @@ async fn watch_for_interrupt(mut signals: StopSignals, cancel: mpsc::Sender<()>)
 
 fn new_board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) -> Board {
     let jobs: Vec<String> = workflow.jobs.iter().map(|job| job.name.clone()).collect();
-    let places: BTreeMap<&str, usize> = workflow.jobs.iter().map(|job| job.name.as_str()).zip(0..).collect();
     let rows = workflow.tasks.iter().map(|task| {
-        let job = places.get(task.job.as_str()).copied().unwrap_or(0);
-        let mut row = Row::new(job, task.address.clone(), task.resources.first().map_or(1, |resource| resource.cpus));
+        let mut row =
+            Row::new(task.job_index, task.address.clone(), task.resources.first().map_or(1, |resource| resource.cpus));
         row.expected = history.get(&task.job).copied();
         row
     });

@@ -10,11 +10,11 @@ pub fn run(args: &SchemaArgs) -> Result<ExitCode, CommandError> {
     match &args.pages {
         Some(folder) => {
             let shown = folder.display();
-            let count = reference::write_pages(&kinds, folder)
+            let count = reference::write_pages(kinds, folder)
                 .map_err(|error| format!("cannot write the pages into `{shown}`: {error}"))?;
             super::print_out(&format!("{count} pages in {shown}"))?;
         }
-        None => super::print_json(&assay_spec::json_schema(&kinds))?,
+        None => super::print_json(&assay_spec::json_schema(kinds))?,
     }
     Ok(ExitCode::SUCCESS)
 }

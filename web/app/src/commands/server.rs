@@ -17,6 +17,6 @@ pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandErro
     let bound = listener.local_addr()?;
     print_line(format_args!("serving {} on http://{bound}  (Ctrl-C stops)", home.display()));
     let mut stops = StopSignals::listen_for_stop();
-    assay_ui::serve(store, super::step_kinds(), listener, async move { stops.next().await }).await?;
+    assay_ui::serve(store, super::step_kinds().to_vec(), listener, async move { stops.next().await }).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,7 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
     let id = super::find_run(&store, &args.run).await?;
     let record = RunRecord::load(&store, id).await?;
     if args.json {
-        super::print_json(&report::run_json(&record, &super::step_kinds()))?;
+        super::print_json(&report::run_json(&record, super::step_kinds()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["task", "state", "attempts", "took", "detail"].map(str::to_owned);
@@ -26,7 +26,7 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
         vec![task.address.clone(), task.state.to_string(), task.attempts.to_string(), took, detail]
     });
     super::print_out(&format_table(&head, &rows.collect::<Vec<_>>()))?;
-    super::print_out(&format!("\n{}", report::results_table(&record, &super::step_kinds(), super::terminal_width())))?;
+    super::print_out(&format!("\n{}", report::results_table(&record, super::step_kinds(), super::terminal_width())))?;
     super::print_out(&report::outcome_text(&record, home))?;
     for line in mark_lines(&record.run.summary) {
         super::print_out(&line)?;

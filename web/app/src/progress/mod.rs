@@ -5,7 +5,7 @@ mod state;
 mod tree;
 
 pub use plain::{Detail, Plain};
-pub use state::{Board, Row, clock_of, format_clock};
+pub use state::{Board, Row, format_clock};
 pub use tree::render_tree;
 
 use std::time::{Duration, Instant};
@@ -62,4 +62,24 @@ fn draw_frame(terminal: &console::Term, board: &Board, elapsed: Duration, drawn:
     let _ = terminal.clear_last_lines(drawn);
     let _ = terminal.write_str(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
     lines.len()
+}
+
+#[cfg(test)]
+mod fixture {
+    use std::collections::BTreeMap;
+
+    use super::{Board, Row};
+
+    /// A board of one preparation and of these trainings, on two processors.
+    pub fn board(trainings: &[&str]) -> Board {
+        let rows = trainings.iter().map(|address| Row::new(1, *address, 1));
+        Board {
+            name: "sweep".into(),
+            run: None,
+            jobs: vec!["data".into(), "train".into()],
+            rows: std::iter::once(Row::new(0, "data", 1)).chain(rows).collect(),
+            cpus: 2,
+            expected: BTreeMap::new(),
+        }
+    }
 }

@@ -7,7 +7,7 @@ use assay_protocol::LogLevel;
 use assay_server::{RunEvent, TaskStateName};
 use assay_spec::{printable, printable_lines};
 
-use super::{Board, format_clock};
+use super::Board;
 
 /// How often a long attempt is reported.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -123,19 +123,18 @@ fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String>
         }
         _ if detail == Detail::Quiet => None,
         RunEvent::Began(run) => {
-            let after = match board.remaining(Duration::ZERO) {
-                Some(seconds) => {
-                    format!(", about {} from earlier runs", format_clock(Duration::from_secs_f64(seconds)))
-                }
-                None => String::new(),
-            };
-            Some(format!("run {run}: {} ({} tasks{after})", printable(&board.name), board.rows.len()))
+            // Less than a second says nothing.
+            let known = board.remaining(Duration::ZERO).is_some_and(|seconds| seconds >= 1.0);
+            let after = board.remaining_text(Duration::ZERO).filter(|_| known);
+            let after = after.map(|time| format!(", {time} from earlier runs"));
+            let (name, count) = (printable(&board.name), board.task_count());
+            Some(format!("run {run}: {name} ({count}{})", after.unwrap_or_default()))
         }
         RunEvent::Task { task, state, detail } => {
             let word = match state {
                 // What it waits for, if that is another run.
                 TaskStateName::Waiting | TaskStateName::Ready if !detail.is_empty() => {
-                    return Some(format!("{} {detail}", board.address(*task)));
+                    return Some(format!("{} {}", address(*task), printable_lines(detail)));
                 }
                 TaskStateName::Waiting | TaskStateName::Ready => return None,
                 TaskStateName::Running => "started",
@@ -156,8 +155,8 @@ fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String>
         RunEvent::TasksAdded { tasks, .. } => {
             let first = tasks.first().map(|task| printable(&task.address).into_owned()).unwrap_or_default();
             Some(match tasks.len() {
-                1 => format!("decided: {first}"),
-                count => format!("decided: {count} tasks, the first is {first}"),
+                1 => format!("added {first}"),
+                count => format!("added {count} tasks, the first is {first}"),
             })
         }
         RunEvent::Progress { .. } => None,
@@ -166,30 +165,15 @@ fn event_line(board: &Board, event: &RunEvent, detail: Detail) -> Option<String>
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use assay_core::RunId;
     use assay_protocol::Progress;
 
     use assay_server::AddedTask;
 
-    use super::super::Row;
     use super::*;
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
-    }
-
-    fn board() -> Board {
-        let rows = vec![Row::new(0, "data", 1), Row::new(1, "train[tag=\u{202e}x]#1", 1), Row::new(1, "train#2", 1)];
-        Board {
-            name: "sweep".into(),
-            run: None,
-            jobs: vec!["data".into(), "train".into()],
-            rows,
-            cpus: 2,
-            expected: BTreeMap::new(),
-        }
     }
 
     fn task_changed(task: u32, state: TaskStateName) -> RunEvent {
@@ -198,7 +182,8 @@ mod tests {
 
     /// Tells a board of events at their seconds; the lines that were printed.
     fn printed_lines(detail: Detail, events: &[(u64, RunEvent)], until: u64) -> Vec<String> {
-        let (mut board, mut plain, mut lines) = (board(), Plain::new(detail), Vec::new());
+        let board = super::super::fixture::board(&["train[tag=\u{202e}x]#1", "train#2"]);
+        let (mut board, mut plain, mut lines) = (board, Plain::new(detail), Vec::new());
         let mut events = events.iter().peekable();
         for now in 0..=until {
             while let Some((_, event)) = events.next_if(|(at, _)| *at == now) {
@@ -238,10 +223,33 @@ mod tests {
         let expected = [
             "data skipped: its condition `1 > 2` is false",
             "2 tasks skipped: data was skipped",
-            "decided: 2 tasks, the first is train[states=8]",
+            "added 2 tasks, the first is train[states=8]",
             "train[states=16] succeeded",
         ];
         assert_eq!(printed_lines(Detail::Normal, &events, 0), expected);
+    }
+
+    #[test]
+    fn what_a_task_waits_for_is_escaped() {
+        let detail = "waits for `a\u{202e}b`\u{1b}[2J, which does the same work".to_owned();
+        let events = [(0, RunEvent::Task { task: TaskIx(1), state: TaskStateName::Waiting, detail })];
+        let expected = "train[tag=\\u{202e}x]#1 waits for `a\\u{202e}b`\\u{1b}[2J, which does the same work";
+        assert_eq!(printed_lines(Detail::Normal, &events, 0), [expected]);
+    }
+
+    #[test]
+    fn jobs_that_have_no_tasks_yet_are_not_forgotten() {
+        let mut board = super::super::fixture::board(&["train#1"]);
+        board.jobs.push("refine".into());
+        for row in &mut board.rows {
+            row.expected = Some(60.0);
+        }
+        let began = Plain::new(Detail::Normal).on_event(&board, &RunEvent::Began(RunId(3)), seconds(0));
+        assert_eq!(began, ["run 3: sweep (2 tasks so far, more than 1:00 from earlier runs)"]);
+        assert_eq!(board.summary(seconds(1)), "0 of 2 tasks so far done after 0:01, more than 1:00 left");
+        let tasks = vec![AddedTask { address: "refine".into(), job: "refine".into(), cpus: 1 }];
+        board.apply_event(&RunEvent::TasksAdded { first: TaskIx(2), tasks }, seconds(1));
+        assert_eq!(board.summary(seconds(1)), "0 of 3 tasks done after 0:01");
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Board {
 
     /// Seconds until the run is over: the work that is left, shared by the processors, and at least the longest task of it. How
     /// long a task takes is known from its own rate, from others of its job in this run, or from earlier runs. `None` while
-    /// nothing is known of some job.
+    /// nothing is known of some job that has tasks.
     pub fn remaining(&self, now: Duration) -> Option<f64> {
         let mut finished = vec![(0.0, 0u32); self.jobs.len()];
         for row in &self.rows {
@@ -193,11 +193,28 @@ impl Board {
         Some(longest.max(work / f64::from(self.cpus.max(1))))
     }
 
+    /// [`Board::remaining`] in words. Jobs whose tasks are not known yet add to it.
+    pub fn remaining_text(&self, now: Duration) -> Option<String> {
+        let about = if self.has_undecided() { "more than" } else { "about" };
+        self.remaining(now).map(|seconds| format!("{about} {}", clock_of(seconds)))
+    }
+
+    /// How many tasks there are, in words.
+    pub fn task_count(&self) -> String {
+        let so_far = if self.has_undecided() { " so far" } else { "" };
+        format!("{} tasks{so_far}", self.rows.len())
+    }
+
+    /// Whether a job has no tasks yet, since results decide its cells.
+    fn has_undecided(&self) -> bool {
+        (0..self.jobs.len()).any(|job| self.rows.iter().all(|row| row.job != job))
+    }
+
     /// How far the run is, in one line.
     pub fn summary(&self, now: Duration) -> String {
         let done = self.rows.iter().filter(|row| row.is_over()).count();
-        let left = self.remaining(now).map(|seconds| format!(", about {} left", clock_of(seconds)));
-        format!("{done} of {} tasks done after {}{}", self.rows.len(), format_clock(now), left.unwrap_or_default())
+        let left = self.remaining_text(now).map(|time| format!(", {time} left"));
+        format!("{done} of {} done after {}{}", self.task_count(), format_clock(now), left.unwrap_or_default())
     }
 
     /// A task's address, for messages.

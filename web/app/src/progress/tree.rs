@@ -6,7 +6,7 @@ use assay_server::TaskStateName;
 use assay_spec::printable;
 use console::{Style, measure_text_width, truncate_str};
 
-use super::{Board, Row, clock_of, format_clock};
+use super::{Board, Row, format_clock};
 
 /// Cells of one bar.
 const BAR: usize = 20;
@@ -16,8 +16,7 @@ pub fn render_tree(board: &Board, elapsed: Duration, width: usize, height: usize
     let bold = Style::new().for_stderr().bold();
     let dim = Style::new().for_stderr().dim();
     let run = board.run.map(|run| format!("run {run}")).unwrap_or_default();
-    let left =
-        board.remaining(elapsed).map(|seconds| format!("  about {} left", clock_of(seconds))).unwrap_or_default();
+    let left = board.remaining_text(elapsed).map(|time| format!("  {time} left")).unwrap_or_default();
     let name = bold.apply_to(printable(&board.name));
     let mut lines = vec![format!("{name}  {}  {}{}", dim.apply_to(run), format_clock(elapsed), dim.apply_to(left))];
     let column = board.jobs.iter().map(|name| measure_text_width(name)).max().unwrap_or(0);
@@ -102,28 +101,14 @@ fn progress_bar(fraction: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
+    use super::super::fixture;
     use super::*;
     use assay_core::{RunId, TaskIx};
     use assay_protocol::Progress;
     use assay_server::RunEvent;
 
     fn board() -> Board {
-        let rows = vec![
-            Row::new(0, "data", 1),
-            Row::new(1, "train[states=16]#1", 1),
-            Row::new(1, "train[states=32]#1", 1),
-            Row::new(1, "train[states=64]#1", 1),
-        ];
-        Board {
-            name: "sweep".into(),
-            run: None,
-            jobs: vec!["data".into(), "train".into()],
-            rows,
-            cpus: 2,
-            expected: BTreeMap::new(),
-        }
+        fixture::board(&["train[states=16]#1", "train[states=32]#1", "train[states=64]#1"])
     }
 
     fn task_changed(task: u32, state: TaskStateName, detail: &str) -> RunEvent {

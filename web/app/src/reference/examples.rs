@@ -22,10 +22,10 @@ mod tests {
     #[test]
     fn every_kind_has_an_example_that_uses_it() {
         let kinds = crate::commands::step_kinds();
-        for kind in &kinds {
+        for kind in kinds {
             let text = example(kind.name).unwrap_or_else(|| panic!("`{}` lacks docs/src/examples/{0}.yaml", kind.name));
             let workflow =
-                assay_spec::check(kind.name, text, &kinds, &[]).unwrap_or_else(|problems| panic!("{problems}"));
+                assay_spec::check(kind.name, text, kinds, &[]).unwrap_or_else(|problems| panic!("{problems}"));
             assert!(workflow.jobs.iter().any(|job| job.kind == kind.name), "the example of `{}`", kind.name);
             assert!(workflow.warnings.problems.is_empty(), "{}", workflow.warnings);
         }

@@ -11,7 +11,10 @@ pub fn describe_kind(kind: &StepKind, width: usize) -> String {
     let document = json_schema(std::slice::from_ref(kind));
     let mut text = Text { lines: Vec::new(), width };
     text.wrapped(0, &format!("{}: {}", kind.name, kind.about));
-    text.wrapped(0, &format!("Version {} of the step kind; a new version makes its results anew.", kind.version));
+    text.wrapped(
+        0,
+        &format!("Version {} of the step kind; results of other versions are not taken from the cache.", kind.version),
+    );
     text.heading("Options of `with:` (each also takes an expression, `${{ .. }}`)");
     text.parts(2, &parts_of_definition(&document, &format!("with-{}", kind.name)));
     let inputs = inputs(&document, kind);

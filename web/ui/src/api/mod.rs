@@ -49,7 +49,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/runs",
         about: "The runs, the newest first.",
-        query: &[("limit", "how many (50, at most 500)"), ("offset", "how many to pass over")],
+        query: &[
+            ("limit", "how many (50, at most 500)"),
+            ("offset", "how many to pass over"),
+            ("tag", "only runs that have this tag"),
+            ("name", "only runs whose workflow's name contains this"),
+        ],
     },
     Endpoint { path: "/api/runs/{run}", about: "A run: its state, workflow, parameters and machine.", query: &[] },
     Endpoint {

@@ -5,7 +5,7 @@ use axum::response::Response;
 
 use super::answer;
 use crate::error::Failure;
-use crate::load;
+use crate::load::{self, RunFilter};
 use crate::query::{Choices, RunAt};
 use crate::server::Site;
 use crate::views::results;
@@ -13,7 +13,7 @@ use crate::views::results;
 pub(super) async fn list(State(site): State<Site>, choices: Choices) -> Result<Response, Failure> {
     // SQLite counts in signed numbers.
     let (limit, offset) = (choices.number("limit", 50, 500)?, choices.number("offset", 0, i64::MAX as u64)?);
-    Ok(answer(site.store.runs(limit, offset).await?))
+    Ok(answer(load::runs(&site, &RunFilter::read(&choices), limit, offset).await?))
 }
 
 pub(super) async fn one(State(site): State<Site>, RunAt(id): RunAt) -> Result<Response, Failure> {

@@ -192,11 +192,8 @@ fn hover(sweep: &Sweep, cell: &super::sweep::SweepCell, axes: &[&str]) -> String
 
 fn n(cell: &super::sweep::SweepCell) -> String {
     let more = if cell.provisional { " …" } else { "" };
-    let failed = match cell.failed {
-        0 => String::new(),
-        failed => format!(", {failed} of {} failed", failed + cell.measured.n),
-    };
-    format!("n = {}{failed}{more}", cell.measured.n)
+    let missing = if cell.missing_text.is_empty() { String::new() } else { format!(", {}", cell.missing_text) };
+    format!("n = {}{missing}{more}", cell.measured.n)
 }
 
 /// A value and its uncertainty on two lines, so that they fit into a cell.

@@ -1,6 +1,6 @@
 //! The table of results as a page shows it: `assay_server::results` with the words for states.
 
-use assay_server::{Results, Selection, TaskResult};
+use assay_server::{CellValue, Results, Row, Selection, TaskResult};
 use assay_spec::StepKind;
 use assay_store::TaskView;
 use serde::Serialize;
@@ -15,6 +15,8 @@ pub(crate) struct ResultsView {
     pub table: Results,
     /// Parallel to its rows: how the cell stands, where it is not finished or not well.
     pub standing: Vec<Option<StateView>>,
+    /// By row and column: which tasks ended without a value, such as `1 of 3 diverged`; empty where none did.
+    pub missing: Vec<Vec<String>>,
 }
 
 /// The table of a run's headline metrics. The tasks are those of one run, in their order.
@@ -27,5 +29,10 @@ pub(crate) fn results(tasks: &[TaskView], kinds: &[StepKind]) -> Results {
 pub(crate) fn view(tasks: &[TaskView], kinds: &[StepKind]) -> ResultsView {
     let table = results(tasks, kinds);
     let standing = table.rows.iter().map(|row| row.state.map(of_task)).collect();
-    ResultsView { table, standing }
+    let observed = |value: &Option<CellValue>| value.as_ref().map_or(0, |value| value.measured.n);
+    let words = |row: &Row| {
+        std::iter::zip(&row.missing, &row.values).map(|(missing, value)| missing.text(observed(value))).collect()
+    };
+    let missing = table.rows.iter().map(words).collect();
+    ResultsView { standing, missing, table }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use assay_server::{Candidate, Measured, Ranking, TaskStateName, direction_text, rank_cells, summarize_values};
+use assay_server::{
+    Candidate, Measured, Missing, Observer, Progress, Ranking, TaskResult, direction_text, rank_cells, summarize_values,
+};
 use assay_spec::{Better, value_name};
 use assay_store::TaskView;
 use serde::Serialize;
@@ -52,7 +54,7 @@ pub(crate) struct Sweep {
     pub y: Option<String>,
     /// The other axes, each held at one value.
     pub fixed: BTreeMap<String, String>,
-    /// The cells that have values or failed tasks, by row and then by column.
+    /// The cells of the plan, by row and then by column.
     pub cells: Vec<SweepCell>,
     /// What may be said of these cells; empty while the job is not finished, or where no value is better.
     pub verdict: String,
@@ -82,8 +84,12 @@ pub(crate) struct SweepCell {
     pub best: bool,
     /// Whether this cell is one of several that may be the best, as far as the data can tell.
     pub may_be_best: bool,
-    /// How many of its tasks failed or were skipped.
-    pub failed: usize,
+    /// The tasks that ended without a value, by how they ended.
+    pub missing: Missing,
+    /// The same in words, such as `1 of 3 diverged`.
+    pub missing_text: String,
+    /// The cell whose very work this is, so that it does not count as further observations.
+    pub same_as: Option<String>,
     /// Parallel to the values: the replicate of each.
     #[serde(skip)]
     pub replicates: Vec<Option<u32>>,
@@ -126,9 +132,8 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
     // A reader who changes the metric means the jobs that have it.
     let asked = choice.job.clone().filter(|job| jobs.contains(job));
     let job = asked.or_else(|| widest_job(&jobs, &measuring)).unwrap_or_default();
-    // Tasks that failed have a place too: a sweep without them would show the survivors alone.
-    let counts = |task: &&TaskView| task.job == job && (task.metrics.contains_key(&metric) || is_failed(task));
-    let members: Vec<&TaskView> = tasks.iter().filter(counts).collect();
+    // Tasks without a value have a place too: a sweep without them would show the survivors alone.
+    let members: Vec<&TaskView> = tasks.iter().filter(|task| task.job == job).collect();
     let axes = axes(&members);
     let (x, y) = choose_axes(&axes, choice);
     let fixed = fix(&axes, [&x, &y], &members, &choice.at);
@@ -140,34 +145,36 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
     Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells, verdict }
 }
 
+/// What people call a cell: its place on the axes.
+fn cell_name(cell: &SweepCell, (x, y): (&Option<String>, &Option<String>)) -> String {
+    let axis = |(axis, value): (&Option<String>, &String)| axis.as_ref().map(|axis| format!("{axis}={value}"));
+    let parts: Vec<String> = [(x, &cell.x), (y, &cell.y)].into_iter().filter_map(axis).collect();
+    parts.join(",")
+}
+
 /// Marks the cell that may be called the best, if there is one; returns what may be said of all.
-fn mark_best(
-    cells: &mut [SweepCell],
-    better: Better,
-    unit: &str,
-    (x, y): (&Option<String>, &Option<String>),
-) -> String {
-    let name = |cell: &SweepCell| {
-        let axis = |(axis, value): (&Option<String>, &String)| axis.as_ref().map(|axis| format!("{axis}={value}"));
-        let parts: Vec<String> = [(x, &cell.x), (y, &cell.y)].into_iter().filter_map(axis).collect();
-        parts.join(",")
-    };
-    let names: Vec<String> = cells.iter().map(name).collect();
-    let candidates: Vec<Candidate<'_>> = std::iter::zip(&*cells, &names)
-        .map(|(cell, name)| Candidate {
-            name,
-            values: &cell.measured.values,
-            replicates: &cell.replicates,
-            failed: cell.failed,
-        })
-        .collect();
-    let Ranking { leader, close, best, power, verdict, .. } = rank_cells(&candidates, better, unit);
-    if best.is_none() && power.is_some() {
-        for at in close.into_iter().chain(leader) {
+fn mark_best(cells: &mut [SweepCell], better: Better, unit: &str, axes: (&Option<String>, &Option<String>)) -> String {
+    static NONE: Missing = Missing::none();
+    let names: Vec<String> = cells.iter().map(|cell| cell_name(cell, axes)).collect();
+    let mut candidates = Vec::with_capacity(cells.len());
+    for (cell, name) in std::iter::zip(&*cells, &names) {
+        // The same work as another cell's is no further evidence.
+        candidates.push(match cell.same_as {
+            Some(_) => Candidate { name, values: &[], replicates: &[], missing: &NONE },
+            None => {
+                let (values, replicates) = (&cell.measured.values[..], &cell.replicates[..]);
+                Candidate { name, values, replicates, missing: &cell.missing }
+            }
+        });
+    }
+    let ranking: Ranking = rank_cells(&candidates, better, unit, &|_| None);
+    if ranking.power.is_some() {
+        for at in ranking.contenders() {
             cells[at].may_be_best = true;
         }
     }
-    if let Some(cell) = best.and_then(|best| cells.get_mut(best)) {
+    let verdict = ranking.verdict();
+    if let Some(cell) = ranking.best.and_then(|best| cells.get_mut(best)) {
         cell.best = true;
         return format!("the marked cell is {verdict}");
     }
@@ -246,11 +253,6 @@ fn fix(
     fixed
 }
 
-/// Whether a task came to an end without the values that it was to have.
-fn is_failed(task: &TaskView) -> bool {
-    matches!(task.state, TaskStateName::Failed | TaskStateName::Skipped)
-}
-
 fn cells(
     tasks: &[&TaskView],
     metric: &str,
@@ -265,32 +267,43 @@ fn cells(
     };
     let value =
         |task: &TaskView, axis: &Option<String>| axis.as_ref().map_or(String::new(), |axis| value_of(task, axis));
-    let mut grid: BTreeMap<(usize, usize), Vec<&TaskView>> = BTreeMap::new();
-    for task in tasks.iter().filter(|task| fixed.iter().all(|(axis, at)| value_of(task, axis) == *at)) {
-        grid.entry((place(y, &value(task, y)), place(x, &value(task, x)))).or_default().push(task);
+    let results: Vec<TaskResult<'_>> = tasks.iter().map(|task| task.result()).collect();
+    let mut grid: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for (at, task) in tasks.iter().enumerate() {
+        if fixed.iter().all(|(axis, held)| value_of(task, axis) == *held) {
+            grid.entry((place(y, &value(task, y)), place(x, &value(task, x)))).or_default().push(at);
+        }
     }
-    let cell = |mut tasks: Vec<&TaskView>| {
+    let mut observer = Observer::default();
+    let mut cells: Vec<SweepCell> = Vec::with_capacity(grid.len());
+    for members in grid.into_values() {
+        let found = observer.observe(cells.len(), &members, &results, metric, Progress::SoFar);
+        let provisional = members.iter().any(|&at| !is_final(tasks[at].state));
+        let missing_text = found.missing.text(found.values.len());
+        let word = match (missing_text.is_empty(), provisional) {
+            (false, _) => missing_text.as_str(),
+            (true, true) => "no value yet",
+            (true, false) => "no value",
+        };
         // Those with values first, so that places of values are places of tasks.
-        tasks.sort_by_key(|task| (is_failed(task), task.replicate, task.ix));
-        let failed = tasks.iter().filter(|task| is_failed(task)).count();
-        let done = || tasks.iter().filter(|task| !is_failed(task));
-        let observed: Vec<(Option<u32>, f64)> =
-            done().filter_map(|task| Some((task.replicate, *task.metrics.get(metric)?))).collect();
-        let (replicates, values): (Vec<Option<u32>>, Vec<f64>) = observed.into_iter().unzip();
-        let first = *tasks.first()?;
-        Some(SweepCell {
+        let others = members.iter().filter(|at| !found.tasks.contains(at));
+        let shown = found.tasks.iter().chain(others).map(|&at| tasks[at].ix.0).collect();
+        let first = tasks[members[0]];
+        cells.push(SweepCell {
             x: value(first, x),
             y: value(first, y),
-            tasks: tasks.iter().map(|task| task.ix.0).collect(),
-            provisional: tasks.iter().any(|task| !is_final(task.state)),
+            tasks: shown,
+            provisional,
             best: false,
             may_be_best: false,
-            failed,
-            replicates,
-            measured: summarize_values(&values, unit).unwrap_or_else(|| Measured::missing("failed")),
-        })
-    };
-    grid.into_values().filter_map(cell).collect()
+            same_as: found.same_as.map(|earlier| cell_name(&cells[earlier], (x, y))),
+            replicates: found.replicates,
+            measured: summarize_values(&found.values, unit).unwrap_or_else(|| Measured::missing(word)),
+            missing: found.missing,
+            missing_text,
+        });
+    }
+    cells
 }
 
 #[cfg(test)]

@@ -147,13 +147,56 @@ fn failed_tasks_keep_their_cells_and_are_never_the_best() {
     lost.state = TaskStateName::Failed;
     let sweep = sweep(&tasks, &chosen(&[("y", NO_AXIS)]), &["loss".into()], &|_| ("s", Better::Lower));
     assert_eq!(sweep.values(&sweep.x), ["16", "32", "64"], "no value of the axis is gone");
-    let counts: Vec<(usize, usize)> = sweep.cells.iter().map(|cell| (cell.measured.n, cell.failed)).collect();
+    let counts: Vec<(usize, usize)> = sweep.cells.iter().map(|cell| (cell.measured.n, cell.missing.failed())).collect();
     assert_eq!(counts, [(1, 1), (2, 0), (0, 2)]);
-    assert_eq!(sweep.cells[2].measured.text, "failed");
+    assert_eq!(sweep.cells[2].measured.text, "2 of 2 failed");
     assert!(sweep.cells.iter().all(|cell| !cell.best));
     let words = "not ranked: there are no two cells to compare; not compared: states=16 (1 of 2 failed) and states=64 (2 of 2 failed)";
     assert_eq!(sweep.verdict, words);
     assert!(figure::sweep(&sweep).unwrap()["data"][0]["y"][2].is_null());
+}
+
+/// A cancelled task has reported values before, which are not its last.
+#[test]
+fn cancelled_tasks_are_not_counted_as_finished() {
+    let mut tasks = tasks();
+    let lost = tasks.iter_mut().find(|task| task.matrix.get("states") == Some(&json!(16))).unwrap();
+    (lost.state, lost.metrics) = (TaskStateName::Cancelled, BTreeMap::from([("loss".to_owned(), 99.0)]));
+    let sweep = sweep(&tasks, &chosen(&[("y", NO_AXIS)]), &["loss".into()], &|_| ("s", Better::Lower));
+    let cell = sweep.cell("16", "").unwrap();
+    assert_eq!((cell.measured.n, cell.missing_text.as_str()), (1, "1 of 2 cancelled"));
+}
+
+/// Tasks with one cache key are one observation, within a cell and between cells.
+#[test]
+fn one_piece_of_work_is_one_observation() {
+    let mut tasks = tasks();
+    for task in &mut tasks {
+        // States 32 were answered by the work of 16, and both replicates of 64 are one piece of work.
+        let states = task.matrix.get("states").and_then(Value::as_u64).unwrap_or(0);
+        let work = match states {
+            16 | 32 => format!("a {:?} {:?}", task.matrix.get("chunk"), task.replicate),
+            _ => format!("b {states} {:?}", task.matrix.get("chunk")),
+        };
+        task.cache_key = Some(work);
+    }
+    let sweep = sweep(&tasks, &chosen(&[("y", NO_AXIS)]), &["loss".into()], &|_| ("s", Better::Lower));
+    let counts: Vec<usize> = ["16", "32", "64"].iter().map(|x| sweep.cell(x, "").unwrap().measured.n).collect();
+    assert_eq!(counts, [2, 2, 1]);
+    assert_eq!(sweep.cell("32", "").unwrap().same_as.as_deref(), Some("states=16"));
+    assert!(!sweep.verdict.contains("states=32"), "{}", sweep.verdict);
+}
+
+#[test]
+fn cells_exist_from_the_plan() {
+    let mut tasks = tasks();
+    for task in tasks.iter_mut().filter(|task| task.matrix.get("states") == Some(&json!(64))) {
+        (task.state, task.metrics) = (TaskStateName::Waiting, BTreeMap::new());
+    }
+    let sweep = sweep(&tasks, &Choice::default(), &["loss".into()], &|_| ("s", Better::Lower));
+    let waiting = sweep.cell("64", "long").unwrap();
+    assert_eq!((waiting.measured.text.as_str(), waiting.provisional), ("no value yet", true));
+    assert_eq!(sweep.verdict, "");
 }
 
 #[test]

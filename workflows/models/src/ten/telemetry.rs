@@ -51,24 +51,25 @@ impl Ten {
     }
 }
 
-/// Multiplications of [`spectral_radius`] whose growth is discarded, and of which it takes the mean.
-const DISCARDED: usize = 200;
-const MEASURED: usize = 2000;
-/// Multiplications of numbers that it may take.
+/// The most matrix-vector products of [`spectral_radius`], and the least.
+const MOST_STEPS: usize = 2200;
+const FEWEST_STEPS: usize = 60;
+/// Products of numbers that more than [`FEWEST_STEPS`] may take.
 const LARGEST_EFFORT: usize = 200_000_000;
 
 /// The spectral radius of R diag(a), with R real `[K, K]` and a complex `[K]`: the mean growth of the norm of a vector that is
 /// multiplied with it again and again (power iteration). Several eigenvalues of equal magnitude make the norm oscillate, which
-/// the mean over many steps averages out: the error is of the order of one part in [`MEASURED`].
+/// the mean over many steps averages out: the error is of the order of one part in the number of steps. The first tenth of the steps is discarded.
 fn spectral_radius(r: &[f64], re: &[f64], im: &[f64]) -> f64 {
     let states = re.len();
     // Without a symmetry that an eigenvector could have.
     let mut state: Vec<(f64, f64)> =
         (0..states).map(|k| (1.0 + (k as f64).sin(), (2.0 * k as f64 + 1.0).cos())).collect();
     let mut growth = 0.0;
-    // Large matrices get fewer steps, so that an evaluation never waits for seconds.
-    let measured = (LARGEST_EFFORT / (states * states).max(1)).clamp(100, MEASURED);
-    for step in 0..DISCARDED + measured {
+    // Large matrices get fewer steps, so that an evaluation does not wait for seconds.
+    let steps = (LARGEST_EFFORT / (states * states).max(1)).clamp(FEWEST_STEPS, MOST_STEPS);
+    let discarded = steps / 10;
+    for step in 0..steps {
         let turned: Vec<(f64, f64)> =
             state.iter().zip(re.iter().zip(im)).map(|((x, y), (a, b))| (a * x - b * y, a * y + b * x)).collect();
         let row = |row: &[f64]| {
@@ -82,11 +83,11 @@ fn spectral_radius(r: &[f64], re: &[f64], im: &[f64]) -> f64 {
             return if norm == 0.0 { 0.0 } else { f64::NAN };
         }
         state.iter_mut().for_each(|(x, y)| (*x, *y) = (*x / norm, *y / norm));
-        if step >= DISCARDED {
+        if step >= discarded {
             growth += norm.ln();
         }
     }
-    (growth / measured as f64).exp()
+    (growth / (steps - discarded) as f64).exp()
 }
 
 #[cfg(test)]

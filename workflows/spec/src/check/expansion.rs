@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::check::Checker;
+use crate::condition::{Condition, Decision};
 use crate::draft::{Draft, DraftJob, Reader};
 use crate::expand::{self, Strategy, Surroundings, view};
 use crate::expression::Path;
-use crate::graph::{self, Graph};
+use crate::graph::Graph;
+use crate::node::Data;
 use crate::problem::{Log, Problems};
-use crate::resolve::Needed;
+use crate::resolve::{Globals, Needed};
 use crate::results::{Conclusion, Finished, Notes};
 use crate::scalar::weight;
 use crate::template::{Moment, Template};
@@ -33,7 +35,10 @@ pub(super) fn awaited(draft: &Draft, graph: &Graph) -> Vec<Option<Vec<usize>>> {
     let mut awaited: Vec<Option<Vec<usize>>> = vec![None; draft.jobs.len()];
     for &place in &graph.order {
         let needed: BTreeSet<usize> = graph.all(place).collect();
-        awaited[place] = match cells_wait(&draft.jobs[place]) {
+        let job = &draft.jobs[place];
+        awaited[place] = match cells_wait(job) {
+            // Its condition is asked before its cells are decided.
+            true if job.condition.as_ref().is_some_and(Condition::looks_above) => Some(ancestors(graph, place)),
             true => Some(needed.into_iter().collect()),
             false => {
                 let behind: Vec<usize> = needed.into_iter().filter(|&other| awaited[other].is_some()).collect();
@@ -42,6 +47,18 @@ pub(super) fn awaited(draft: &Draft, graph: &Graph) -> Vec<Option<Vec<usize>>> {
         };
     }
     awaited
+}
+
+/// Everything that a job needs, directly or not.
+fn ancestors(graph: &Graph, place: usize) -> Vec<usize> {
+    let mut found: BTreeSet<usize> = BTreeSet::new();
+    let mut open: Vec<usize> = graph.all(place).collect();
+    while let Some(other) = open.pop() {
+        if found.insert(other) {
+            open.extend(graph.all(other));
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// Whether a job's own matrix uses results.
@@ -91,8 +108,15 @@ impl Checker<'_> {
         if let Some(strategy) = expand::strategy(&mut reader, job, surroundings, left) {
             self.expand(place, strategy);
         }
-        if self.expanded[place].is_some() {
+        let derived = self.graph.each[place].iter().any(|parent| self.stand_ins.contains(parent));
+        if let Some((_, tasks)) = self.expanded[place].clone().filter(|_| derived) {
+            // What it is derived from has no matrix values, which its settings may use.
+            self.stand_ins.insert(place);
+            let continue_on_error = tolerates(job, &self.globals);
+            tasks.into_iter().for_each(|task| self.tasks[task].continue_on_error = continue_on_error);
+        } else if self.expanded[place].is_some() {
             self.settings(place);
+            self.check_condition(place);
             let with = job.with.iter().flat_map(Template::computed).collect::<Vec<_>>();
             self.check_choices(place, &with);
         }
@@ -106,13 +130,34 @@ impl Checker<'_> {
 
     /// Makes one task without matrix values, which stands for a job that has no cells: it is skipped, or fails.
     fn make_stand_in(&mut self, place: usize) {
-        let job = &self.draft.jobs[place];
-        let strategy = Strategy::default();
-        let mut task = expand::task(job, BTreeMap::new(), None, None, &strategy);
-        task.needs = self.needed_tasks(place);
-        self.expanded[place] = Some((strategy, vec![self.tasks.len()]));
+        let task = stand_in((place, &self.draft.jobs[place]), self.needed_tasks(place), &self.globals);
+        self.stand_ins.insert(place);
+        self.expanded[place] = Some((Strategy::default(), vec![self.tasks.len()]));
         self.views.insert(self.tasks.len(), minijinja::Value::from(view(&task, None)));
         self.tasks.push(task);
+    }
+
+    /// Goes on where a workflow is: with its tasks, and with the jobs that have none yet.
+    fn resume(&mut self, workflow: &Workflow) {
+        self.awaited = workflow.jobs.iter().map(|job| job.awaits.clone()).collect();
+        self.tasks = workflow.tasks.clone();
+        self.edges = workflow.tasks.iter().map(|task| task.needs.len()).sum();
+        self.cells = workflow.tasks.len();
+        self.weight = workflow.tasks.iter().flat_map(|task| task.matrix.values()).map(weight).sum();
+        for (place, job) in workflow.jobs.iter().enumerate().filter(|(_, job)| job.awaits.is_none()) {
+            let (max_parallel, fail_fast) = (job.max_parallel, job.fail_fast);
+            self.expanded[place] =
+                Some((Strategy { max_parallel, fail_fast, ..Strategy::default() }, job.tasks.clone()));
+            let axes = job.tasks.iter().flat_map(|&task| workflow.tasks[task].matrix.keys().cloned()).collect();
+            if let Some(visible) = self.visible.get_mut(self.draft.jobs[place].name.name.as_str()) {
+                visible.axes = Some(axes);
+            }
+        }
+        let parents: BTreeSet<usize> = self.graph.each.iter().flatten().copied().collect();
+        for (place, task) in workflow.tasks.iter().enumerate().filter(|(_, task)| parents.contains(&task.job_index)) {
+            let above = task.each.and_then(|above| self.views.get(&above));
+            self.views.insert(place, minijinja::Value::from(view(task, above)));
+        }
     }
 
     /// Every task of the jobs that a job needs.
@@ -123,6 +168,19 @@ impl Checker<'_> {
     }
 }
 
+/// A task without matrix values, which stands for the job at a place while it has no cells, or in their place.
+fn stand_in((place, draft): (usize, &DraftJob), needs: Vec<usize>, globals: &Globals) -> Task {
+    let continue_on_error = tolerates(draft, globals);
+    let task = expand::task((place, draft), BTreeMap::new(), None, None, &Strategy::default());
+    Task { needs, continue_on_error, ..task }
+}
+
+/// What `continue-on-error` says of a task without matrix values: `false` where it depends on them.
+fn tolerates(draft: &DraftJob, globals: &Globals) -> bool {
+    let value = |template: &Template| template.fill(&globals.constants(), Moment::Check, &mut Vec::new());
+    draft.continue_on_error.as_ref().is_some_and(|template| value(template).data == Data::Scalar(true.into()))
+}
+
 /// The job whose only task a path means.
 fn single_source(path: &Path) -> Option<(&str, crate::source::Span)> {
     let [job, part, ..] = path.steps.as_slice() else { return None };
@@ -131,26 +189,17 @@ fn single_source(path: &Path) -> Option<(&str, crate::source::Span)> {
 }
 
 impl Workflow {
-    /// The backends that tasks ask for, also those of jobs whose tasks are not known yet, as far as these name them without the
-    /// values of a cell.
+    /// The jobs whose results decide the cells of a job that [awaits](crate::Job::awaits) others, as places in
+    /// [`Workflow::jobs`]: those that its matrix uses, or those awaiting jobs whose cells its own follow from.
     #[must_use]
-    pub fn backends(&self) -> BTreeSet<String> {
-        let known = self.tasks.iter().flat_map(|task| &task.resources);
-        let mut backends: BTreeSet<String> = known.map(|resource| resource.backend.clone()).collect();
-        let later = self.shared.draft.jobs.iter().zip(&self.jobs).filter(|(_, job)| job.awaits.is_some());
-        for (draft, _) in later {
-            let mut log = Log::default();
-            let mut reader = Reader { source: &self.shared.source, log: &mut log };
-            let resources = match &draft.resources {
-                Some(template) => {
-                    let node = template.fill(&self.shared.globals.constants(), Moment::Check, &mut Vec::new());
-                    reader.resources(&node)
-                }
-                None => vec![crate::Resource::default()],
-            };
-            backends.extend(resources.into_iter().map(|resource| resource.backend));
+    pub fn deciders(&self, job: usize) -> Vec<usize> {
+        let (Some(draft), Some(job)) = (self.shared.draft.jobs.get(job), self.jobs.get(job)) else { return Vec::new() };
+        let awaited = job.awaits.iter().flatten().copied();
+        if !cells_wait(draft) {
+            return awaited.collect();
         }
-        backends
+        let sources = sources(draft);
+        awaited.filter(|&other| sources.contains(self.jobs[other].name.as_str())).collect()
     }
 
     /// The workflow with the tasks of a job that waited for results, and of the jobs whose tasks follow from these. Every task of
@@ -182,7 +231,7 @@ impl Workflow {
                 true => self.matrix_scope(place, &checker.needed_tasks(place), &notes, finished),
                 false => shared.globals.constants(),
             };
-            let surroundings = Surroundings { names: &names, moment: Moment::Resolve, notes: Some(&notes) };
+            let surroundings = Surroundings { names: &names, moment: Moment::Resolve };
             if !checker.make_tasks(place, &surroundings) {
                 let problems = std::mem::take(checker.log).into_problems(checker.source);
                 failures.push((place, problems));
@@ -216,14 +265,12 @@ impl Workflow {
         // A condition that differs between the cells is asked in each of them.
         let mut asked = self.clone();
         asked.tasks.push(self.stand_in(place, needs));
-        let finished = |task: usize| finished(task);
-        !condition.depends_on_cell() && !matches!(asked.condition(self.tasks.len(), &finished), Ok(None))
+        let runs = |decision: Decision| decision.skipped.is_none();
+        !condition.depends_on_cell() && !asked.condition(self.tasks.len(), finished).is_ok_and(runs)
     }
 
-    /// A task of a job, without matrix values.
     fn stand_in(&self, place: usize, needs: &[usize]) -> Task {
-        let draft = &self.shared.draft.jobs[place];
-        Task { needs: needs.to_vec(), ..expand::task(draft, BTreeMap::new(), None, None, &Strategy::default()) }
+        stand_in((place, &self.shared.draft.jobs[place]), needs.to_vec(), &self.shared.globals)
     }
 
     /// What the matrix of a job can use: parameters, and the results of the jobs that it needs.
@@ -247,44 +294,11 @@ impl Workflow {
 
     /// A check that goes on where this workflow is.
     fn checker<'a>(&'a self, draft: &'a Draft, log: &'a mut Log) -> Checker<'a> {
-        let mut reader = Reader { source: &self.shared.source, log: &mut *log };
-        let graph = graph::build(&mut reader, &draft.jobs);
-        let awaited = self.jobs.iter().map(|job| job.awaits.clone()).collect();
-        let is_known = |job: &crate::Job| job.awaits.is_none();
-        let strategy = |job: &crate::Job| Strategy {
-            max_parallel: job.max_parallel,
-            fail_fast: job.fail_fast,
-            ..Strategy::default()
-        };
-        let expanded = self.jobs.iter().map(|job| is_known(job).then(|| (strategy(job), job.tasks.clone())));
-        let mut views: BTreeMap<usize, minijinja::Value> = BTreeMap::new();
-        let parents: BTreeSet<&str> =
-            graph.each.iter().flatten().map(|&place| draft.jobs[place].name.name.as_str()).collect();
-        for (place, task) in self.tasks.iter().enumerate().filter(|(_, task)| parents.contains(task.job.as_str())) {
-            let above = task.each.and_then(|above| views.get(&above)).cloned();
-            views.insert(place, minijinja::Value::from(view(task, above.as_ref())));
-        }
-        let weights = self.params.iter().map(|(name, value)| (name.clone(), weight(value))).collect();
-        Checker {
-            source: &self.shared.source,
-            draft,
-            params: self.params.clone(),
-            env: &self.shared.env,
-            globals: self.shared.globals.clone(),
-            graph,
-            kinds: self.templates.iter().map(|template| Some(template.kind.clone())).collect(),
-            visible: BTreeMap::new(),
-            expanded: expanded.collect(),
-            awaited,
-            tasks: self.tasks.clone(),
-            views,
-            edges: self.tasks.iter().map(|task| task.needs.len()).sum(),
-            budget: super::BUDGET,
-            weights,
-            cells: self.tasks.len(),
-            weight: self.tasks.iter().flat_map(|task| task.matrix.values()).map(weight).sum(),
-            log,
-        }
+        let kinds = self.templates.iter().map(|template| Some(template.kind.clone())).collect();
+        let (params, globals) = (self.params.clone(), self.shared.globals.clone());
+        let mut checker = Checker::new(&self.shared.source, draft, kinds, params, globals, log);
+        checker.resume(self);
+        checker
     }
 }
 

@@ -134,7 +134,7 @@ fn schema_of<T: JsonSchema>() -> Value {
     SchemaGenerator::default().into_root_schema_for::<T>().to_value()
 }
 
-/// `prepare`, `train`, `quantize` and `report`.
+/// `prepare`, `train`, `quantize`, `report` and `program`.
 pub fn kinds() -> Vec<StepKind> {
     let output = |name, about| OutputKind { name, about };
     let metric = |name, better| MetricKind { name, unit: "", better, headline: None, covers: "" };
@@ -171,11 +171,16 @@ pub fn kinds() -> Vec<StepKind> {
             "values": {"type": "object", "description": "Whatever else."},
         },
     });
+    let program = json!({
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "note": {"type": "string"}, "metrics": {"type": "object", "x-declares": "metrics"}},
+    });
     let outputs = &[output("model", "The weights."), output("tokenizer", "The vocabulary.")];
     vec![
         kind("prepare", "Makes a dataset.", schema_of::<Prepare>(), &[output("dataset", "The sequences.")], nothing),
         kind("train", "Trains a model.", schema_of::<Train>(), outputs, growing),
         kind("quantize", "Makes a model smaller.", by_hand, &[output("model", "The weights.")], nothing),
         kind("report", "Compares models.", report, &[], nothing),
+        kind("program", "Runs a program.", program, &[output("model", "What it left.")], nothing),
     ]
 }

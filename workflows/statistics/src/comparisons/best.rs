@@ -21,13 +21,11 @@ pub struct BestRule {
     pub alpha: f64,
     /// The chance with which a detectable difference is found. 0.8 by default.
     pub power: f64,
-    /// The scale; chosen by the data without one.
-    pub scale: Option<Scale>,
 }
 
 impl Default for BestRule {
     fn default() -> Self {
-        BestRule { alpha: 0.05, power: 0.8, scale: None }
+        BestRule { alpha: 0.05, power: 0.8 }
     }
 }
 
@@ -75,14 +73,15 @@ impl BestComparison {
 /// Compares every cell with the best of the others.
 ///
 /// Errors are pooled over cells where [`super::scale::equal_variances`] does not speak against it, as measured or on the
-/// logarithmic scale, and what blocks share is removed where it matters. Otherwise each cell keeps its own variance, as
-/// in Games and Howell's method, with Welch's degrees of freedom for each pair.
+/// logarithmic scale, and what blocks share is removed where it matters; a cell that scatters much more than the others
+/// keeps its own variance. Where the test speaks against pooling, all cells do, as in Games and Howell's method, with Welch's
+/// degrees of freedom for each pair.
 ///
 /// With incomplete blocks the critical values take the correlations of the replicate counts, which is an approximation.
 ///
 /// # Errors
 /// With fewer than two cells, a cell with fewer than two observations, or one that is not finite; with an alpha or a power
-/// outside 0 to 1; with the logarithmic scale and an observation that is not above zero.
+/// outside 0 to 1.
 pub fn compare_with_best(
     cells: &[Vec<Observation>],
     direction: Direction,
@@ -91,26 +90,24 @@ pub fn compare_with_best(
     check_cells(cells)?;
     check_open_unit("alpha", rule.alpha)?;
     check_open_unit("the power", rule.power)?;
-    let (chosen, equal_variances) = poolable_scale(cells);
-    let poolable = rule.scale.is_none_or(|scale| chosen == Some(scale)) && chosen.is_some();
-    let scale = rule.scale.or(chosen).unwrap_or(Scale::Linear);
-    let scaled = on_scale(cells, scale)?;
-    let fit = if poolable { CellMeans::pooled(&scaled) } else { CellMeans::separate(&scaled) };
-    Ok(judge(&fit, direction, rule, scale, equal_variances))
-}
-
-fn on_scale(cells: &[Vec<Observation>], scale: Scale) -> Result<Vec<Vec<Observation>>, StatisticsError> {
-    if scale == Scale::Linear {
-        return Ok(cells.to_vec());
-    }
-    let log = |(index, observation): (usize, &Observation)| match observation.value {
-        value if value > 0.0 => Ok(Observation { value: value.ln(), ..*observation }),
-        value => Err(StatisticsError::NotPositive { index, value }),
+    let (poolable, equal_variances) = poolable_scale(cells);
+    let fit = match poolable {
+        Some(scale) => CellMeans::pooled(&on_scale(cells, scale)),
+        None => CellMeans::separate(cells),
     };
-    cells.iter().map(|cell| cell.iter().enumerate().map(log).collect()).collect()
+    Ok(compare_means(&fit, direction, rule, poolable.unwrap_or(Scale::Linear), equal_variances))
 }
 
-fn judge(
+/// The cells on a scale. The logarithmic one is chosen only where all values are above zero.
+pub(crate) fn on_scale(cells: &[Vec<Observation>], scale: Scale) -> Vec<Vec<Observation>> {
+    let scaled = |observation: &Observation| match scale {
+        Scale::Linear => *observation,
+        Scale::Log => Observation { value: observation.value.ln(), ..*observation },
+    };
+    cells.iter().map(|cell| cell.iter().map(scaled).collect()).collect()
+}
+
+fn compare_means(
     fit: &CellMeans,
     direction: Direction,
     rule: &BestRule,
@@ -276,8 +273,16 @@ mod tests {
         assert!(matches!(found.error, ErrorTerm::Separate { .. }) && found.detectable.is_none());
         assert!(found.equal_variances.unwrap() < 0.01);
         assert!(!found.set.contains(&1) && found.set.contains(&2), "the calm cells are told apart: {:?}", found.set);
-        let exact = compare(&[&[1.0, 1.0], &[2.0, 2.0], &[3.0, 4.0]], Direction::LowerIsBetter);
-        assert!(!exact.set.contains(&1), "{exact:?}");
+    }
+
+    /// Accuracies of 20 test sequences, 0.90 and 0.95 three times each by chance: without an error of their own they were
+    /// distinguished, whatever the other cells said.
+    #[test]
+    fn equal_values_are_no_proof_of_exactness() {
+        let cells: [&[f64]; 3] = [&[0.95, 0.95, 0.95], &[0.90, 0.90, 0.90], &[0.85, 0.95, 0.90]];
+        let found = compare(&cells, Direction::HigherIsBetter);
+        assert_eq!(found.set, [0, 1, 2]);
+        assert!(matches!(found.error, ErrorTerm::Pooled { .. }) && found.detectable.unwrap() > 0.05);
     }
 
     #[test]
@@ -286,11 +291,9 @@ mod tests {
         let found = compare(&cells, Direction::LowerIsBetter);
         assert_eq!((found.scale, found.best()), (Scale::Log, Some(0)));
         assert!((found.lead - 100.0_f64.ln()).abs() < 1e-9);
-        let wanted = BestRule { scale: Some(Scale::Log), ..BestRule::default() };
-        let negative = [Observation::unblocked(&[-1.0, 1.0]), Observation::unblocked(&[1.0, 2.0])];
-        assert!(compare_with_best(&negative, Direction::LowerIsBetter, &wanted).is_err());
+        let pair = [Observation::unblocked(&[-1.0, 1.0]), Observation::unblocked(&[1.0, 2.0])];
         let bad = BestRule { alpha: 1.0, ..BestRule::default() };
-        assert!(compare_with_best(&negative, Direction::LowerIsBetter, &bad).is_err());
+        assert!(compare_with_best(&pair, Direction::LowerIsBetter, &bad).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::comparisons::correction::holm;
+use crate::comparisons::correction::holm_of_tested;
 use crate::comparisons::rank::{RankMethod, cliffs_delta, mann_whitney};
 use crate::describe::{mean_of, variance_of};
 use crate::distributions::ln_gamma;
@@ -120,25 +120,18 @@ pub fn compare(
     }
     let tested = mann_whitney(candidate, base)?;
     let positive = candidate.iter().chain(base).all(|&value| value > 0.0);
-    let mut comparison = Comparison {
+    let test = match tested.method {
+        RankMethod::Exact => Test::MannWhitneyExact,
+        RankMethod::Normal => Test::MannWhitneyNormal,
+    };
+    let found = Found {
         candidate: bootstrap.median(candidate)?,
         base: bootstrap.median(base)?,
         difference: bootstrap.difference_of_medians(candidate, base)?,
         ratio: if positive { Some(bootstrap.ratio_of_medians(candidate, base)?) } else { None },
-        cliffs_delta: cliffs_delta(candidate, base)?,
-        hedges_g: hedges_g(candidate, base),
-        test: match tested.method {
-            RankMethod::Exact => Test::MannWhitneyExact,
-            RankMethod::Normal => Test::MannWhitneyNormal,
-        },
-        p: Some(tested.p),
-        p_corrected: Some(tested.p),
-        direction,
-        rule: *rule,
-        verdict: Verdict::CannotTell,
+        tested: Some((test, tested.p)),
     };
-    comparison.judge();
-    Ok(comparison)
+    Comparison::of((candidate, base), found, direction, rule)
 }
 
 /// Compares two sets of replicates by their means. With one observation on a side, or no scatter on either, there is no
@@ -155,22 +148,14 @@ pub fn compare_replicates(
 ) -> Result<Comparison, StatisticsError> {
     let level = 1.0 - rule.alpha;
     let welch = student::welch(candidate, base, level)?;
-    let mut comparison = Comparison {
+    let found = Found {
         candidate: student::interval(candidate, level)?,
         base: student::interval(base, level)?,
         difference: welch.difference,
         ratio: ratio_of_replicates(candidate, base, level)?,
-        cliffs_delta: cliffs_delta(candidate, base)?,
-        hedges_g: hedges_g(candidate, base),
-        test: if welch.p.is_some() { Test::Welch } else { Test::None },
-        p: welch.p,
-        p_corrected: welch.p,
-        direction,
-        rule: *rule,
-        verdict: Verdict::CannotTell,
+        tested: welch.p.map(|p| (Test::Welch, p)),
     };
-    comparison.judge();
-    Ok(comparison)
+    Comparison::of((candidate, base), found, direction, rule)
 }
 
 /// Compares observations that were made in pairs, such as the medians of two models in each of several processes, by the
@@ -191,23 +176,14 @@ pub fn compare_paired(
     let differences: Vec<f64> = std::iter::zip(candidate, base).map(|(a, b)| a - b).collect();
     let positive = candidate.iter().chain(base).all(|&value| value > 0.0);
     let logs: Vec<f64> = std::iter::zip(candidate, base).map(|(a, b)| (a / b).ln()).collect();
-    let p = student::paired_p(&differences);
-    let mut comparison = Comparison {
+    let found = Found {
         candidate: student::interval(candidate, level)?,
         base: student::interval(base, level)?,
         difference: student::interval(&differences, level)?,
         ratio: if positive { Some(exponential(&student::interval(&logs, level)?)) } else { None },
-        cliffs_delta: cliffs_delta(candidate, base)?,
-        hedges_g: hedges_g(candidate, base),
-        test: if p.is_some() { Test::Paired } else { Test::None },
-        p,
-        p_corrected: p,
-        direction,
-        rule: *rule,
-        verdict: Verdict::CannotTell,
+        tested: student::paired_p(&differences).map(|p| (Test::Paired, p)),
     };
-    comparison.judge();
-    Ok(comparison)
+    Comparison::of((candidate, base), found, direction, rule)
 }
 
 /// An estimate of a logarithm as one of the number itself.
@@ -224,16 +200,50 @@ fn exponential(logarithm: &Estimate) -> Estimate {
 /// # Errors
 /// If a p-value in them lies outside 0 to 1, as none made here does.
 pub fn correct(comparisons: &mut [Comparison]) -> Result<(), StatisticsError> {
-    let tested: Vec<f64> = comparisons.iter().filter_map(|comparison| comparison.p).collect();
-    let mut corrected = holm(&tested)?.into_iter();
-    for comparison in comparisons {
-        comparison.p_corrected = comparison.p.and_then(|_| corrected.next());
-        comparison.judge();
+    let tested: Vec<Option<f64>> = comparisons.iter().map(|comparison| comparison.p).collect();
+    for (comparison, corrected) in std::iter::zip(comparisons, holm_of_tested(&tested)?) {
+        comparison.p_corrected = corrected;
+        comparison.verdict = comparison.found_verdict();
     }
     Ok(())
 }
 
+/// What a method finds of two samples.
+struct Found {
+    candidate: Estimate,
+    base: Estimate,
+    difference: Estimate,
+    ratio: Option<Estimate>,
+    /// The test with its p-value; `None` where none was possible.
+    tested: Option<(Test, f64)>,
+}
+
 impl Comparison {
+    fn of(
+        (candidate, base): (&[f64], &[f64]),
+        found: Found,
+        direction: Direction,
+        rule: &Rule,
+    ) -> Result<Self, StatisticsError> {
+        let p = found.tested.map(|tested| tested.1);
+        let mut comparison = Comparison {
+            candidate: found.candidate,
+            base: found.base,
+            difference: found.difference,
+            ratio: found.ratio,
+            cliffs_delta: cliffs_delta(candidate, base)?,
+            hedges_g: hedges_g(candidate, base),
+            test: found.tested.map_or(Test::None, |tested| tested.0),
+            p,
+            p_corrected: p,
+            direction,
+            rule: *rule,
+            verdict: Verdict::CannotTell,
+        };
+        comparison.verdict = comparison.found_verdict();
+        Ok(comparison)
+    }
+
     /// The change relative to the base, so that 0.05 is five percent more. Infinite from a base of zero.
     #[must_use]
     pub fn change(&self) -> f64 {
@@ -248,17 +258,25 @@ impl Comparison {
         excluded && self.p_corrected.is_some_and(|p| p < self.rule.alpha)
     }
 
-    fn judge(&mut self) {
-        let change = self.change();
-        self.verdict = if !self.significant() {
+    /// What threshold, significance and direction say.
+    fn found_verdict(&self) -> Verdict {
+        Verdict::of(self.change(), self.significant(), self.direction, self.rule.threshold)
+    }
+}
+
+impl Verdict {
+    /// What may be said of a change relative to the base, such as 0.05 of five percent more.
+    #[must_use]
+    pub fn of(change: f64, significant: bool, direction: Direction, threshold: f64) -> Self {
+        if !significant {
             Verdict::CannotTell
-        } else if change.abs() < self.rule.threshold {
+        } else if change.abs() < threshold {
             Verdict::Small
-        } else if (change < 0.0) == (self.direction == Direction::LowerIsBetter) {
+        } else if (change < 0.0) == (direction == Direction::LowerIsBetter) {
             Verdict::Improvement
         } else {
             Verdict::Regression
-        };
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cells::{CellMeans, ErrorTerm, Observation, check_cells, values};
-use super::scale::{POOLING_LEVEL, equal_variances};
+use super::scale::{equal_variances, is_poolable};
 use crate::distributions::{Sides, many_one_critical, many_one_tail, student_cdf, student_quantile};
 use crate::distributions::{studentized_range_cdf, studentized_range_critical};
 use crate::error::{StatisticsError, check_open_unit};
@@ -34,7 +34,7 @@ impl Experiment {
     pub fn of(cells: &[Vec<Observation>], level: f64) -> Result<Self, StatisticsError> {
         check_cells(cells)?;
         check_open_unit("the confidence level", level)?;
-        let poolable = equal_variances(&values(cells)).is_none_or(|p| p >= POOLING_LEVEL);
+        let poolable = is_poolable(equal_variances(&values(cells)), cells.len());
         let fit = if poolable { CellMeans::pooled(cells) } else { CellMeans::separate(cells) };
         Ok(Experiment { fit, level })
     }
@@ -77,7 +77,8 @@ impl Experiment {
 
     /// Every other cell less the baseline, in the order of the cells (C. W. Dunnett, 1955): intervals that hold together
     /// with the confidence level, and p-values that are corrected for each other. Where variances are separate, each pair
-    /// has Welch's degrees of freedom, as in Dunnett's T3 method.
+    /// has its own error with Welch's degrees of freedom, and the critical value is Dunnett's with these degrees of freedom:
+    /// an approximation like that of Games and Howell for all pairs.
     ///
     /// # Errors
     /// With a baseline that no cell is.

@@ -1,10 +1,11 @@
-//! Comparisons: of two samples, of every group with one, and of every group with the best.
+//! Comparisons: of two samples, of named pairs of cells, of every cell with one, and of every cell with the best.
 
 pub mod best;
 pub mod cells;
 pub mod compare;
 pub mod contrasts;
 pub mod correction;
+pub mod pairs;
 pub mod permutation;
 pub mod power;
 pub mod rank;

@@ -1,7 +1,7 @@
 //! Permutation tests: p-values from the data alone, without a distribution.
 
 use crate::describe::mean_of;
-use crate::error::{StatisticsError, check};
+use crate::error::{StatisticsError, check, check_resamples};
 use crate::random::Random;
 
 /// Up to this many ways to deal the observations, all of them are looked at.
@@ -12,14 +12,11 @@ const ALL_UP_TO: f64 = 20_000.0;
 /// of more, `resamples` random ones, which with the observed one give `(at least as large + 1) / (resamples + 1)`.
 ///
 /// # Errors
-/// With no observation on a side, or one that is not finite; with fewer than 100 resamples.
+/// With no observation on a side, or one that is not finite; with fewer than 99 resamples.
 pub fn permutation_test(first: &[f64], second: &[f64], resamples: usize, seed: u64) -> Result<f64, StatisticsError> {
     check(first, "a permutation test", 1)?;
     check(second, "a permutation test", 1)?;
-    if resamples < 100 {
-        let value = resamples as f64;
-        return Err(StatisticsError::OutOfRange { name: "the number of resamples", value, range: "at 100 or above" });
-    }
+    check_resamples(resamples)?;
     let mut all = [first, second].concat();
     let centre = mean_of(&all);
     all.iter_mut().for_each(|value| *value -= centre);

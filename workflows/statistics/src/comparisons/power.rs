@@ -80,7 +80,7 @@ impl Design {
 #[must_use]
 pub fn critical_value(alpha: f64, loadings: &[f64], freedom: f64) -> f64 {
     let single = student_quantile(1.0 - alpha / 2.0, freedom);
-    // The bound of Bonferroni is not below Dunnett's value; where it is below the single value, nothing is to be found.
+    // With one other cell, Dunnett's one-sided value is the smaller of the two.
     if loadings.len() < 2 {
         return single;
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Observation, values};
-use crate::describe::{mean_of, quantile_of_sorted, sorted, variance_of};
+use crate::describe::{mean_of, median_of, variance_of};
 use crate::distributions::fisher_tail;
 
 /// The scale that cells are compared on.
@@ -16,14 +16,20 @@ pub enum Scale {
     Log,
 }
 
-/// Below this p-value of the test of equal variances, cells are not pooled.
+/// Below this p-value of the test of equal variances, three and more cells are not pooled.
 ///
 /// With few replicates the test would reject sound experiments too often to be of use at 5 %, and what it then
-/// leads to, a variance for each cell, has hardly any power. The test often overlooks unequal variances then: where one of
-/// five equal cells with three replicates scatters three times as much as the others, that cell is missing from the set of
-/// best cells in 11 % of experiments and each other one in 8 %, instead of 5 %, and some comparison of Dunnett's with one of
-/// the others finds a difference in 11 % (`tests/calibration.rs`).
+/// leads to, a variance for each cell, has hardly any power. A single cell that scatters more is mostly overlooked then;
+/// [`OWN_VARIANCE_FROM`](super::cells::OWN_VARIANCE_FROM) is for that.
 pub const POOLING_LEVEL: f64 = 0.01;
+
+/// The same of two cells, where separate variances cost nothing but degrees of freedom (Welch's test).
+pub const POOLING_LEVEL_OF_TWO: f64 = 0.2;
+
+/// Whether a p-value of [`equal_variances`] speaks against one variance for so many cells.
+pub(crate) fn is_poolable(p: Option<f64>, cells: usize) -> bool {
+    p.is_none_or(|p| p >= if cells > 2 { POOLING_LEVEL } else { POOLING_LEVEL_OF_TWO })
+}
 
 /// How many replicates a cell needs on average for Brown and Forsythe's test. With fewer, deviations from medians are
 /// zero by construction, and Bartlett's test takes its place.
@@ -31,15 +37,18 @@ const FEW: f64 = 6.0;
 
 /// The p-value of the hypothesis that cells have one variance: Brown and Forsythe's test (1974) where there are six or more
 /// replicates a cell on average, else Bartlett's (1937). Bartlett's assumes normal errors: a low p-value may also mean
-/// heavy tails. `None` where nothing scatters, or with fewer than two cells of two observations.
+/// heavy tails; it leaves out cells whose values are all equal, since rounded values (accuracies on a small test split) are
+/// so by chance. `None` where fewer than two cells scatter.
 #[must_use]
 pub fn equal_variances(cells: &[Vec<f64>]) -> Option<f64> {
     let cells: Vec<&[f64]> = cells.iter().map(Vec::as_slice).filter(|cell| cell.len() > 1).collect();
     let count: usize = cells.iter().map(|cell| cell.len()).sum();
-    if cells.len() < 2 || cells.iter().all(|cell| variance_of(cell) == 0.0) {
+    let average = count as f64 / cells.len() as f64;
+    let scattered: Vec<&[f64]> = cells.iter().copied().filter(|cell| variance_of(cell) > 0.0).collect();
+    if scattered.len() < 2 {
         return None;
     }
-    Some(if count as f64 / cells.len() as f64 >= FEW { brown_forsythe(&cells) } else { bartlett(&cells) })
+    Some(if average >= FEW { brown_forsythe(&cells) } else { bartlett(&scattered) })
 }
 
 /// The one-way analysis of variance of the absolute deviations from the medians.
@@ -47,7 +56,7 @@ fn brown_forsythe(cells: &[&[f64]]) -> f64 {
     let deviations: Vec<Vec<f64>> = cells
         .iter()
         .map(|cell| {
-            let median = quantile_of_sorted(&sorted(cell), 0.5);
+            let median = median_of(cell);
             cell.iter().map(|value| (value - median).abs()).collect()
         })
         .collect();
@@ -63,13 +72,10 @@ fn brown_forsythe(cells: &[&[f64]]) -> f64 {
 }
 
 /// Bartlett's test by the F approximation of G. E. P. Box (1949), which holds with few observations where the chi-square
-/// does not.
+/// does not. No cell has a variance of zero.
 fn bartlett(cells: &[&[f64]]) -> f64 {
     let freedoms: Vec<f64> = cells.iter().map(|cell| cell.len() as f64 - 1.0).collect();
     let variances: Vec<f64> = cells.iter().map(|cell| variance_of(cell)).collect();
-    if variances.contains(&0.0) {
-        return 0.0;
-    }
     let (groups, total) = (cells.len() as f64, freedoms.iter().sum::<f64>());
     let pooled =
         std::iter::zip(&freedoms, &variances).map(|(freedom, variance)| freedom * variance).sum::<f64>() / total;
@@ -91,15 +97,14 @@ fn bartlett(cells: &[&[f64]]) -> f64 {
 pub(crate) fn poolable_scale(cells: &[Vec<Observation>]) -> (Option<Scale>, Option<f64>) {
     let plain = values(cells);
     let p = equal_variances(&plain);
-    if p.is_none_or(|p| p >= POOLING_LEVEL) {
+    if is_poolable(p, cells.len()) {
         return (Some(Scale::Linear), p);
     }
     if plain.iter().flatten().any(|value| *value <= 0.0) || !grows_with_the_mean(&plain) {
         return (None, p);
     }
     let logs: Vec<Vec<f64>> = plain.iter().map(|cell| cell.iter().map(|value| value.ln()).collect()).collect();
-    let fits = equal_variances(&logs).is_none_or(|p| p >= POOLING_LEVEL);
-    (fits.then_some(Scale::Log), p)
+    (is_poolable(equal_variances(&logs), cells.len()).then_some(Scale::Log), p)
 }
 
 /// Whether the standard deviations rise with the means by more than half a power: the slope of their logarithms, as in
@@ -135,7 +140,26 @@ mod tests {
     #[test]
     fn what_does_not_scatter_has_no_test() {
         assert_eq!(equal_variances(&[vec![1.0, 1.0], vec![2.0, 2.0]]), None);
-        assert_eq!(equal_variances(&[vec![1.0, 1.0], vec![2.0, 2.1]]), Some(0.0));
+        assert_eq!(equal_variances(&[vec![1.0, 1.0], vec![2.0, 2.1]]), None);
         assert_eq!(equal_variances(&[vec![1.0, 2.0]]), None);
+    }
+
+    /// Accuracies on a small test split are equal by chance: such a cell says nothing against one variance for all.
+    #[test]
+    fn cells_of_equal_values_do_not_forbid_pooling() {
+        let scattered = [vec![0.5, 0.55, 0.6], vec![0.6, 0.6, 0.65]];
+        let with_equal = [scattered[0].clone(), vec![0.55; 3], scattered[1].clone()];
+        assert_eq!(equal_variances(&with_equal), equal_variances(&scattered));
+        let cells: Vec<Vec<Observation>> = with_equal.iter().map(|values| Observation::unblocked(values)).collect();
+        assert_eq!(poolable_scale(&cells).0, Some(Scale::Linear));
+    }
+
+    #[test]
+    fn two_cells_are_pooled_with_more_care() {
+        assert_eq!(
+            [0.1, 0.3].map(|p| (is_poolable(Some(p), 2), is_poolable(Some(p), 3))),
+            [(false, true), (true, true)]
+        );
+        assert!(!is_poolable(Some(0.009), 3) && is_poolable(None, 2));
     }
 }

@@ -21,7 +21,7 @@ pub enum Sides {
 }
 
 /// The probability that no statistic exceeds `q` (with [`Sides::Two`], in absolute value). `loadings` are the `l_i` of the
-/// file's comment, each from 0 to below 1; `df` > 0 may be infinite. 1 for no statistic. Absolute error below 1e-6.
+/// file's comment, each from 0 to below 1; `df` > 0 may be infinite. 1 for no statistic. The error is that of [`super`].
 #[must_use]
 pub fn many_one_cdf(q: f64, loadings: &[f64], df: f64, sides: Sides) -> f64 {
     let classes = classes(loadings);

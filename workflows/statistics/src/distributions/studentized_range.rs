@@ -6,7 +6,8 @@ use super::quadrature::{Scale, normal_points, solve_rising};
 
 /// The probability that the range of `groups` standard normal variables, over an independent standard deviation with `df`
 /// degrees of freedom, is at most `q`: the expectation over s of
-/// `groups * integral of phi(z) (Phi(z) - Phi(z - q s))^(groups - 1)` (H. O. Hartley, 1942). Absolute error below 1e-6.
+/// `groups * integral of phi(z) (Phi(z) - Phi(z - q s))^(groups - 1)` (H. O. Hartley, 1942). The error is that of
+/// [`super`].
 #[must_use]
 pub fn studentized_range_cdf(q: f64, groups: usize, df: f64) -> f64 {
     if groups < 2 || q <= 0.0 {

@@ -9,7 +9,7 @@ use super::design::{Axis, Cells, FactorialObservation};
 use super::linear::residual;
 use crate::comparisons::cells::{CellMeans, ErrorTerm, Observation, values};
 use crate::comparisons::compare::Direction;
-use crate::comparisons::correction::holm;
+use crate::comparisons::correction::holm_of_tested;
 use crate::comparisons::power::critical_value;
 use crate::comparisons::scale::{Scale, poolable_scale};
 use crate::distributions::{fisher_tail, student_cdf, student_quantile};
@@ -106,10 +106,9 @@ pub fn analyse(
     let pairs = (0..axes.len()).flat_map(|a| (a + 1..axes.len()).map(move |b| vec![a, b]));
     let terms: Vec<Vec<usize>> = singles.chain(pairs).collect();
     let mut effects: Vec<Effect> = terms.iter().map(|term| sheet.effect(term, &terms)).collect();
-    let tested: Vec<f64> = effects.iter().filter_map(|effect| effect.p).collect();
-    let mut corrected = holm(&tested)?.into_iter();
-    for effect in effects.iter_mut().filter(|effect| effect.p.is_some()) {
-        effect.p_corrected = corrected.next();
+    let tested: Vec<Option<f64>> = effects.iter().map(|effect| effect.p).collect();
+    for (effect, corrected) in std::iter::zip(&mut effects, holm_of_tested(&tested)?) {
+        effect.p_corrected = corrected;
     }
     Ok(Analysis { scale: scale.unwrap_or(Scale::Linear), error: fit.error.clone(), equal_variances, effects })
 }

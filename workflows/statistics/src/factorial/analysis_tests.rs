@@ -103,4 +103,18 @@ fn what_does_not_fit_is_refused() {
     assert!(refused(&axes(), &[one(vec![0, 0], 1.0), one(vec![1, 0], 2.0)]), "no cell has two replicates");
     assert!(refused(&[Axis { levels: 2, positions: vec![1.0] }], &[one(vec![0], 1.0), one(vec![0], 2.0)]));
     assert!(analyse(&axes(), &sweep(0.0), Direction::LowerIsBetter, 1.0).is_err());
+    let message = |axis: Axis| {
+        let observations = [one(vec![0], 1.0), one(vec![0], 2.0)];
+        analyse(&[axis], &observations, Direction::LowerIsBetter, 0.95).unwrap_err().to_string()
+    };
+    let found = message(Axis { levels: 3, positions: vec![1.0, 2.0] });
+    assert_eq!(
+        found,
+        "the levels and positions of an axis need as many of one as of the other, and 3 and 2 were given"
+    );
+    assert_eq!(
+        message(Axis { levels: 1, positions: Vec::new() }),
+        "the number of an axis's levels is 1, and must lie at 2 or above"
+    );
+    assert!(message(Axis { levels: 2, positions: vec![1.0, f64::NAN] }).starts_with("the position of a level is NaN"));
 }

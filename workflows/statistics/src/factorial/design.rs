@@ -42,9 +42,24 @@ impl Cells {
             return Err(StatisticsError::TooFew { what: "a factorial experiment", needed: 1, found: 0 });
         }
         for axis in axes {
-            let ordered = axis.positions.len() == axis.levels && axis.positions.iter().all(|at| at.is_finite());
-            if axis.levels < 2 || !(ordered || axis.positions.is_empty()) {
-                return Err(StatisticsError::TooFew { what: "an axis", needed: 2, found: axis.positions.len() });
+            if axis.levels < 2 {
+                let value = axis.levels as f64;
+                return Err(StatisticsError::OutOfRange {
+                    name: "the number of an axis's levels",
+                    value,
+                    range: "at 2 or above",
+                });
+            }
+            if !axis.positions.is_empty() && axis.positions.len() != axis.levels {
+                let (first, second) = (axis.levels, axis.positions.len());
+                return Err(StatisticsError::Unequal { what: "the levels and positions of an axis", first, second });
+            }
+            if let Some(value) = axis.positions.iter().copied().find(|at| !at.is_finite()) {
+                return Err(StatisticsError::OutOfRange {
+                    name: "the position of a level",
+                    value,
+                    range: "within the finite numbers",
+                });
             }
         }
         let mut cells: BTreeMap<&[usize], Vec<Observation>> = BTreeMap::new();

@@ -3,9 +3,9 @@
 //! The mean takes the bias-corrected and accelerated interval (BCa). The median takes the percentile interval: its
 //! acceleration would come from a jackknife, and the jackknife of a median does not converge.
 
-use crate::describe::{mean_of, quantile_of_sorted, sorted};
+use crate::describe::{mean_of, median_of, percentile_ends, quantile_of_sorted, sorted};
 use crate::distributions::{normal_cdf, normal_quantile};
-use crate::error::{StatisticsError, check, check_open_unit, check_positive};
+use crate::error::{StatisticsError, check, check_open_unit, check_positive, check_resamples};
 use crate::estimate::{Estimate, Method};
 use crate::random::Random;
 
@@ -72,7 +72,7 @@ impl Bootstrap {
             return Ok(Estimate::bare(value, samples.len()));
         }
         let (mut random, mut medians) = (Random::new(self.seed), Medians::of(samples));
-        let ends = self.percentile_ends(&self.draw(|| medians.draw(&mut random)));
+        let ends = percentile_ends(&self.draw(|| medians.draw(&mut random)), self.level);
         Ok(Estimate::with(value, ends, self.level, samples.len(), Method::BootstrapPercentile))
     }
 
@@ -144,21 +144,13 @@ impl Bootstrap {
             let median = a.draw(&mut random);
             combine(median, b.draw(&mut random))
         });
-        Ok(Estimate::with(value, self.percentile_ends(&drawn), self.level, n, Method::BootstrapPercentile))
+        Ok(Estimate::with(value, percentile_ends(&drawn, self.level), self.level, n, Method::BootstrapPercentile))
     }
 
     fn check(&self, samples: &[f64], what: &'static str) -> Result<(), StatisticsError> {
         check(samples, what, 1)?;
         check_open_unit("the confidence level", self.level)?;
-        if self.resamples < 100 {
-            let value = self.resamples as f64;
-            return Err(StatisticsError::OutOfRange {
-                name: "the number of resamples",
-                value,
-                range: "at 100 or above",
-            });
-        }
-        Ok(())
+        check_resamples(self.resamples)
     }
 
     /// The statistic of every resample, sorted.
@@ -166,11 +158,6 @@ impl Bootstrap {
         let mut drawn: Vec<f64> = std::iter::repeat_with(one).take(self.resamples).collect();
         drawn.sort_unstable_by(f64::total_cmp);
         drawn
-    }
-
-    fn percentile_ends(&self, drawn: &[f64]) -> (f64, f64) {
-        let tail = (1.0 - self.level) / 2.0;
-        (quantile_of_sorted(drawn, tail), quantile_of_sorted(drawn, 1.0 - tail))
     }
 
     /// Efron and Tibshirani, equations 14.9 to 14.14.
@@ -233,10 +220,6 @@ impl Medians {
         }
         f64::NAN
     }
-}
-
-fn median_of(samples: &[f64]) -> f64 {
-    quantile_of_sorted(&sorted(samples), 0.5)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::scores::{Scores, stratified};
-use crate::describe::{mean_of, quantile_of_sorted, sorted};
+use crate::describe::{mean_of, median_of, sorted};
 use crate::error::{StatisticsError, check_open_unit};
 use crate::estimate::{Estimate, Method};
 use crate::intervals::bootstrap::Bootstrap;
@@ -27,14 +27,14 @@ pub enum Aggregate {
 /// interval where no task has two runs.
 ///
 /// # Errors
-/// With a level of confidence outside 0 to 1.
+/// With a level of confidence outside 0 to 1, or fewer than 99 resamples.
 pub fn aggregate(scores: &Scores, which: Aggregate, bootstrap: &Bootstrap) -> Result<Estimate, StatisticsError> {
     check_open_unit("the confidence level", bootstrap.level)?;
     let value = value_of(scores, which);
     if !scores.has_runs() {
         return Ok(Estimate::bare(value, scores.count()));
     }
-    let ends = stratified(bootstrap, [scores], 1, |[drawn]| vec![value_of(drawn, which)])[0];
+    let ends = stratified(bootstrap, [scores], 1, |[drawn]| vec![value_of(drawn, which)])?[0];
     Ok(Estimate::with(value, ends, bootstrap.level, scores.count(), Method::BootstrapPercentile))
 }
 
@@ -48,7 +48,7 @@ fn value_of(scores: &Scores, which: Aggregate) -> f64 {
             mean_of(&sorted[cut..sorted.len() - cut])
         }
         Aggregate::Mean => mean_of(&means()),
-        Aggregate::Median => quantile_of_sorted(&sorted(&means()), 0.5),
+        Aggregate::Median => median_of(&means()),
         Aggregate::OptimalityGap(goal) => {
             mean_of(&all().iter().map(|score| goal - score.min(goal)).collect::<Vec<f64>>())
         }
@@ -77,5 +77,7 @@ mod tests {
         let scores = Scores::of(vec![vec![1.0, 2.0]]).unwrap();
         let wrong = Bootstrap { level: 2.0, ..Bootstrap::default() };
         assert!(aggregate(&scores, Aggregate::Mean, &wrong).is_err());
+        let few = Bootstrap { resamples: 0, ..Bootstrap::default() };
+        assert!(aggregate(&scores, Aggregate::Mean, &few).is_err(), "no resample has no percentiles");
     }
 }

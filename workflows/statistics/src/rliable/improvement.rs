@@ -13,23 +13,23 @@ use crate::intervals::bootstrap::Bootstrap;
 /// percentile bootstrap; there is none where no task has two runs.
 ///
 /// # Errors
-/// With different numbers of tasks, or a level of confidence outside 0 to 1.
+/// With different numbers of tasks, a level of confidence outside 0 to 1, or fewer than 99 resamples.
 pub fn probability_of_improvement(
     first: &Scores,
     second: &Scores,
     bootstrap: &Bootstrap,
 ) -> Result<Estimate, StatisticsError> {
     check_open_unit("the confidence level", bootstrap.level)?;
-    if first.tasks().len() != second.tasks().len() {
-        let (needed, found) = (first.tasks().len(), second.tasks().len());
-        return Err(StatisticsError::TooFew { what: "the second algorithm", needed, found });
+    let tasks = (first.tasks().len(), second.tasks().len());
+    if tasks.0 != tasks.1 {
+        return Err(StatisticsError::Unequal { what: "the tasks of two algorithms", first: tasks.0, second: tasks.1 });
     }
     let value = improvement(first, second);
     let n = first.count() + second.count();
     if !first.has_runs() && !second.has_runs() {
         return Ok(Estimate::bare(value, n));
     }
-    let ends = stratified(bootstrap, [first, second], 1, |[a, b]| vec![improvement(a, b)])[0];
+    let ends = stratified(bootstrap, [first, second], 1, |[a, b]| vec![improvement(a, b)])?[0];
     Ok(Estimate::with(value, ends, bootstrap.level, n, Method::BootstrapPercentile))
 }
 
@@ -58,7 +58,7 @@ pub struct ProfilePoint {
 /// tasks have equally many.
 ///
 /// # Errors
-/// With a threshold that is not finite, or a level of confidence outside 0 to 1.
+/// With a threshold that is not finite, a level of confidence outside 0 to 1, or fewer than 99 resamples.
 pub fn performance_profile(
     scores: &Scores,
     thresholds: &[f64],
@@ -71,7 +71,7 @@ pub fn performance_profile(
     let values = profile(scores, thresholds);
     let n = scores.count();
     let shares: Vec<Estimate> = if scores.has_runs() {
-        let ends = stratified(bootstrap, [scores], thresholds.len(), |[drawn]| profile(drawn, thresholds));
+        let ends = stratified(bootstrap, [scores], thresholds.len(), |[drawn]| profile(drawn, thresholds))?;
         let with = |(value, ends)| Estimate::with(value, ends, bootstrap.level, n, Method::BootstrapPercentile);
         std::iter::zip(values, ends).map(with).collect()
     } else {
@@ -104,7 +104,8 @@ mod tests {
         let found = probability_of_improvement(&one(&a), &one(&b), &bootstrap).unwrap();
         assert!((found.value - 8.0 / 12.0).abs() < 1e-15 && found.interval.unwrap().contains(found.value));
         let two = Scores::of(vec![vec![1.0], vec![2.0]]).unwrap();
-        assert!(probability_of_improvement(&two, &one(&a), &bootstrap).is_err());
+        let error = probability_of_improvement(&one(&a), &two, &bootstrap).unwrap_err().to_string();
+        assert_eq!(error, "the tasks of two algorithms need as many of one as of the other, and 1 and 2 were given");
         assert_eq!(probability_of_improvement(&two, &two, &bootstrap).unwrap(), Estimate::bare(0.5, 4));
     }
 

@@ -1,7 +1,7 @@
 //! Scores by task and run.
 
-use crate::describe::{quantile_of_sorted, sorted};
-use crate::error::{StatisticsError, check};
+use crate::describe::{percentile_ends, sorted};
+use crate::error::{StatisticsError, check, check_open_unit, check_resamples};
 use crate::intervals::bootstrap::Bootstrap;
 use crate::random::Random;
 
@@ -45,12 +45,17 @@ impl Scores {
 }
 
 /// The ends of percentile intervals of `count` statistics of stratified resamples.
+///
+/// # Errors
+/// With a level of confidence outside 0 to 1, or too few resamples.
 pub(super) fn stratified<const N: usize>(
     bootstrap: &Bootstrap,
     sides: [&Scores; N],
     count: usize,
     statistics: impl Fn([&Scores; N]) -> Vec<f64>,
-) -> Vec<(f64, f64)> {
+) -> Result<Vec<(f64, f64)>, StatisticsError> {
+    check_open_unit("the confidence level", bootstrap.level)?;
+    check_resamples(bootstrap.resamples)?;
     let mut random = Random::new(bootstrap.seed);
     let mut drawn: Vec<Vec<f64>> = vec![Vec::with_capacity(bootstrap.resamples); count];
     for _ in 0..bootstrap.resamples {
@@ -60,10 +65,5 @@ pub(super) fn stratified<const N: usize>(
             list.push(value);
         }
     }
-    let tail = (1.0 - bootstrap.level) / 2.0;
-    let ends = |values: Vec<f64>| {
-        let values = sorted(&values);
-        (quantile_of_sorted(&values, tail), quantile_of_sorted(&values, 1.0 - tail))
-    };
-    drawn.into_iter().map(ends).collect()
+    Ok(drawn.into_iter().map(|values| percentile_ends(&sorted(&values), bootstrap.level)).collect())
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::describe::mean_of;
-use crate::error::{StatisticsError, check, check_open_unit};
+use crate::error::{StatisticsError, check, check_open_unit, check_resamples};
 use crate::estimate::Estimate;
 use crate::intervals::student::welch;
 use crate::random::Random;
@@ -49,13 +49,10 @@ impl Default for ChangeRule {
 pub fn changes(series: &[f64], rule: &ChangeRule) -> Result<Vec<Change>, StatisticsError> {
     check(series, "a search for changes", 0)?;
     check_open_unit("alpha", rule.alpha)?;
-    for (name, value, least, range) in [
-        ("the shortest segment", rule.shortest, 2, "at 2 or above"),
-        ("the number of permutations", rule.permutations, 99, "at 99 or above"),
-    ] {
-        if value < least {
-            return Err(StatisticsError::OutOfRange { name, value: value as f64, range });
-        }
+    check_resamples(rule.permutations)?;
+    if rule.shortest < 2 {
+        let (name, value) = ("the shortest segment", rule.shortest as f64);
+        return Err(StatisticsError::OutOfRange { name, value, range: "at 2 or above" });
     }
     let mut random = Random::new(rule.seed);
     let mut found: Vec<(usize, f64)> = Vec::new();

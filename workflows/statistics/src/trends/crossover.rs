@@ -24,7 +24,7 @@ pub enum Crossover {
         /// Whether the fits would cross above the range rather than below it.
         above: bool,
     },
-    /// The exponents are the same, so that the fits never cross.
+    /// The exponents are the same, so that the fits cross nowhere, or are the same everywhere.
     Parallel,
 }
 

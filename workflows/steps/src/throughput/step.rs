@@ -125,7 +125,7 @@ const ONE_PROCESS: &str = "all samples of a replicate come from one process, so 
 
 /// Said by the run itself, since a log is read without its table.
 const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as where memory \
-    lies, are not included; give the job `replicates: 3` or more, which run in a process each";
+    lies, show only between replicates (`replicates: 3`), which run in a process each";
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
     MetricKind { name, unit, better, headline, covers: if headline.is_some() { ONE_PROCESS } else { "" } }

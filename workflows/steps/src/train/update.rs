@@ -1,7 +1,7 @@
 //! One update: gradient, clipping and AdamW, as a piece of work that a device may repeat.
 
 use assay_models::{Blueprint, ModelError, Weight};
-use assay_tensor::{Device, Feed, HostData, Repeated, Tensor, Turn};
+use assay_tensor::{Device, Feed, HostData, Replay, Replayer, Tensor};
 
 use super::gradient::TrainBatch;
 use super::optimizer::AdamW;
@@ -15,9 +15,9 @@ use crate::profile::Profiler;
 /// for the device.
 pub struct Updater {
     optimizer: AdamW,
-    repeated: Repeated,
-    /// For updates whose parts are to be seen.
-    anew: Repeated,
+    replayer: Replayer,
+    /// For updates that are profiled: a replayed one has no parts to measure.
+    profiled: Replayer,
 }
 
 /// What an update says.
@@ -35,7 +35,7 @@ impl Updater {
     /// With an optimizer, on `device`.
     #[must_use]
     pub fn new(optimizer: AdamW, device: &Device) -> Self {
-        Updater { optimizer, repeated: Repeated::new(device), anew: Repeated::never(device) }
+        Updater { optimizer, replayer: Replayer::new(device), profiled: Replayer::disabled(device) }
     }
 
     /// The optimizer as it is now.
@@ -44,9 +44,9 @@ impl Updater {
         &self.optimizer
     }
 
-    /// Why updates are not repeated by the device, where it could; once each.
+    /// Why updates are not replayed by a device that could; each reason is given once.
     pub fn remark(&mut self) -> Option<String> {
-        self.repeated.remark()
+        self.replayer.remark()
     }
 
     /// Learns, and updates the model in place with the learning rate `rate`. `going_on` is asked between micro-batches.
@@ -64,13 +64,13 @@ impl Updater {
         let settings = self.optimizer.next(rate);
         let mut inputs = vec![Feed::new(HostData::F32(settings.factors().to_vec()), 4)];
         inputs.extend(train_batch.take_feeds());
-        let repeated = if profiler.is_on() { &mut self.anew } else { &mut self.repeated };
-        let turn = repeated
+        let replayer = if profiler.is_on() { &mut self.profiled } else { &mut self.replayer };
+        let replay = replayer
             .begin(&train_batch.key(), &collect_state(model, &self.optimizer), inputs)
             .map_err(ModelError::from)?;
-        let results = match turn {
-            Turn::Done(results) => results,
-            Turn::Work(work) => {
+        let results = match replay {
+            Replay::Replayed(results) => results,
+            Replay::Eager(work) => {
                 let (factors, inputs) = work.inputs().split_first().ok_or_else(missing_results)?;
                 let learned = train_batch.compute_gradients(model, inputs, profiler, going_on)?;
                 let span = profiler.begin();
@@ -81,7 +81,7 @@ impl Updater {
                 profiler.end(span, "optimizer");
                 let numbers = concatenate_results(&learned.values, &clip)?;
                 drop(learned);
-                work.done(vec![numbers])
+                work.finish(vec![numbers])
             }
         };
         self.optimizer.count();

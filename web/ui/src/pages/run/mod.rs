@@ -15,6 +15,7 @@ use crate::server::{Inner, Site, now};
 use crate::templates::render;
 use crate::views::format::{Moment, bytes, moment, span};
 use crate::views::graph::{CELL, Graph, graph};
+use crate::views::marks::{Tag, tags};
 use crate::views::results::{self, ResultsView};
 use crate::views::states::{StateView, Tally, of_run, tally};
 
@@ -33,6 +34,12 @@ pub(crate) struct RunHead {
     ended: Option<Moment>,
     duration: String,
     tally: Tally,
+    tags: Vec<Tag>,
+    note: String,
+    /// The commit of the repository that the workflow file lies in.
+    commit: Option<String>,
+    /// Whether that repository had changes that are not in the commit.
+    dirty: bool,
 }
 
 /// The head of a run's pages.
@@ -48,6 +55,10 @@ pub(crate) fn head(run: &RunView, now: u64) -> RunHead {
         ended: summary.ended_at.map(moment),
         duration: span(summary.created_at, summary.ended_at, now),
         tally: tally(&summary.states),
+        tags: tags(summary),
+        note: summary.note.clone(),
+        commit: summary.git.as_ref().map(|git| git.commit.clone()),
+        dirty: summary.git.as_ref().is_some_and(|git| git.dirty),
     }
 }
 

@@ -8,11 +8,12 @@ use axum::response::Html;
 use serde::Serialize;
 
 use crate::error::Failure;
-use crate::load;
+use crate::load::{self, RunFilter};
 use crate::query::Choices;
 use crate::server::{Site, now};
 use crate::templates::render;
 use crate::views::format::{Moment, moment, span};
+use crate::views::marks::{Tag, tags};
 use crate::views::results::results;
 use crate::views::states::{StateView, Tally, of_run, tally};
 
@@ -27,6 +28,8 @@ struct RunsPage {
     live: bool,
     home: String,
     rows: Vec<RunRow>,
+    filter: RunFilter,
+    filtered: bool,
     offset: u64,
     newer: Option<String>,
     older: Option<String>,
@@ -41,6 +44,8 @@ struct RunRow {
     started: Moment,
     duration: String,
     tally: Tally,
+    tags: Vec<Tag>,
+    note: String,
     headlines: Vec<Headline>,
 }
 
@@ -54,9 +59,11 @@ struct Headline {
 
 /// The page.
 pub(crate) async fn show(State(site): State<Site>, choices: Choices) -> Result<Html<String>, Failure> {
+    choices.only(&["offset", "tag", "name"])?;
     let offset = choices.number("offset", 0, i64::MAX as u64)?;
     // One more than is shown tells whether there is another page.
-    let mut runs = site.store.runs(PAGE + 1, offset).await?;
+    let filter = RunFilter::read(&choices);
+    let mut runs = load::runs(&site, &filter, PAGE + 1, offset).await?;
     let more = runs.len() as u64 > PAGE;
     runs.truncate(PAGE as usize);
     let live = runs.iter().any(|run| run.state == RunStateName::Running);
@@ -66,10 +73,12 @@ pub(crate) async fn show(State(site): State<Site>, choices: Choices) -> Result<H
         let results = results(&load::tasks(&site, run.id).await?, &site.kinds);
         rows.push(row(run, &results, now));
     }
-    let older = more.then(|| format!("/?offset={}", offset.saturating_add(PAGE)));
-    let newer = (offset > 0).then(|| format!("/?offset={}", offset.saturating_sub(PAGE)));
+    let page = |offset: u64| format!("/?offset={offset}{}", filter.query());
+    let older = more.then(|| page(offset.saturating_add(PAGE)));
+    let newer = (offset > 0).then(|| page(offset.saturating_sub(PAGE)));
     let home = site.store.home().display().to_string();
-    render(&site, "runs.html", RunsPage { title: "Runs", live, home, rows, offset, newer, older })
+    let filtered = !filter.is_empty();
+    render(&site, "runs.html", RunsPage { title: "Runs", live, home, rows, filter, filtered, offset, newer, older })
 }
 
 fn row(run: RunSummary, results: &Results, now: u64) -> RunRow {
@@ -80,6 +89,8 @@ fn row(run: RunSummary, results: &Results, now: u64) -> RunRow {
         duration: span(run.created_at, run.ended_at, now),
         tally: tally(&run.states),
         headlines: headlines(results),
+        tags: tags(&run),
+        note: run.note,
         name: run.name,
         file: run.file,
     }

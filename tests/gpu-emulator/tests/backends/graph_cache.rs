@@ -1,4 +1,4 @@
-//! Steps of a training that are repeated as graphs: the bits are those of steps that are not, whatever happens in between.
+//! Training steps that are replayed as graphs: the bits are those of steps that are not, whatever happens in between.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use assay_models::{
 };
 use assay_rocm::Rocm;
 use assay_tensor::{
-    AdamW, Class, DType, Device, Feed, HostData, Repeated, Tensor, TensorError, Turn, Update, adamw_all, clip,
+    AdamW, Class, DType, Device, Feed, HostData, Replay, Replayer, Tensor, TensorError, Update, adamw_all, clip,
 };
 use serde_json::{Value, json};
 
@@ -38,13 +38,13 @@ fn cuda() -> (Device, Arc<Counts>) {
 struct Trainer {
     model: Blueprint,
     moments: BTreeMap<String, (Tensor, Tensor)>,
-    repeated: Repeated,
+    replayer: Replayer,
     precision: Precision,
     step: u64,
 }
 
 impl Trainer {
-    fn new(config: &Value, objective: Objective, device: &Device, repeated: Repeated) -> Trainer {
+    fn new(config: &Value, objective: Objective, device: &Device, replayer: Replayer) -> Trainer {
         let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
         let task = Task { vocabulary: 5, max_length: 16, objective };
         let model = Model::fresh(device, &config, &task, 7, DType::F32).unwrap();
@@ -54,7 +54,7 @@ impl Trainer {
             (name.to_owned(), (zeros(value), zeros(value)))
         };
         let moments = model.parameters().iter().map(each).collect();
-        Trainer { model: model.into_blueprint(), moments, repeated, precision: Precision::F32, step: 0 }
+        Trainer { model: model.into_blueprint(), moments, replayer, precision: Precision::F32, step: 0 }
     }
 
     /// One step; what it says, to the bit.
@@ -75,9 +75,9 @@ impl Trainer {
         inputs.extend(feeds);
         let mut state: Vec<&Tensor> = model.parameters().iter().map(|(_, parameter)| dense(parameter)).collect();
         state.extend(self.moments.values().flat_map(|(m, v)| [m, v]));
-        let results = match self.repeated.begin(&outline.key(), &state, inputs)? {
-            Turn::Done(results) => results,
-            Turn::Work(work) => {
+        let results = match self.replayer.begin(&outline.key(), &state, inputs)? {
+            Replay::Replayed(results) => results,
+            Replay::Eager(work) => {
                 let (factors, inputs) = work.inputs().split_first().unwrap();
                 let mut accumulator = GradientAccumulator::new(model, &training).map_err(text)?;
                 accumulator.accumulate(outline.filled(&mut inputs.iter()).map_err(text)?).map_err(text)?;
@@ -98,7 +98,7 @@ impl Trainer {
                 }
                 all.push(clip);
                 let numbers = Tensor::concat(&all.iter().collect::<Vec<_>>(), 0)?;
-                work.done(vec![numbers])
+                work.finish(vec![numbers])
             }
         };
         Ok(results[0].to_f64_vec()?.into_iter().map(f64::to_bits).collect())
@@ -112,12 +112,12 @@ impl Trainer {
     }
 
     /// The same training, in memory of its own, as if another attempt went on with it.
-    fn resumed(&self, device: &Device, repeated: Repeated) -> Trainer {
+    fn resumed(&self, device: &Device, replayer: Replayer) -> Trainer {
         let copy = |tensor: &Tensor| Tensor::from_host(device, tensor.to_host().unwrap(), tensor.shape()).unwrap();
         let mut model = self.model.clone();
         *model.parameters_mut() = self.model.parameters().map(|_, value| Ok(copy(value))).unwrap();
         let moments = self.moments.iter().map(|(name, (m, v))| (name.clone(), (copy(m), copy(v)))).collect();
-        Trainer { model, moments, repeated, precision: self.precision, step: self.step }
+        Trainer { model, moments, replayer, precision: self.precision, step: self.step }
     }
 }
 
@@ -158,8 +158,8 @@ fn alike(
     open: impl Fn() -> (Device, Arc<Counts>),
 ) -> (usize, Option<String>) {
     let ((device, counts), (plain, _)) = (open(), open());
-    let mut one = Trainer::new(config, objective, &device, Repeated::new(&device));
-    let mut other = Trainer::new(config, objective, &plain, Repeated::never(&plain));
+    let mut one = Trainer::new(config, objective, &device, Replayer::new(&device));
+    let mut other = Trainer::new(config, objective, &plain, Replayer::disabled(&plain));
     (one.precision, other.precision) = (precision, precision);
     for number in 0..5 {
         let [_, launches, waits] = counts.now();
@@ -172,7 +172,7 @@ fn alike(
         assert_eq!(found, other.step(&batch(number, 7)).unwrap(), "{config}, step {number}");
     }
     assert_eq!(one.state(), other.state(), "{config}");
-    (counts.replays.load(Ordering::Relaxed), one.repeated.remark())
+    (counts.replays.load(Ordering::Relaxed), one.replayer.remark())
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn every_family_is_repeated_with_its_bits() {
         }
         // Two of each step's products, in the graph too, are with GELU and its gradient.
         let (device, counts) = cuda();
-        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
+        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
         let gelus = || counts.gelus.load(Ordering::Relaxed);
         let asked: Vec<usize> =
             (0..3).map(|number| trainer.step(&batch(number, 7)).map(|_| gelus()).unwrap()).collect();
@@ -208,14 +208,14 @@ fn every_family_is_repeated_with_its_bits() {
         let (replays, why) = alike((&with(transformer, sparse), Precision::F32), Objective::Predict, cuda);
         assert!(replays == 0 && why.as_ref().is_some_and(|why| why.contains("reads from the device")), "{why:?}");
     };
-    emulated("replays::every_family_is_repeated_with_its_bits", &[], body, clean);
+    emulated("graph_cache::every_family_is_repeated_with_its_bits", &[], body, clean);
 }
 
 #[test]
 fn steps_are_repeated_on_rocm() {
     let open = || counted(Rocm::open(0, None).unwrap());
     let body = || assert_eq!(alike((&ten(), Precision::Bf16), Objective::Predict, open), (3, None));
-    emulated("replays::steps_are_repeated_on_rocm", &[("ASSAY_GPU_EMULATOR_WAVE", "64")], body, clean);
+    emulated("graph_cache::steps_are_repeated_on_rocm", &[("ASSAY_GPU_EMULATOR_WAVE", "64")], body, clean);
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn whatever_happens_between_steps_changes_no_bit() {
     let body = || {
         let ((device, counts), (plain, _)) = (cuda(), cuda());
         let replays = || counts.replays.load(Ordering::Relaxed);
-        let mut one = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
-        let mut other = Trainer::new(&ten(), Objective::Predict, &plain, Repeated::never(&plain));
+        let mut one = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
+        let mut other = Trainer::new(&ten(), Objective::Predict, &plain, Replayer::disabled(&plain));
         // Two shapes by turns, each a graph from its third step on.
         for (number, length) in [(0, 7), (1, 7), (2, 7), (3, 8), (4, 8), (5, 7), (6, 8)] {
             assert_eq!(one.step(&batch(number, length)), other.step(&batch(number, length)), "step {number}");
@@ -252,7 +252,7 @@ fn whatever_happens_between_steps_changes_no_bit() {
         drop(model);
         assert_eq!(one.state(), other.state());
         // Another attempt goes on.
-        let mut again = one.resumed(&device, Repeated::new(&device));
+        let mut again = one.resumed(&device, Replayer::new(&device));
         drop(one);
         for number in 0..4 {
             assert_eq!(
@@ -263,15 +263,15 @@ fn whatever_happens_between_steps_changes_no_bit() {
         }
         assert_eq!(again.state(), other.state());
     };
-    emulated("replays::whatever_happens_between_steps_changes_no_bit", &[], body, clean);
+    emulated("graph_cache::whatever_happens_between_steps_changes_no_bit", &[], body, clean);
 }
 
 #[test]
 fn where_memory_is_short_nothing_is_reserved() {
     let body = || {
         let ((device, counts), (plain, _)) = (cuda(), cuda());
-        let mut one = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
-        let mut other = Trainer::new(&ten(), Objective::Predict, &plain, Repeated::never(&plain));
+        let mut one = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
+        let mut other = Trainer::new(&ten(), Objective::Predict, &plain, Replayer::disabled(&plain));
         for number in 0..6 {
             if number == 3 {
                 let taken = |_| Tensor::zeros(&device, [1 << 18], DType::F32);
@@ -281,32 +281,32 @@ fn where_memory_is_short_nothing_is_reserved() {
             assert_eq!(one.step(&batch(number, 7)), other.step(&batch(number, 7)), "step {number}");
         }
         assert_eq!(counts.replays.load(Ordering::Relaxed), 1);
-        assert!(one.repeated.remark().is_some_and(|why| why.contains("too little memory")));
+        assert!(one.replayer.remark().is_some_and(|why| why.contains("too little memory")));
     };
     let variables = [("ASSAY_GPU_EMULATOR_MEMORY", "134217728")];
-    emulated("replays::where_memory_is_short_nothing_is_reserved", &variables, body, clean);
+    emulated("graph_cache::where_memory_is_short_nothing_is_reserved", &variables, body, clean);
 }
 
 #[test]
 fn a_fault_in_a_repeated_step_has_its_class() {
     let body = || {
         let (device, counts) = cuda();
-        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
+        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
         let ended = (0..100).find_map(|number| trainer.step(&batch(number % 10, 7)).err());
         assert_eq!(ended.map(|error| error.class()), Some(Class::Fault));
         assert!(counts.replays.load(Ordering::Relaxed) > 1);
     };
     let variables = [("ASSAY_GPU_EMULATOR_FAIL", "fault:3000")];
-    emulated("replays::a_fault_in_a_repeated_step_has_its_class", &variables, body, |_| ());
+    emulated("graph_cache::a_fault_in_a_repeated_step_has_its_class", &variables, body, |_| ());
 }
 
-/// Rows of `table` by these ids, as a piece of work that may be repeated.
-fn repeated_rows(repeated: &mut Repeated, table: &Tensor, ids: &[u32], below: usize) -> Result<Vec<f32>, TensorError> {
-    match repeated.begin("rows", &[table], vec![Feed::ids(ids.to_vec(), ids.len(), below)])? {
-        Turn::Done(results) => results[0].to_f32_vec(),
-        Turn::Work(work) => {
+/// Rows of `table` by these ids, as work that may be replayed.
+fn replayed_rows(replayer: &mut Replayer, table: &Tensor, ids: &[u32], below: usize) -> Result<Vec<f32>, TensorError> {
+    match replayer.begin("rows", &[table], vec![Feed::ids(ids.to_vec(), ids.len(), below)])? {
+        Replay::Replayed(results) => results[0].to_f32_vec(),
+        Replay::Eager(work) => {
             let rows = table.rows(&work.inputs()[0])?;
-            work.done(vec![rows])[0].to_f32_vec()
+            work.finish(vec![rows])[0].to_f32_vec()
         }
     }
 }
@@ -316,16 +316,16 @@ fn ids_beyond_the_bound_of_a_graph_are_refused() {
     let body = || {
         let (device, counts) = cuda();
         let table = Tensor::from_f32(&device, (0..8).map(|i| i as f32).collect(), [4, 2]).unwrap();
-        let mut repeated = Repeated::new(&device);
+        let mut replayer = Replayer::new(&device);
         for ids in [[0, 1], [2, 3], [3, 0], [1, 2]] {
             let expected: Vec<f32> = ids.iter().flat_map(|&id| [2 * id, 2 * id + 1]).map(|x| x as f32).collect();
-            assert_eq!(repeated_rows(&mut repeated, &table, &ids, 4).unwrap(), expected);
+            assert_eq!(replayed_rows(&mut replayer, &table, &ids, 4).unwrap(), expected);
         }
         assert_eq!(counts.replays.load(Ordering::Relaxed), 2);
-        let error = repeated_rows(&mut repeated, &table, &[1, 9], 10).unwrap_err().to_string();
+        let error = replayed_rows(&mut replayer, &table, &[1, 9], 10).unwrap_err().to_string();
         assert!(error.contains("id 9") && error.contains("4 rows"), "{error}");
     };
-    emulated("replays::ids_beyond_the_bound_of_a_graph_are_refused", &[], body, clean);
+    emulated("graph_cache::ids_beyond_the_bound_of_a_graph_are_refused", &[], body, clean);
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn what_another_thread_starts_is_no_part_of_a_graph() {
             ask.send(()).unwrap();
             answers.send(told.recv_timeout(Duration::from_millis(500))).unwrap();
         }));
-        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Repeated::new(&device));
+        let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
         for number in 0..3 {
             trainer.step(&batch(number, 7)).unwrap();
         }
@@ -359,5 +359,5 @@ fn what_another_thread_starts_is_no_part_of_a_graph() {
         *counts.during_capture.0.lock().unwrap() = None;
         thread.join().unwrap();
     };
-    emulated("replays::what_another_thread_starts_is_no_part_of_a_graph", &[], body, clean);
+    emulated("graph_cache::what_another_thread_starts_is_no_part_of_a_graph", &[], body, clean);
 }
