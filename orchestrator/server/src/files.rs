@@ -1,15 +1,16 @@
-//! The local files that a config names: each is checked, and a folder in a list stands for the files inside it.
+//! The local files that a config names: each is checked, a folder in a list stands for the files inside it, and the config then names
+//! their content.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Component, Path};
+use std::ops::ControlFlow;
+use std::path::{Component, Path, PathBuf};
 
-use assay_spec::LocalFile;
+use assay_data::Walk;
+use assay_spec::{ArtifactRef, LocalFile, ResolvedStep};
 
 /// The most files that one config may name.
 const MOST_FILES: usize = 10_000;
-/// How deep folders may lie in one another.
-const DEEPEST: usize = 32;
 /// Names that are no part of a program: what tools leave, and stores of results.
 const LEFT_OUT: [&str; 5] = [".assay", ".git", ".venv", "__pycache__", "node_modules"];
 
@@ -35,7 +36,7 @@ pub fn expand_files(files: &[LocalFile]) -> Result<Vec<LocalFile>, String> {
                 file.key
             ));
         }
-        add_files(file, &normalized(element), &file.path, 0, &mut |found| {
+        add_files(file, &normalized(element), &mut |found| {
             if seen.insert(found.element.clone()) {
                 expanded.push(found);
             }
@@ -57,72 +58,85 @@ fn normalized(element: &str) -> String {
     parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
+/// The files of a program: what tools leave is no part of it. Links are followed, so that a folder above may be named by one.
+const PROGRAM: Walk = Walk { leaves_out: is_left_by_tools, follows_links: true };
+
+fn is_left_by_tools(name: &str) -> bool {
+    LEFT_OUT.contains(&name) || name.ends_with(".pyc")
+}
+
+/// Gives `add` the file that an element of a list names, or the files below the folder that it names.
 fn add_files(
     listed: &LocalFile,
     element: &str,
-    path: &Path,
-    depth: usize,
     add: &mut dyn FnMut(LocalFile) -> Result<(), String>,
 ) -> Result<(), String> {
-    let cannot = |why: String| format!("`{}`: cannot read `{}`: {why}", listed.key, path.display());
-    let data = fs::metadata(path).map_err(|error| cannot(error.to_string()))?;
-    if data.is_file() {
-        let file = LocalFile { element: Some(element.to_owned()), path: path.to_owned(), ..listed.clone() };
-        refuse_large(&file)?;
-        return add(file);
-    }
-    if !data.is_dir() {
-        return Err(cannot("it is neither a file nor a folder".into()));
-    }
-    if depth == DEEPEST {
-        return Err(cannot(format!("folders lie more than {DEEPEST} deep; perhaps a link leads back")));
-    }
-    let entries = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let mut names = Vec::new();
-    for entry in entries.map_err(|error| cannot(error.to_string()))? {
-        match entry.file_name().into_string() {
-            Ok(name) if LEFT_OUT.contains(&name.as_str()) || name.ends_with(".pyc") => {}
-            Ok(name) => names.push(name),
-            Err(name) => return Err(cannot(format!("the name {name:?} is not UTF-8"))),
+    let mut add_file = |element: String, path: PathBuf, bytes: u64| {
+        let file = LocalFile { element: Some(element), path, ..listed.clone() };
+        match too_large(&file, bytes) {
+            None => add(file),
+            Some(message) => Err(message),
         }
-    }
-    names.sort();
-    for name in names {
-        let inner = if element.is_empty() { name.clone() } else { format!("{element}/{name}") };
-        add_files(listed, &inner, &path.join(&name), depth + 1, add)?;
-    }
-    Ok(())
-}
-
-/// Refuses a file or folder that is larger than it may be, before it is stored.
-fn refuse_large(file: &LocalFile) -> Result<(), String> {
-    let Some(most) = file.most else { return Ok(()) };
-    let bytes = total_bytes(&file.path, most);
-    if bytes <= most {
-        return Ok(());
-    }
-    let (key, path) = (&file.key, file.path.display());
-    Err(match file.path.is_dir() {
-        true => format!("`{key}`: the files of `{path}` have more than {most} bytes; take a part of them"),
-        false => format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"),
-    })
-}
-
-/// The size of a file, or the sum of the sizes of the files in a folder. The sum ends as soon as it exceeds `most`. What cannot
-/// be read counts nothing: reading it fails later, with its reason.
-fn total_bytes(path: &Path, most: u64) -> u64 {
-    let Ok(found) = fs::metadata(path) else { return 0 };
+    };
+    let found = metadata(listed)?;
     if found.is_file() {
-        return found.len();
+        return add_file(element.to_owned(), listed.path.clone(), found.len());
     }
-    let mut bytes = 0;
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        // A link to a folder may lead in a circle; the store refuses it.
-        if bytes <= most && !(entry.path().is_symlink() && entry.path().is_dir()) {
-            bytes += total_bytes(&entry.path(), most);
+    let mut added = Ok(());
+    let below = if element.is_empty() { String::new() } else { format!("{element}/") };
+    let walked = PROGRAM.visit(&listed.path, &mut |file| {
+        added = add_file(format!("{below}{}", file.name), file.path, file.bytes);
+        if added.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    walked.map_err(|error| format!("`{}`: {}; {}", listed.key, error.message, error.hint))?;
+    added
+}
+
+fn metadata(file: &LocalFile) -> Result<fs::Metadata, String> {
+    let cannot = |why: String| format!("`{}`: cannot read `{}`: {why}", file.key, file.path.display());
+    let found = fs::metadata(&file.path).map_err(|error| cannot(error.to_string()))?;
+    if found.is_file() || found.is_dir() { Ok(found) } else { Err(cannot("it is neither a file nor a folder".into())) }
+}
+
+/// Refuses a file or folder that is larger than it may be, before it is stored. Of a folder, the files count that are stored.
+fn refuse_large(file: &LocalFile) -> Result<(), String> {
+    let found = metadata(file)?;
+    let bytes = match found.is_dir() {
+        true => {
+            let files = Walk::DATASET.files(&file.path);
+            let files = files.map_err(|error| format!("`{}`: {}; {}", file.key, error.message, error.hint))?;
+            files.iter().map(|file| file.bytes).sum()
         }
+        false => found.len(),
+    };
+    too_large(file, bytes).map_or(Ok(()), Err)
+}
+
+/// Why a file or folder of so many bytes is refused.
+fn too_large(file: &LocalFile, bytes: u64) -> Option<String> {
+    let most = file.most.filter(|most| bytes > *most)?;
+    let (key, path) = (&file.key, file.path.display());
+    Some(format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"))
+}
+
+/// Puts the content of every local file of a config in the place of its path. `content_of` is given the path and the name of a file,
+/// and returns its content's hash; it may store it.
+///
+/// # Errors
+/// As [`expand_files`], and what `content_of` returns.
+pub async fn pin_files<F, E>(step: &mut ResolvedStep, content_of: impl Fn(PathBuf, String) -> F) -> Result<(), String>
+where
+    F: Future<Output = Result<ArtifactRef, E>>,
+    E: std::fmt::Display,
+{
+    let mut contents = Vec::new();
+    for file in expand_files(&step.files)? {
+        let name = file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let artifact = content_of(file.path.clone(), name).await.map_err(|error| format!("`{}`: {error}", file.key))?;
+        contents.push((file, artifact));
     }
-    bytes
+    step.pin_all(&contents);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -155,6 +169,18 @@ mod tests {
         assert!(elements(&["missing.py"]).unwrap_err().contains("missing.py"));
         std::os::unix::fs::symlink(folder.path(), folder.path().join("lib/loop")).unwrap();
         assert!(elements(&["lib"]).unwrap_err().contains("deep"));
+    }
+
+    #[test]
+    fn hidden_files_of_a_dataset_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(data.join(".git")).unwrap();
+        fs::write(data.join("a.txt"), "four").unwrap();
+        fs::write(data.join(".git/history"), "a very long one").unwrap();
+        let file = |most| LocalFile { element: None, most: Some(most), ..listed(folder.path(), "data") };
+        assert_eq!(expand_files(&[file(4)]).unwrap(), [file(4)]);
+        assert!(expand_files(&[file(3)]).unwrap_err().contains("has 4 bytes, which is more than 3"));
     }
 
     #[test]

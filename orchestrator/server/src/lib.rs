@@ -20,7 +20,7 @@ mod watch;
 mod worker_messages;
 
 pub use execute::{Submission, WorkerLink, execute_run};
-pub use files::expand_files;
+pub use files::pin_files;
 pub use plan::run_plan;
 pub use ports::{
     CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,

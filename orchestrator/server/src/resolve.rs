@@ -1,12 +1,13 @@
 //! What becomes of a task whose needs are all there: its config, its cache key, and who does the work.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use assay_core::{Epoch, Event, Resolution, TaskId, TaskIx, TaskState};
 use assay_protocol::LogLevel;
 
 use crate::driver::Driver;
-use crate::files::expand_files;
+use crate::files::pin_files;
 use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
 use crate::task::TaskMemory;
 use crate::watch::RunEvent;
@@ -65,16 +66,10 @@ impl Driver {
             return Ok(Some(Resolution::Skipped { reason: decision.skipped.unwrap_or_default() }));
         };
         self.tasks[place].warn(step.warnings.iter().cloned());
-        let files = match expand_files(&step.files) {
-            Ok(files) => files,
-            Err(message) => return Ok(Some(Resolution::Invalid { message })),
-        };
-        for file in files {
-            let name = file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            match self.ledger.ingest_file(&file.path, &name).await {
-                Ok(artifact) => step.pin(&file, &artifact),
-                Err(error) => return Ok(Some(Resolution::Invalid { message: format!("`{}`: {error}", file.key) })),
-            }
+        let ledger = &self.ledger;
+        let store = |path: PathBuf, name: String| async move { ledger.ingest_file(&path, &name).await };
+        if let Err(message) = pin_files(&mut step, store).await {
+            return Ok(Some(Resolution::Invalid { message }));
         }
         self.append_record(Record::Resolved { task, config: step.config.clone(), key: step.key.clone() });
         self.tasks[task.0 as usize].step = Some(step);

@@ -6,7 +6,9 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use assay_data::{DataError, Walk};
 
 use crate::{StoreError, StoreErrorKind};
 
@@ -15,15 +17,15 @@ use crate::{StoreError, StoreErrorKind};
 /// # Errors
 /// If the folder has no file, or a file of it cannot be read or changes meanwhile, or `target` cannot be written.
 pub(crate) fn pack(folder: &Path, target: &mut dyn Write) -> Result<(String, u64), StoreError> {
-    let mut files = Vec::new();
-    collect(folder, Path::new(""), &mut files)?;
+    let failed = |error: DataError| StoreError::new(StoreErrorKind::Io, error.message, &error.hint);
+    let files = Walk::DATASET.files(folder).map_err(failed)?;
     if files.is_empty() {
         return Err(refused(folder, "holds no file", "name a folder with the files of the dataset"));
     }
     let hashed = Hashed { target, hasher: blake3::Hasher::new(), bytes: 0 };
     let mut archive = tar::Builder::new(hashed);
-    for name in files {
-        append(&mut archive, &folder.join(&name), &name)?;
+    for file in files {
+        append(&mut archive, &file.path, Path::new(&file.name))?;
     }
     let hashed = archive.into_inner().map_err(StoreError::io("pack", folder))?;
     Ok((hashed.hasher.finalize().to_hex().to_string(), hashed.bytes))
@@ -42,34 +44,6 @@ fn append(archive: &mut tar::Builder<Hashed<'_>>, path: &Path, name: &Path) -> R
         true => Ok(()),
         false => Err(refused(path, "became shorter while it was read", "run again when nothing writes to it")),
     }
-}
-
-/// The files below `folder`, by their paths relative to the first call's folder, in order.
-fn collect(folder: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(StoreError::io("read", folder))? {
-        entries.push(entry.map_err(StoreError::io("read", folder))?.file_name());
-    }
-    entries.sort();
-    for name in entries {
-        let path = folder.join(&name);
-        let Some(text) = name.to_str() else {
-            return Err(refused(&path, "has a name that is not UTF-8", "rename it"));
-        };
-        if text.starts_with('.') {
-            continue;
-        }
-        let found = std::fs::metadata(&path).map_err(StoreError::io("read", &path))?;
-        if found.is_file() {
-            files.push(below.join(&name));
-        } else if found.is_dir() && !path.is_symlink() {
-            collect(&path, &below.join(&name), files)?;
-        } else {
-            let what = if found.is_dir() { "is a link to a folder" } else { "is no regular file" };
-            return Err(refused(&path, what, "remove it from the folder, or name another folder"));
-        }
-    }
-    Ok(())
 }
 
 fn refused(path: &Path, what: &str, hint: &str) -> StoreError {

@@ -3,7 +3,7 @@
 //! A property of a step kind's schema whose `format` is [`LOCAL_FILE`] holds a path, relative to the folder of the
 //! workflow file; one whose `format` is [`LOCAL_FILES`] holds a list of files and folders. This crate reads no file:
 //! [`ResolvedStep::files`] says which ones a config names, and whoever runs it puts each into the store and calls
-//! [`ResolvedStep::pin`], so that the config names content and the cache key follows from content. A list becomes a map from
+//! [`ResolvedStep::pin_all`], so that the config names content and the cache key follows from content. A list becomes a map from
 //! path to content.
 
 use std::collections::BTreeMap;
@@ -38,20 +38,25 @@ pub struct LocalFile {
 }
 
 impl ResolvedStep {
-    /// Puts the content of a file in the place of its path, and makes the cache key anew.
-    pub fn pin(&mut self, file: &LocalFile, artifact: &ArtifactRef) {
-        let content = serde_json::json!({"$artifact": artifact.hash, "name": artifact.name, "bytes": artifact.bytes});
-        match (self.config.get_mut(&file.key), &file.element) {
-            (Some(place), None) => *place = content,
-            (Some(place), Some(element)) => {
-                if !place.is_object() {
-                    *place = Value::Object(serde_json::Map::new());
-                }
-                place[element] = content;
+    /// Puts the contents of all files in the places of their paths, and makes the cache key anew. A folder of a list stands for any
+    /// number of files, and for none if it is empty.
+    pub fn pin_all(&mut self, contents: &[(LocalFile, ArtifactRef)]) {
+        for listed in self.files.drain(..).filter(|file| file.element.is_some()) {
+            if let Some(place) = self.config.get_mut(&listed.key) {
+                *place = Value::Object(serde_json::Map::new());
             }
-            (None, _) => {}
         }
-        self.files.retain(|other| other != file);
+        for (file, artifact) in contents {
+            let content =
+                serde_json::json!({"$artifact": artifact.hash, "name": artifact.name, "bytes": artifact.bytes});
+            match (self.config.get_mut(&file.key), &file.element) {
+                (Some(place), None) => *place = content,
+                (Some(Value::Object(contents)), Some(element)) => {
+                    contents.insert(element.clone(), content);
+                }
+                (Some(_) | None, _) => {}
+            }
+        }
         self.artifacts = artifacts_in(&self.config);
         self.key = cache_key(&self.kind, self.version, &self.config, &self.on, Some(self.replicate));
     }
@@ -135,7 +140,7 @@ mod tests {
                 config,
             };
             let artifact = ArtifactRef { hash: hash.repeat(64), name: name.into(), bytes: 3 };
-            step.pin(&step.files[0].clone(), &artifact);
+            step.pin_all(&[(step.files[0].clone(), artifact.clone())]);
             assert_eq!((step.files.len(), step.artifacts.as_slice()), (0, [artifact].as_slice()));
             step.key
         };
@@ -159,11 +164,15 @@ mod tests {
             config,
         };
         assert_eq!(step.files[1].path, Path::new("/flows/lib/b.py"));
-        for (file, hash) in step.files.clone().iter().zip(["0", "1"]) {
-            step.pin(file, &ArtifactRef { hash: hash.repeat(64), name: "f".into(), bytes: 3 });
-        }
+        let content = |hash: &str| ArtifactRef { hash: hash.repeat(64), name: "f".into(), bytes: 3 };
+        let mut empty = step.clone();
+        let contents: Vec<_> = step.files.clone().into_iter().zip(["0", "1"].map(content)).collect();
+        step.pin_all(&contents);
         assert!(step.files.is_empty());
         assert_eq!(step.config["files"]["lib/b.py"]["$artifact"], "1".repeat(64));
         assert_eq!(step.artifacts.len(), 2);
+        // The list named empty folders only.
+        empty.pin_all(&[]);
+        assert_eq!((&empty.config, empty.files.len()), (&json!({"files": {}}), 0));
     }
 }

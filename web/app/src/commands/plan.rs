@@ -1,10 +1,10 @@
 //! `assay plan`: what would run and what is cached. Starts nothing, and writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use assay_server::{Lookup, expand_files};
+use assay_server::{Lookup, pin_files};
 use assay_spec::{
     Conclusion, Finished, Job, ResolveError, ResolvedStep, TriggerRule, Workflow, printable, printable_lines,
 };
@@ -237,15 +237,9 @@ async fn prospect_of(
     store: Option<&Store>,
     keys: &mut BTreeMap<String, usize>,
 ) -> Result<Prospect, CommandError> {
-    let files = match expand_files(&step.files) {
-        Ok(files) => files,
-        Err(message) => return Ok(Prospect::Invalid(message)),
-    };
-    for file in files {
-        match assay_store::content_of(&file.path).await {
-            Ok(artifact) => step.pin(&file, &artifact),
-            Err(error) => return Ok(Prospect::Invalid(format!("`{}`: {error}", file.key))),
-        }
+    let content_of = |path: PathBuf, _| async move { assay_store::content_of(&path).await };
+    if let Err(message) = pin_files(&mut step, content_of).await {
+        return Ok(Prospect::Invalid(message));
     }
     let known = match store {
         Some(store) => store.look_up_result(&step.key).await?,

@@ -15,6 +15,8 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ),
     ("data/label/*", &[], "Share of the training sequences that have this label."),
     ("data/documents", &[], "Number of documents of a text."),
+    ("data/records", &[], "Number of records of a table that have text."),
+    ("data/cut", &[], "Records of a table that are longer than `max_length` and lose their end."),
     ("data/classes", &[], "Number of classes of a classification dataset."),
     ("data/*/length/*", &[], "Length of the split's sequences in tokens, for data read from files."),
     ("data/*/label/*", &[], "Share of the split's sequences that have this label, for data read from files."),
@@ -49,7 +51,7 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ("*/accuracy_low", &[], "Lower end of Wilson's 95 % interval of the accuracy; classifiers only."),
     ("*/accuracy_high", &[], "Upper end of that interval."),
     ("*/error/*", &[], "1 - accuracy on one task of the split (bAbI), by the task's name."),
-    ("*/tasks_solved", &[], "Number of tasks of the split (bAbI) with an error below 5 %."),
+    ("*/tasks_solved", &[], "Number of tasks of the split (bAbI) that are answered right to at least 95 %."),
     // Training.
     ("train/loss", &[], "Mean training loss over the steps since the last report (`log_every`), in nats."),
     ("train/accuracy", &[], "Share of correct predictions in the same training batches."),

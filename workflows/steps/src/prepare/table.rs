@@ -1,4 +1,5 @@
-//! `dataset: table`: the records of a CSV, TSV or JSON Lines file, or of a folder of JSON files, byte by byte, with their labels or for a language model.
+//! `dataset: table`: the records of a CSV, TSV or JSON Lines file, or of a folder of JSON files, byte by byte, with their labels or
+//! for a language model.
 //!
 //! A table is read twice and never as a whole: the first time for the labels and the lengths, from which it follows which records go into
 //! which split, the second time for the text of those. A table of 10 million records so needs 250 MB beside the dataset itself.
