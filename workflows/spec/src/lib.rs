@@ -35,6 +35,7 @@ mod token;
 
 // From what was written to what is meant.
 mod check;
+mod claims;
 mod condition;
 mod configs;
 mod draft;
@@ -59,6 +60,10 @@ mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
 pub use check::{Expanded, check, check_with_env, check_with_files};
+pub use claims::{
+    Axis, CellRef, Check, Claim, Claimed, Comparison, Formula, FormulaError, Function, Operator, Selection, Tolerance,
+    parse_formula,
+};
 pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use include::Load;
 pub use json_schema::json_schema;
