@@ -20,7 +20,9 @@ import sysconfig
 import tempfile
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "backends" / "gpu" / "kernels"
-HEADERS = ["vendor.h", "common.h", "attention.h", "fragments.h", "online_softmax.h", "warpgroup.h"]
+HEADERS = [
+    "vendor.h", "common.h", "attention.h", "attention_gradient.h", "fragments.h", "online_softmax.h", "warpgroup.h"
+]
 # Sources whose kernels only NVIDIA's devices are given.
 NVIDIA_ONLY = ["attention_warpgroup.cu"]
 

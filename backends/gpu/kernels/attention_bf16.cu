@@ -10,7 +10,7 @@
 //
 // On NVIDIA the next tile is on its way while this one is multiplied. Not done on AMD: there only other waves hide the way to memory,
 // and columns of a tile are read element by element (`right_columns`).
-#include "online_softmax.h"
+#include "attention_gradient.h"
 
 #define WAVES 4
 // Elements behind each row in shared memory: rows of one access start on different banks.
@@ -126,23 +126,6 @@ DEVICE void forward(float* out, float* lse, const u16* q, const u16* k, const u1
     finish(out + in_queries * call.d, lse + in_queries, o, running, own, call);
 }
 
-// The operands of the gradient, of one head. The gradient of the result has been rounded.
-struct Saved {
-    const u16 *q, *k, *v, *grad;
-    const float *lse, *inner;
-
-    DEVICE Saved at(u32 head, const Call& call) const {
-        u64 queries = (u64)head * call.tq, keys = (u64)head * call.tk, d = call.d;
-        Saved s = {q + queries * d, k + keys * d, v + keys * d, grad + queries * d, lse + queries, inner + queries};
-        return s;
-    }
-};
-
-// The weight e^(scale s - lse) of a score s.
-DEVICE float weight(float s, float lse, bool seen, float scale) {
-    return seen ? power_of_2(fmaf(s, scale * LOG2_E, -lse * LOG2_E)) : 0.0f;
-}
-
 // dV = P^T G and dK = dS^T Q of a tile of keys: a wave has 16 of them, and the transposed scores of these.
 template <int WIDTH>
 DEVICE void backward_keys(float* dk, float* dv, Saved all, Call call) {
@@ -255,7 +238,7 @@ DEVICE void backward_queries(float* dq, Saved all, Call call) {
 }
 
 // Blocks that share a multiprocessor: on NVIDIA, the registers of four blocks of narrow heads fit; from compute capability 9.0 on the
-// compiler needs a few more than that leaves. (On 9.0 itself, attention_warpgroup.cu takes the place of this kernel.)
+// compiler needs a few more than that leaves. (On 9.0 itself, attention_warpgroup.cu takes the place of these kernels.)
 #if defined(__HIP_PLATFORM_AMD__)
 #define BLOCKS(WIDTH) 1
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -290,19 +273,32 @@ ATTENTION(32)
 ATTENTION(64)
 ATTENTION(128)
 
-// The gradient of the result rounded to bf16, and sum g o of each row with it; the lanes of a block share a row.
+// The gradient of the result rounded to bf16, and sum g o of each row with it; ROW_LANES neighbours share a row.
+#define ROW_LANES 16
 KERNEL attention_bf16_inner(float* __restrict__ inner, u16* __restrict__ rounded_grad, const float* __restrict__ grad,
                             const float* __restrict__ out, u64 rows, u64 width) {
-    __shared__ float shared[THREADS];
-    u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
+    u64 row = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / ROW_LANES;
+    u32 lane = threadIdx.x % ROW_LANES;
     float total = 0.0f;
-    if (row < rows) {
-        for (u64 i = row * width + threadIdx.x; i < (row + 1) * width; i += blockDim.x) {
+    if (row < rows && width % 4 == 0) {
+        for (u64 quad = row * width / 4 + lane; quad < (row + 1) * width / 4; quad += ROW_LANES) {
+            Four g = load4(grad, quad), o = load4(out, quad);
+            Pack<u16, 4> narrow;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                narrow.v[i] = as_bf16(g.v[i]);
+                total = fmaf(of_bf16(narrow.v[i]), o.v[i], total);
+            }
+            ((Pack<u16, 4>*)rounded_grad)[quad] = narrow;
+        }
+    } else if (row < rows) {
+        for (u64 i = row * width + lane; i < (row + 1) * width; i += ROW_LANES) {
             u16 g = as_bf16(grad[i]);
             rounded_grad[i] = g;
             total = fmaf(of_bf16(g), out[i], total);
         }
     }
-    total = over_lanes<Plus>(total, shared);
-    if (row < rows && threadIdx.x == 0) inner[row] = total;
+#pragma unroll
+    for (int by = ROW_LANES / 2; by > 0; by /= 2) total += exchanged(total, by);
+    if (row < rows && lane == 0) inner[row] = total;
 }

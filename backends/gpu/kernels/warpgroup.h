@@ -2,8 +2,8 @@
 //
 // A block is one warpgroup: four waves, each of which has 16 of its 64 rows in the fragments of fragments.h. On compute capability 9.0
 // a product is wgmma.m64n64k16 (PTX ISA, asynchronous warpgroup level matrix instructions). It runs while its waves do other
-// work: they call `begin_products`, start products, call `end_products`, and `settle` what the products write. Elsewhere (the
-// emulator and other devices) each wave computes its rows with `add_product`, at once.
+// work: they call `begin_products` with the registers that the products read and write, state the products, and call `end_products`
+// with what the products write; or `start_products`, and `wait_for_products` later. Elsewhere (the emulator and other devices) each wave computes its rows with `add_product`, at once.
 #pragma once
 #include "fragments.h"
 
@@ -25,16 +25,9 @@ struct alignas(1024) Panels {
         return elements + ((column / 64 * ROWS + row) * 8 + ((column / 8 ^ row) & 7)) * 8 + column % 8;
     }
 
-    // Rows `first` and on of x [rows, d]; zeros beyond either end. x starts at a multiple of 16 bytes. They are there after
-    // `arrived_for_products` and a barrier.
+    // Rows `first` and on of x [rows, d]; zeros beyond either end. x starts at a multiple of 16 bytes, and d is a multiple
+    // of 8. They are there after `arrived_for_products` and a barrier.
     DEVICE void fetch(const u16* __restrict__ x, u32 first, u32 rows, u32 d) {
-        if (d % 8 != 0) {
-            for (u32 i = threadIdx.x; i < ROWS * WIDTH; i += WARPGROUP) {
-                u32 r = i / WIDTH, column = i % WIDTH;
-                *at(r, column) = first + r < rows && column < d ? x[(u64)(first + r) * d + column] : 0;
-            }
-            return;
-        }
         // A thread copies the same part of every ABREAST-th row. These rows have the same permutation.
         const u32 PARTS = WIDTH / 8, ABREAST = WARPGROUP / PARTS;
         static_assert(ROWS % ABREAST == 0 && ABREAST % 8 == 0, "each thread copies equally many parts, permuted alike");
@@ -63,30 +56,61 @@ DEVICE void arrived_for_products() {
 #endif
 }
 
-// To be called before the first product after one of its registers has changed.
-DEVICE void begin_products() {
 #if ASYNCHRONOUS_PRODUCTS
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-
-// Waits until the products are over.
-DEVICE void end_products() {
-#if ASYNCHRONOUS_PRODUCTS
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-#endif
-}
-
-// What products have written: the compiler must not read it before they are over.
+// The compiler must not move a write of these registers down, or a read up, past this place: it does not know that products which
+// have been started read and write them until they are over.
 template <int COUNT>
-DEVICE void settle(Sum (&sums)[COUNT]) {
-#if ASYNCHRONOUS_PRODUCTS
+DEVICE void pin_registers(Sum (&sums)[COUNT]) {
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) asm volatile("" : "+f"(sums[n].at[i])::"memory");
     }
+}
+
+template <int COUNT>
+DEVICE void pin_registers(Left (&left)[COUNT]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) asm volatile("" : "+r"(left[n].pair[i])::"memory");
+    }
+}
+#else
+template <typename Registers>
+DEVICE void pin_registers(Registers&) {}
 #endif
+
+// To be called before the first product after one of its registers has changed, with all the registers of the products.
+template <typename... Registers>
+DEVICE void begin_products(Registers&... registers) {
+    (pin_registers(registers), ...);
+#if ASYNCHRONOUS_PRODUCTS
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Starts the products since the last call as one group. Groups end in the order in which they were started.
+DEVICE void start_products() {
+#if ASYNCHRONOUS_PRODUCTS
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Waits until all groups of products but the last `UNDER_WAY` are over, which have written `sums`.
+template <int UNDER_WAY, typename... Sums>
+DEVICE void wait_for_products(Sums&... sums) {
+#if ASYNCHRONOUS_PRODUCTS
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNDER_WAY) : "memory");
+#endif
+    (pin_registers(sums), ...);
+}
+
+// Starts the products and waits until they are over.
+template <int COUNT>
+DEVICE void end_products(Sum (&sums)[COUNT]) {
+    start_products();
+    wait_for_products<0>(sums);
 }
 
 #if ASYNCHRONOUS_PRODUCTS

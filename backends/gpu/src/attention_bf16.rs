@@ -1,5 +1,5 @@
-//! Attention of bf16 operands and its gradient, on tensor cores: `kernels/attention_bf16.cu`, and for the forward pass on NVIDIA's
-//! compute capability 9.0 `kernels/attention_warpgroup.cu`.
+//! Attention of bf16 operands and its gradient, on tensor cores: `kernels/attention_bf16.cu`, and on NVIDIA's compute capability 9.0
+//! `kernels/attention_warpgroup.cu`.
 //!
 //! For heads of up to 128 columns, on devices that multiply bf16 by tiles. On others the operands are widened, and the kernels of
 //! [`crate::attention`] take them.
@@ -7,8 +7,8 @@
 use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, DType, Result, Shape};
 
 use crate::attention::{Call, NAME, Saved};
-use crate::driver::{Architecture, DeviceProperties, Launch};
-use crate::gpu::{Gpu, block_count, count_argument};
+use crate::driver::{Architecture, Argument, DeviceProperties, Launch};
+use crate::gpu::{Gpu, THREADS, block_count, count_argument};
 use crate::library::Topic;
 use crate::storage::Buffer;
 
@@ -27,14 +27,27 @@ fn multiplies_bf16(properties: &DeviceProperties) -> bool {
     }
 }
 
-/// Dynamic shared memory of a block of `attention_warpgroup_WIDTH`, in bytes: 64 queries, and two tiles each of 64 keys and values.
-const fn warpgroup_shared(width: usize) -> usize {
-    (1 + 2 + 2) * 64 * width * size_of::<u16>()
+/// Lanes that share a row in `attention_bf16_inner`.
+const ROW_LANES: u32 = 16;
+/// Rows of a tile of the kernels for warpgroups.
+const TILE: usize = 64;
+
+/// Dynamic shared memory of a block of `attention_warpgroup_WIDTH`, in bytes: a tile of queries, and two each of keys and values.
+const fn forward_shared(width: usize) -> usize {
+    (1 + 2 + 2) * TILE * width * size_of::<u16>()
 }
 
-/// Whether the kernel for warpgroups takes heads of this width: narrower ones would leave half of its columns empty.
-fn suits_warpgroups(properties: &DeviceProperties, width: usize) -> bool {
-    properties.architecture == Architecture::Cuda(9, 0) && width >= 64 && properties.shared >= warpgroup_shared(width)
+/// The same of the gradient's two kernels: a tile each of two operands, two tiles each of the others, and twice the log-sum-exps and the
+/// sums of a tile of queries.
+const fn gradient_shared(width: usize) -> usize {
+    (2 + 4) * TILE * width * size_of::<u16>() + 2 * 2 * TILE * size_of::<f32>()
+}
+
+/// Whether the kernels for warpgroups take heads of `columns` columns, for which kernels of `width` are compiled: narrower ones would leave
+/// half of their columns empty, and rows are copied in parts of 8 columns.
+fn suits_warpgroups(properties: &DeviceProperties, columns: usize, width: usize) -> bool {
+    let is_hopper = properties.architecture == Architecture::Cuda(9, 0);
+    is_hopper && width >= 64 && columns.is_multiple_of(8) && properties.shared >= gradient_shared(width)
 }
 
 /// The width that the kernels are compiled for, where there is one.
@@ -57,6 +70,24 @@ impl Gpu {
     fn wave_grid(&self, call: &Call, length: usize, rows: usize) -> Result<Launch> {
         let blocks = block_count(NAME, call.heads * length.div_ceil(rows))?;
         Ok(Launch { grid: [blocks, 1, 1], block: [WAVES as u32 * self.driver.properties().wave, 1, 1], shared: 0 })
+    }
+
+    /// Launches a kernel of [`Topic::AttentionWarpgroup`], which needs so much shared memory, or where the device or the heads do not suit
+    /// it, of [`Topic::AttentionBf16`].
+    fn launch_bf16(
+        &self,
+        launch: Launch,
+        call: &Call,
+        (kind, width, shared): (&str, usize, usize),
+        arguments: &[Argument],
+    ) -> Result<()> {
+        let (topic, name, shared) = if suits_warpgroups(self.driver.properties(), call.d, width) {
+            (Topic::AttentionWarpgroup, "warpgroup", shared as u32)
+        } else {
+            (Topic::AttentionBf16, "bf16", 0)
+        };
+        let kernel = format!("attention_{name}_{kind}{width}");
+        self.launch_kernel(NAME, (topic, &kernel), Launch { shared, ..launch }, arguments)
     }
 
     fn widen_to_f32(&self, x: &Array) -> Result<Array> {
@@ -88,18 +119,7 @@ impl Gpu {
             }
             arguments.extend(call.size_arguments()?);
             let launch = self.wave_grid(&call, call.tq, 16 * WAVES)?;
-            if suits_warpgroups(self.driver.properties(), width) {
-                let (kernel, shared) = (format!("attention_warpgroup_{width}"), warpgroup_shared(width) as u32);
-                let launch = Launch { shared, ..launch };
-                self.launch_kernel(NAME, (Topic::AttentionWarpgroup, &kernel), launch, &arguments)?;
-            } else {
-                self.launch_kernel(
-                    NAME,
-                    (Topic::AttentionBf16, &format!("attention_bf16_{width}")),
-                    launch,
-                    &arguments,
-                )?;
-            }
+            self.launch_bf16(launch, &call, ("", width, forward_shared(width)), &arguments)?;
         }
         Ok((out.into_array(&q.shape), lse.into_array(&rows)))
     }
@@ -133,7 +153,8 @@ impl Gpu {
             (self.allocate_scratch(NAME, rows)?, self.allocate_buffer(NAME, &saved.grad.shape, DType::Bf16)?);
         let (from, out) = (self.f32_pointer(NAME, saved.grad)?, self.f32_pointer(NAME, saved.out)?);
         let arguments = [inner.pointer(), grad.pointer(), from, out, count_argument(rows), count_argument(call.d)];
-        let launch = self.row_grid(NAME, rows, call.d)?;
+        let blocks = block_count(NAME, rows.div_ceil((THREADS / ROW_LANES) as usize))?;
+        let launch = Launch { grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared: 0 };
         self.launch_kernel(NAME, (Topic::AttentionBf16, "attention_bf16_inner"), launch, &arguments)?;
         let mut operands = Vec::with_capacity(11);
         for x in [saved.q, saved.k, saved.v] {
@@ -144,15 +165,10 @@ impl Gpu {
         let start = |kind: &str, results: &[&Buffer], length: usize| {
             let arguments: Vec<_> = results.iter().map(|to| to.pointer()).chain(operands.iter().copied()).collect();
             let launch = self.wave_grid(&call, length, 16 * WAVES)?;
-            self.launch_kernel(
-                NAME,
-                (Topic::AttentionBf16, &format!("attention_bf16_{kind}_{width}")),
-                launch,
-                &arguments,
-            )
+            self.launch_bf16(launch, &call, (kind, width, gradient_shared(width)), &arguments)
         };
-        start("keys", &[dk, dv], call.tk)?;
-        start("queries", &[dq], call.tq)
+        start("keys_", &[dk, dv], call.tk)?;
+        start("queries_", &[dq], call.tq)
     }
 }
 
@@ -172,9 +188,15 @@ mod tests {
         assert_eq!([cuda(7, 5), cuda(8, 0), cuda(9, 0), cuda(12, 0)], [false, true, true, true]);
         let hip = |target: &str, wave| multiplies_bf16(&properties(Architecture::Hip(target.into()), wave));
         assert!(hip("gfx90a:sramecc+:xnack-", 64) && hip("gfx942", 64));
-        let suits = |major, minor, width| suits_warpgroups(&properties(Architecture::Cuda(major, minor), 32), width);
-        assert_eq!([suits(9, 0, 64), suits(9, 0, 32), suits(8, 0, 64), suits(10, 0, 64)], [true, false, false, false]);
-        assert!(!suits(9, 0, 128), "a device with 48 KiB of shared memory for a block has no room for wide heads");
+        let hopper = |shared| DeviceProperties { shared, ..properties(Architecture::Cuda(9, 0), 32) };
+        let suits = |columns, width| suits_warpgroups(&hopper(232_448), columns, width);
+        assert_eq!([suits(64, 64), suits(72, 128), suits(32, 32), suits(60, 64)], [true, true, false, false]);
+        let older = properties(Architecture::Cuda(8, 0), 32);
+        assert!(!suits_warpgroups(&DeviceProperties { shared: 232_448, ..older }, 64, 64));
+        assert!(
+            !suits_warpgroups(&hopper(49_152), 128, 128),
+            "a device with 48 KiB of shared memory for a block has no room for wide heads"
+        );
         assert!(!hip("gfx1100", 32) && !hip("gfx908", 64) && !hip("gfx942", 32));
     }
 }

@@ -9,10 +9,11 @@ use crate::driver::{Driver, Function};
 use crate::error::to_tensor_error;
 
 /// What every source may include.
-const HEADERS: [(&str, &str); 6] = [
+const HEADERS: [(&str, &str); 7] = [
     ("vendor.h", include_str!("../kernels/vendor.h")),
     ("common.h", include_str!("../kernels/common.h")),
     ("attention.h", include_str!("../kernels/attention.h")),
+    ("attention_gradient.h", include_str!("../kernels/attention_gradient.h")),
     ("fragments.h", include_str!("../kernels/fragments.h")),
     ("online_softmax.h", include_str!("../kernels/online_softmax.h")),
     ("warpgroup.h", include_str!("../kernels/warpgroup.h")),
@@ -85,7 +86,14 @@ impl Topic {
                 names.push("attention_bf16_inner".to_owned());
                 names
             }
-            Topic::AttentionWarpgroup => list(&["attention_warpgroup_64", "attention_warpgroup_128"]),
+            Topic::AttentionWarpgroup => list(&[
+                "attention_warpgroup_64",
+                "attention_warpgroup_128",
+                "attention_warpgroup_keys_64",
+                "attention_warpgroup_keys_128",
+                "attention_warpgroup_queries_64",
+                "attention_warpgroup_queries_128",
+            ]),
             Topic::Elementwise => elementwise_kernels(),
             Topic::Int8 => list(&["quantize", "multiply_int8"]),
             Topic::Movement => movement_kernels(),
