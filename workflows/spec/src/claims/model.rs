@@ -229,7 +229,8 @@ impl Comparison {
     /// Whether it holds for two numbers. Numbers that differ by rounding of the arithmetic alone, a part in 10^9, are equal.
     #[must_use]
     pub fn holds(self, left: f64, right: f64) -> bool {
-        let equal = left == right || (left - right).abs() <= 1e-9 * left.abs().max(right.abs());
+        let near = || (left - right).abs() <= 1e-9 * left.abs().max(right.abs());
+        let equal = left == right || left.is_finite() && right.is_finite() && near();
         match self {
             Comparison::Less => left < right && !equal,
             Comparison::LessOrEqual => left < right || equal,
