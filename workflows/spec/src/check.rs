@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+mod claims;
 mod expansion;
 
 pub use expansion::Expanded;
 pub(crate) use expansion::{WithoutCells, cells_wait};
 
+use crate::claims::Claim;
 use crate::configs::{self, Cells};
 use crate::declared::declared_directions;
 use crate::draft::{Draft, DraftJob, DraftMatrix, Reader};
@@ -161,7 +163,8 @@ impl<'a> Checker<'a> {
         (0..count).for_each(|place| self.settings(place));
         (0..count).for_each(|place| self.check_condition(place));
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
-        self.log.is_empty().then(|| self.finish(templates, strategies)).flatten()
+        let claims = self.claims();
+        self.log.is_empty().then(|| self.finish(templates, strategies, claims)).flatten()
     }
 
     /// Warnings: what is valid but probably not intended.
@@ -398,7 +401,12 @@ impl<'a> Checker<'a> {
         Some(template)
     }
 
-    fn finish(self, templates: Vec<Option<JobTemplate>>, strategies: Vec<Option<Strategy>>) -> Option<Workflow> {
+    fn finish(
+        self,
+        templates: Vec<Option<JobTemplate>>,
+        strategies: Vec<Option<Strategy>>,
+        claims: Vec<Claim>,
+    ) -> Option<Workflow> {
         let templates: Option<Vec<JobTemplate>> = templates.into_iter().collect();
         let warnings = self.warnings();
         let later = std::iter::zip(strategies, self.awaited);
@@ -425,6 +433,7 @@ impl<'a> Checker<'a> {
             params: self.params,
             jobs: jobs.collect::<Option<Vec<_>>>()?,
             tasks: self.tasks,
+            claims,
             warnings,
             templates: templates?,
             shared: Shared { source: self.source.clone(), globals: self.globals, draft: Arc::new(self.draft.clone()) },

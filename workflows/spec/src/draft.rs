@@ -17,6 +17,8 @@ pub(crate) struct Draft {
     pub description: Option<String>,
     pub params: Vec<Entry>,
     pub jobs: Vec<DraftJob>,
+    /// With their expressions.
+    pub claims: Vec<Template>,
 }
 
 /// A job as it was written.
@@ -62,7 +64,7 @@ impl DraftMatrix {
 /// The most jobs of a file.
 const MAX_JOBS: usize = 1_000;
 
-pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "jobs"];
+pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "jobs", "claims"];
 pub(crate) const JOB_KEYS: &[&str] =
     &["uses", "with", "needs", "if", "strategy", "resources", "retry", "timeout-minutes", "continue-on-error"];
 pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max-parallel", "fail-fast"];
@@ -171,7 +173,8 @@ impl Reader<'_> {
 
     /// Takes a whole file apart.
     pub fn file(&mut self, root: &Node) -> Draft {
-        let mut draft = Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new() };
+        let mut draft =
+            Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new(), claims: Vec::new() };
         let example = "jobs: {data: {uses: prepare, with: {..}}}";
         let entries = self.entries(root, "a workflow file", example);
         self.known_keys(entries, FILE_KEYS, "the file");
@@ -181,6 +184,7 @@ impl Reader<'_> {
                 "description" => draft.description = self.text(entry),
                 "params" => draft.params = self.params(entry),
                 "jobs" => draft.jobs = self.jobs(entry),
+                "claims" => draft.claims = self.claims(entry),
                 _ => {}
             }
         }
@@ -189,7 +193,9 @@ impl Reader<'_> {
 
     /// Whether there are jobs, and not too many.
     pub fn check_jobs(&mut self, draft: &mut Draft, roots: &[Node]) {
-        let named = |root: &Node| root.get("jobs").is_some() || !matches!(root.data, Data::Map(_));
+        let named = |root: &Node| {
+            root.get("jobs").is_some() || root.get("claims").is_some() || !matches!(root.data, Data::Map(_))
+        };
         if let Some(main) = roots.last().filter(|_| !roots.iter().any(named)) {
             let message = "the file has no `jobs`";
             self.report(main.span, message, "add them: `jobs: {data: {uses: prepare, with: {..}}}`".to_owned());

@@ -151,7 +151,8 @@ impl Reader<'_> {
     /// Takes the files of a workflow apart, and puts them together. The name and the description are those of the last one, which
     /// is the workflow file itself.
     pub fn files(&mut self, roots: &[Node]) -> Draft {
-        let mut whole = Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new() };
+        let mut whole =
+            Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new(), claims: Vec::new() };
         let (mut params, mut jobs): (BTreeMap<String, Span>, BTreeMap<String, Span>) = Default::default();
         for root in roots {
             let draft = self.file(root);
@@ -167,6 +168,7 @@ impl Reader<'_> {
                     None => whole.jobs.push(job),
                 }
             }
+            whole.claims.extend(draft.claims);
             (whole.name, whole.description) = (draft.name, draft.description);
         }
         self.check_jobs(&mut whole, roots);

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::claims::claims_schema;
 use crate::kind::StepKind;
 use crate::schema::normalized;
 use crate::workflow::FAILURE_CLASSES;
@@ -39,6 +40,7 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
                 "type": ["object", "null"],
                 "description": "Parameters with their defaults; `assay run FILE -P seed=18` sets others of the same type.",
             },
+            "claims": claims_schema(),
             "jobs": {
                 "type": "object",
                 "description": "The steps, each of them perhaps a whole sweep.",
@@ -47,7 +49,7 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
                 "additionalProperties": {"$ref": "#/$defs/job"},
             },
         },
-        "required": ["jobs"],
+        "anyOf": [{"required": ["jobs"]}, {"required": ["claims"]}],
         "additionalProperties": false,
         "$defs": definitions,
     })

@@ -35,6 +35,7 @@ mod token;
 
 // From what was written to what is meant.
 mod check;
+mod claims;
 mod condition;
 mod configs;
 mod declared;
@@ -61,6 +62,10 @@ mod workflow;
 
 pub use artifact::{ArtifactRef, Output, Outputs, artifacts_in};
 pub use check::{Expanded, check, check_with_files};
+pub use claims::{
+    Axis, CellRef, Check, Claim, Claimed, Comparison, Formula, FormulaError, Function, Operator, Selection, Tolerance,
+    parse_formula,
+};
 pub use condition::Decision;
 pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use include::Load;

@@ -21,6 +21,8 @@ pub(crate) enum Where {
     Condition,
     /// In `resources`, `retry` or `timeout-minutes`, which are known before the task runs.
     Settings,
+    /// In `claims`, which belong to no job.
+    Claims,
     /// In `with`.
     With,
 }
@@ -89,7 +91,7 @@ impl Known<'_> {
     fn path(&self, path: &Path) -> Answer {
         let root = path.root.name.as_str();
         let later = match self.place {
-            Where::Strategy => matches!(root, "matrix" | "replicate" | "needs" | "each"),
+            Where::Strategy | Where::Claims => matches!(root, "matrix" | "replicate" | "needs" | "each"),
             Where::Matrix => matches!(root, "matrix" | "replicate" | "each"),
             Where::Settings => root == "needs",
             Where::With | Where::Condition => false,
@@ -100,6 +102,7 @@ impl Known<'_> {
                 Where::Matrix => {
                     ("`strategy.matrix`, which decides what the cells are", "use `params` or `needs` here")
                 }
+                Where::Claims => ("`claims`, which belong to no job", "use `params` here"),
                 _ => ("a setting, which must be known before anything runs", "use `params` and `matrix` here"),
             };
             return Err((path.root.span, format!("`{root}` cannot be used in {place}"), Some(hint.into())));

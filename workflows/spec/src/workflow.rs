@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::check::WithoutCells;
+use crate::claims::Claim;
 use crate::draft::Draft;
 use crate::problem::Problems;
 use crate::resolve::{JobTemplate, Shared};
@@ -28,6 +29,8 @@ pub struct Workflow {
     /// In an order in which they could run one after another; within a job, all cells of the first replicate come
     /// before those of the second.
     pub tasks: Vec<Task>,
+    /// What is claimed of its results, in the order of the file.
+    pub claims: Vec<Claim>,
     /// Warnings: what is valid but probably not intended, such as an axis that nothing uses. Empty for most files.
     pub warnings: Problems,
     /// What each job's `with:` says, in the order of `jobs`.

@@ -1,0 +1,124 @@
+//! What is found of a claim.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What the results say of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The value lies inside the claimed band.
+    Supported,
+    /// It lies outside.
+    Refuted,
+    /// The observations do not decide it.
+    Undecided,
+    /// The claimed numbers contradict each other.
+    Impossible,
+    /// The claimed numbers agree with each other, and nothing else was claimed.
+    Consistent,
+    /// It cannot be tested here.
+    NotTested,
+}
+
+impl Verdict {
+    /// In the order in which they are counted.
+    pub const ALL: [Verdict; 6] = [
+        Verdict::Supported,
+        Verdict::Refuted,
+        Verdict::Undecided,
+        Verdict::Impossible,
+        Verdict::Consistent,
+        Verdict::NotTested,
+    ];
+
+    /// As it is written for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Supported => "supported",
+            Verdict::Refuted => "refuted",
+            Verdict::Undecided => "undecided",
+            Verdict::Impossible => "impossible",
+            Verdict::Consistent => "consistent",
+            Verdict::NotTested => "not tested",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A claim with what was found of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The claim's name.
+    pub id: String,
+    /// The statement in words.
+    pub says: Option<String>,
+    /// Where the statement was made.
+    pub source: Option<String>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// The check as it was written.
+    pub check: Option<String>,
+    /// What was claimed, for people: `53.9 ± 10 %`, `> 0`.
+    pub claimed: Option<String>,
+    /// The ends of the band that was claimed; `None` for an open end, or where nothing is measured.
+    pub band: Option<(Option<f64>, Option<f64>)>,
+    /// What was measured.
+    pub measured: Option<Measurement>,
+    /// How often the claim would have to be repeated for a decision with a chance of 80 %, if it is undecided and the
+    /// estimate stays as it is; `None` where that is unknown or more than 1,000.
+    pub replicates_to_decide: Option<usize>,
+    /// In which way the check is smaller than what was claimed.
+    pub scaled: Option<String>,
+    /// The comparisons of claimed numbers.
+    pub arithmetic: Vec<Arithmetic>,
+    /// The tasks behind the measurement: their places in the run.
+    pub tasks: Vec<usize>,
+    /// The file and line of the claim.
+    pub place: (String, usize),
+}
+
+/// A measured value with its test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measurement {
+    /// The mean over the replicates; of a ratio the geometric one.
+    pub value: f64,
+    /// The lower end of the 95 % interval; `None` of one observation.
+    pub low: Option<f64>,
+    /// The upper end.
+    pub high: Option<f64>,
+    /// The unit.
+    pub unit: String,
+    /// Value and interval, for people.
+    pub text: String,
+    /// How many replicates.
+    pub n: usize,
+    /// Whether replicates with one number were taken as pairs.
+    pub paired: bool,
+    /// Whether the values have no scatter, so that they are compared as they are.
+    pub exact: bool,
+    /// The p-value of the verdict that the data point to; `None` where there is no test.
+    pub p: Option<f64>,
+    /// The same, corrected for all claims of the file.
+    pub p_corrected: Option<f64>,
+}
+
+/// A comparison of claimed numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Arithmetic {
+    /// As it was written.
+    pub text: String,
+    /// Both sides as numbers: `75.2667 == 75.3`.
+    pub shown: String,
+    /// Whether it is true.
+    pub holds: bool,
+}

@@ -1,0 +1,316 @@
+//! What a claim means once nothing is wrong with it.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::scalar;
+
+/// A statement about the results of a workflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Unique in the file.
+    pub id: String,
+    /// The statement in words.
+    pub says: Option<String>,
+    /// Where the statement was made.
+    pub source: Option<String>,
+    /// The file that the claim stands in, and its line, counted from 1.
+    pub place: (String, usize),
+    /// What is computed from the results.
+    pub check: Option<Check>,
+    /// The value that `check` is held against; `None` where the check is a comparison.
+    pub claimed: Option<Claimed>,
+    /// Comparisons of the claimed numbers with each other, which need no results.
+    pub arithmetic: Vec<Check>,
+    /// The backends without which the claim cannot be tested.
+    pub needs: Vec<String>,
+    /// Why the claim is not tested at all.
+    pub not_tested: Option<String>,
+    /// In which way the check is smaller than what was claimed.
+    pub scaled: Option<String>,
+    /// Whether the values are computed, not sampled, so that one observation is certain.
+    pub exact: bool,
+    /// The unit of the checked value; empty for a pure number or where it is not known.
+    pub unit: String,
+}
+
+/// A formula, or two of them compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// As it was written.
+    pub text: String,
+    /// The formula, or the left side of the comparison.
+    pub left: Formula,
+    /// How the sides compare, and the right side.
+    pub comparison: Option<(Comparison, Formula)>,
+}
+
+/// How two sides compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `==`, in `arithmetic` only
+    Equal,
+    /// `!=`, in `arithmetic` only
+    Different,
+}
+
+/// What is computed, once for each replicate.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Formula {
+    /// A number.
+    Number(f64),
+    /// The mean of a metric over cells.
+    Cells(CellRef),
+    /// Two values and an operator.
+    Operation(Operator, Box<Formula>, Box<Formula>),
+    /// A quotient whose scatter is judged on a logarithmic scale.
+    Ratio(Box<Formula>, Box<Formula>),
+    /// The exponent `k` of the power law `metric = c axis^k`.
+    Exponent(CellRef, Axis),
+    /// The value of the axis at which the power laws of two metrics are equal.
+    Crossover(CellRef, CellRef, Axis),
+    /// A function of numbers.
+    Call(Function, Vec<Formula>),
+}
+
+/// An operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// `+`
+    Add,
+    /// `-`
+    Subtract,
+    /// `*`
+    Multiply,
+    /// `/`
+    Divide,
+    /// `^`
+    Power,
+}
+
+/// A function of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    /// The mean of its arguments.
+    Mean,
+    /// Their sum.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// The absolute value.
+    Abs,
+    /// `round(x, digits)`: to so many decimals, halves away from zero.
+    Round,
+    /// The natural logarithm.
+    Log,
+}
+
+/// What an exponent or a crossover is taken over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Axis {
+    /// An axis of the matrix.
+    Matrix(String),
+    /// The part of the metric's name that is written `*`.
+    MetricPart,
+}
+
+/// A metric of some cells of a job.
+#[derive(Debug, Clone)]
+pub struct CellRef {
+    /// The job.
+    pub job: String,
+    /// The values of axes that select cells; all cells where it is empty.
+    pub selected: Vec<Selection>,
+    /// The metric; `*` stands for the part of its name that [`Axis::MetricPart`] means.
+    pub metric: String,
+    /// Where the job, and the metric, stand in the text, in characters: `(first, length)`.
+    pub(crate) job_at: (usize, usize),
+    pub(crate) metric_at: (usize, usize),
+}
+
+/// A value of an axis that selects cells.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// The axis.
+    pub axis: String,
+    /// The value as it was written.
+    pub value: String,
+    pub(crate) axis_at: (usize, usize),
+    pub(crate) value_at: (usize, usize),
+}
+
+/// The value that a check is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Claimed {
+    /// A value with the distance that still counts as the same.
+    Value {
+        /// What was claimed.
+        value: f64,
+        /// How far off counts.
+        tolerance: Tolerance,
+    },
+    /// No less than this.
+    AtLeast(f64),
+    /// No more than this.
+    AtMost(f64),
+    /// From the first to the second.
+    Between(f64, f64),
+}
+
+/// How far off a claimed value still counts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tolerance {
+    /// A share of the claimed value.
+    Relative(f64),
+    /// In the unit of the value.
+    Absolute(f64),
+}
+
+/// What is wrong with a formula, and where: characters from the beginning of the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormulaError {
+    /// The first character.
+    pub at: usize,
+    /// How many characters.
+    pub length: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Claimed {
+    /// The values that agree with what was claimed: from the first to the second, which may be infinite.
+    #[must_use]
+    pub fn band(&self) -> (f64, f64) {
+        match *self {
+            Claimed::Value { value, tolerance } => {
+                let off = match tolerance {
+                    Tolerance::Relative(share) => share * value.abs(),
+                    Tolerance::Absolute(off) => off,
+                };
+                (value - off, value + off)
+            }
+            Claimed::AtLeast(low) => (low, f64::INFINITY),
+            Claimed::AtMost(high) => (f64::NEG_INFINITY, high),
+            Claimed::Between(low, high) => (low, high),
+        }
+    }
+}
+
+impl Comparison {
+    /// As it is written.
+    #[must_use]
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Comparison::Less => "<",
+            Comparison::LessOrEqual => "<=",
+            Comparison::Greater => ">",
+            Comparison::GreaterOrEqual => ">=",
+            Comparison::Equal => "==",
+            Comparison::Different => "!=",
+        }
+    }
+
+    /// Whether it holds for two numbers. Numbers that differ by rounding of the arithmetic alone, a part in 10^9, are equal.
+    #[must_use]
+    pub fn holds(self, left: f64, right: f64) -> bool {
+        let near = || (left - right).abs() <= 1e-9 * left.abs().max(right.abs());
+        let equal = left == right || left.is_finite() && right.is_finite() && near();
+        match self {
+            Comparison::Less => left < right && !equal,
+            Comparison::LessOrEqual => left < right || equal,
+            Comparison::Greater => left > right && !equal,
+            Comparison::GreaterOrEqual => left > right || equal,
+            Comparison::Equal => equal,
+            Comparison::Different => !equal && !left.is_nan() && !right.is_nan(),
+        }
+    }
+}
+
+impl Selection {
+    /// Whether a matrix value is the one that was written.
+    #[must_use]
+    pub fn matches(&self, value: &Value) -> bool {
+        let same_number = || Some(value.as_f64()? == self.value.parse::<f64>().ok()?);
+        scalar::in_address(value) == self.value
+            || value.as_str() == Some(self.value.as_str())
+            || same_number() == Some(true)
+    }
+}
+
+impl Formula {
+    /// The metrics that it uses, in order.
+    #[must_use]
+    pub fn cells(&self) -> Vec<&CellRef> {
+        match self {
+            Formula::Number(_) => Vec::new(),
+            Formula::Cells(cells) | Formula::Exponent(cells, _) => vec![cells],
+            Formula::Crossover(first, second, _) => vec![first, second],
+            Formula::Operation(_, left, right) | Formula::Ratio(left, right) => {
+                left.cells().into_iter().chain(right.cells()).collect()
+            }
+            Formula::Call(_, arguments) => arguments.iter().flat_map(Formula::cells).collect(),
+        }
+    }
+}
+
+impl Check {
+    /// The metrics that it uses, in order.
+    #[must_use]
+    pub fn cells(&self) -> Vec<&CellRef> {
+        let right = self.comparison.iter().flat_map(|(_, right)| right.cells());
+        self.left.cells().into_iter().chain(right).collect()
+    }
+}
+
+impl PartialEq for CellRef {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |cells: &CellRef| {
+            let mut selected = cells.selected.clone();
+            selected.sort_by(|a, b| a.axis.cmp(&b.axis));
+            selected
+        };
+        self.job == other.job && self.metric == other.metric && key(self) == key(other)
+    }
+}
+
+impl PartialEq for Selection {
+    fn eq(&self, other: &Self) -> bool {
+        self.axis == other.axis && self.value == other.value
+    }
+}
+
+impl fmt::Display for CellRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.job)?;
+        if !self.selected.is_empty() {
+            let selected: Vec<String> = self.selected.iter().map(|one| format!("{}={}", one.axis, one.value)).collect();
+            write!(f, "[{}]", selected.join(", "))?;
+        }
+        write!(f, ".{}", self.metric)
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Axis::Matrix(name) => f.write_str(name),
+            Axis::MetricPart => f.write_str("*"),
+        }
+    }
+}
