@@ -11,6 +11,7 @@ mod failures;
 mod gpu;
 mod housekeeping;
 mod interruption;
+mod lab;
 mod machine;
 mod marks;
 mod quickstart;

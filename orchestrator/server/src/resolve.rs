@@ -61,7 +61,7 @@ impl Driver {
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
         self.tasks[place].warnings.extend_from_slice(&step.warnings);
-        let files = match expand_files(&step.files) {
+        let files = match expand_files(&self.lab.place_files(&step.files)) {
             Ok(files) => files,
             Err(message) => return Ok(Some(Resolution::Invalid { message })),
         };
