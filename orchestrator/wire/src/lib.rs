@@ -5,7 +5,7 @@
 //!
 //! # What makes a lost connection harmless
 //!
-//! - Every [`Report`] names its attempt, with its epoch, and has a number that counts from 1 within the attempt. A worker keeps a report
+//! - Every [`AttemptReport`] names its attempt, with its epoch, and has a number that counts from 1 within the attempt. A worker keeps a report
 //!   until the server has acknowledged its number, which the server does only after the report is in its database. A report that
 //!   comes twice is recognized by its number.
 //! - A worker names itself by its *life*: random text that is new whenever its process starts. A server that hears of the same life again
@@ -18,6 +18,6 @@ mod names;
 
 pub use limits::{MAX_BATCH, MAX_MESSAGE, WireError, decode, encode};
 pub use messages::{
-    Assignment, Ended, FileRef, Held, Register, Report, ReportBody, ToServer, ToWorker, UploadedFile, WIRE,
+    Assignment, AttemptReport, Ended, FileRef, Held, Register, ReportBody, ToServer, ToWorker, UploadedFile, WIRE,
 };
 pub use names::{is_file_name, is_hash, is_relative_path};

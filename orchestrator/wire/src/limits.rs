@@ -46,14 +46,17 @@ mod tests {
     use assay_protocol::MetricPoint;
 
     use super::*;
-    use crate::{Report, ReportBody, ToServer};
+    use crate::{AttemptReport, ReportBody, ToServer};
 
     #[test]
     fn a_message_survives_as_text() {
         let task = TaskId { run: RunId(3), task: TaskIx(1) };
         let points = vec![MetricPoint { name: "loss".into(), step: 7, value: 0.1 }];
-        let report =
-            Report { attempt: AttemptId { task, epoch: Epoch(2) }, seq: 9, body: ReportBody::Metrics { points } };
+        let report = AttemptReport {
+            attempt: AttemptId { task, epoch: Epoch(2) },
+            seq: 9,
+            body: ReportBody::Metrics { points },
+        };
         let message = ToServer::Reports { reports: vec![report] };
         let text = encode(&message).unwrap();
         assert_eq!(decode::<ToServer>(&text).unwrap(), message);

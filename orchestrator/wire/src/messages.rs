@@ -21,7 +21,7 @@ pub enum ToServer {
     /// What happened in attempts, in order within each attempt.
     Reports {
         /// The reports.
-        reports: Vec<Report>,
+        reports: Vec<AttemptReport>,
     },
     /// The worker ends. Its executors are gone.
     Leave,
@@ -57,7 +57,7 @@ pub struct Held {
 
 /// Something that happened in an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct AttemptReport {
     /// The attempt.
     pub attempt: AttemptId,
     /// Counts from 1 within the attempt, without gaps.

@@ -2,7 +2,7 @@
 
 use assay_core::{AttemptId, Capacity, Epoch};
 use assay_protocol::{Failure, FailureClass, LogLevel};
-use assay_wire::{Ended, Register, Report, ReportBody, ToServer, ToWorker, UploadedFile, WIRE, decode, encode};
+use assay_wire::{AttemptReport, Ended, Register, ReportBody, ToServer, ToWorker, UploadedFile, WIRE, decode, encode};
 use futures::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -61,7 +61,7 @@ impl Liar {
 
     /// Reports, and waits for the acknowledgement.
     async fn report(&mut self, attempt: AttemptId, seq: u64, body: ReportBody) {
-        self.send(ToServer::Reports { reports: vec![Report { attempt, seq, body }] }).await;
+        self.send(ToServer::Reports { reports: vec![AttemptReport { attempt, seq, body }] }).await;
         while !matches!(self.next().await, ToWorker::Acknowledged { attempt: of, seq: to } if (of, to) == (attempt, seq))
         {
         }
@@ -106,7 +106,7 @@ fn the_word_of_a_superseded_attempt_changes_nothing() {
         second.report(live, 1, line("from the second attempt")).await;
         // A gap is not filled with guesses: the report behind it is not taken.
         second
-            .send(ToServer::Reports { reports: vec![Report { attempt: live, seq: 3, body: line("too early") }] })
+            .send(ToServer::Reports { reports: vec![AttemptReport { attempt: live, seq: 3, body: line("too early") }] })
             .await;
         let failure = Failure { class: FailureClass::Step, message: "it does not work".into(), hint: None };
         second.report(live, 2, ReportBody::Ended { ended: Ended::Failed { failure } }).await;

@@ -106,7 +106,8 @@ fn a_killed_server_goes_on_with_what_its_workers_did_meanwhile() {
     assert_eq!((sweep.state(), trained.state()), ("succeeded", "succeeded"));
     // The workers kept what they were at: nothing was begun twice.
     assert_eq!(trained.task("train")["attempts"], 1, "{}", server.log(&training, "train"));
-    assert!(sweep.tasks().iter().all(|task| task["attempts"] == 1), "{:#}", sweep.json);
+    let most = sweep.tasks().iter().filter_map(|task| task["attempts"].as_u64()).max();
+    assert_eq!(most, Some(1), "{:#}", sweep.json);
 }
 
 #[test]

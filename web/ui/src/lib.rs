@@ -30,5 +30,5 @@ mod server;
 mod templates;
 mod views;
 
-pub use lab::{Lab, Report, hash_token};
+pub use lab::{Lab, Reporter, hash_token};
 pub use server::{ServeError, router, serve, serve_lab};

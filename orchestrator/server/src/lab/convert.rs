@@ -75,7 +75,7 @@ fn hash_file(path: &Path) -> std::io::Result<String> {
 }
 
 /// What a report says, with its files where the store can take them from. Blocks on files.
-pub(super) fn report_body(uploads: &Path, report: wire::Report) -> LabBody {
+pub(super) fn report_body(uploads: &Path, report: wire::AttemptReport) -> LabBody {
     let folder = folder_of(uploads, report.attempt);
     let event = match report.body {
         wire::ReportBody::Queued { why } => AttemptEvent::Queued(why),

@@ -464,7 +464,7 @@ impl Hub {
     pub(super) async fn report(
         self: &Arc<Self>,
         worker: WorkerId,
-        report: wire::Report,
+        report: wire::AttemptReport,
         to: &UnboundedSender<wire::ToWorker>,
     ) {
         let (attempt, seq) = (report.attempt, report.seq);

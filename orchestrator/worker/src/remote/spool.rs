@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use assay_core::AttemptId;
-use assay_wire::{Report, ReportBody};
+use assay_wire::{AttemptReport, ReportBody};
 
 /// A report in the file.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ impl Spool {
     /// Adds a report.
     pub(super) fn push(&mut self, body: ReportBody) -> std::io::Result<()> {
         let ended = matches!(body, ReportBody::Ended { .. });
-        let report = Report { attempt: self.attempt, seq: self.last + 1, body };
+        let report = AttemptReport { attempt: self.attempt, seq: self.last + 1, body };
         let text = serde_json::to_vec(&report)?;
         self.file.write_all_at(&text, self.end)?;
         self.kept.push_back(Place { seq: report.seq, at: self.end, bytes: text.len() });
@@ -59,7 +59,7 @@ impl Spool {
     }
 
     /// Reports that were not sent on this connection, at most about so many bytes of them. They count as sent from now on.
-    pub(super) fn next_batch(&mut self, most: usize) -> std::io::Result<Vec<Report>> {
+    pub(super) fn next_batch(&mut self, most: usize) -> std::io::Result<Vec<AttemptReport>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(place) = self.kept.get(self.sent).filter(|place| batch.is_empty() || bytes + place.bytes <= most)
         {
@@ -112,7 +112,7 @@ mod tests {
         ReportBody::Log { level: LogLevel::Info, text: text.into() }
     }
 
-    fn numbers(batch: &[Report]) -> Vec<u64> {
+    fn numbers(batch: &[AttemptReport]) -> Vec<u64> {
         batch.iter().map(|report| report.seq).collect()
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use assay_server::{Hub, HubSettings};
 use assay_store::Store;
-use assay_ui::{Lab, Report};
+use assay_ui::{Lab, Reporter};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -97,13 +97,13 @@ fn lock_store(home: &Path) -> Result<File, CommandError> {
 }
 
 /// Answers what commands on other machines ask.
-async fn reporter(home: &Path) -> Result<Arc<Report>, CommandError> {
+async fn reporter(home: &Path) -> Result<Arc<Reporter>, CommandError> {
     type Answer = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
     let store = Arc::new(Store::open_read_only(home).await?);
     let answer = move |request: Value| -> Answer {
         let store = Arc::clone(&store);
         Box::pin(async move { answer_request(&store, &request).await.map_err(|error| error.to_string()) })
     };
-    let report: Arc<Report> = Arc::new(answer);
+    let report: Arc<Reporter> = Arc::new(answer);
     Ok(report)
 }

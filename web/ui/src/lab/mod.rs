@@ -28,7 +28,7 @@ pub use access::hash_token;
 const LARGEST_SUBMISSION: usize = 64 << 20;
 
 /// What answers questions about runs as the command line does: the arguments of a command as JSON, and its output.
-pub type Report = dyn Fn(Value) -> Pin<Box<dyn Future<Output = Result<Value, String>> + Send>> + Send + Sync;
+pub type Reporter = dyn Fn(Value) -> Pin<Box<dyn Future<Output = Result<Value, String>> + Send>> + Send + Sync;
 
 /// What a server with worker nodes is made of.
 pub struct Lab {
@@ -39,7 +39,7 @@ pub struct Lab {
     /// The store's folder.
     pub home: PathBuf,
     /// The reports of the command line.
-    pub report: Arc<Report>,
+    pub report: Arc<Reporter>,
     /// Whether requests need tokens.
     pub guarded: bool,
 }
