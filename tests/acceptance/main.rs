@@ -12,6 +12,7 @@ mod failures;
 mod gpu;
 mod housekeeping;
 mod interruption;
+mod lab;
 mod machine;
 mod marks;
 mod quickstart;

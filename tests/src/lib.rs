@@ -29,7 +29,8 @@ pub fn assay() -> Command {
     let binary = bin_dir().join("assay");
     assert!(binary.exists(), "{} is missing; run `tests/run`, which builds it", binary.display());
     let mut command = Command::new(binary);
-    command.env_remove("ASSAY_HOME").env("NO_COLOR", "1").current_dir(root());
+    command.env_remove("ASSAY_HOME").env_remove("ASSAY_SERVER").env_remove("ASSAY_TOKEN");
+    command.env("NO_COLOR", "1").current_dir(root());
     command
 }
 

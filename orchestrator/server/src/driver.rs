@@ -16,6 +16,7 @@ use assay_worker::link::{Assignment, FromWorker, ToWorker};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::clock::Clock;
+use crate::lab::{LabInput, LabMemory};
 use crate::ports::{Content, Ledger, LedgerError, Record, RunStateName, TaskStateName};
 use crate::task::{Live, TaskMemory};
 use crate::unresolved::Unresolved;
@@ -34,6 +35,8 @@ pub(crate) enum Input {
     Stored(AttemptId, Result<assay_spec::Outputs, LedgerError>),
     /// A person wants the run to stop.
     Cancel,
+    /// From worker nodes, and from people who ask.
+    Lab(LabInput),
 }
 
 /// One run under way.
@@ -64,6 +67,8 @@ pub(crate) struct Driver {
     pub(crate) look_at: Option<Instant>,
     actions: Vec<Effect>,
     ended: Option<RunStateName>,
+    /// What a run on a server has beyond one in this process.
+    pub(crate) lab: LabMemory,
     /// Why the run cannot go on.
     pub(crate) fatal: Option<LedgerError>,
 }
@@ -104,6 +109,7 @@ impl Driver {
             look_at: None,
             actions: Vec::new(),
             ended: None,
+            lab: LabMemory::default(),
             fatal: None,
         }
     }
@@ -136,6 +142,14 @@ impl Driver {
         }
         self.flush_records().await?;
         Ok(self.into_report())
+    }
+
+    /// Applies events and writes what follows from them; their effects are performed once the driver runs.
+    pub(crate) async fn begin_with(&mut self, events: Vec<Event>) -> Result<(), LedgerError> {
+        for event in events {
+            self.apply_event(event);
+        }
+        self.flush_records().await
     }
 
     /// When the loop has something to do even without an input.
@@ -182,6 +196,7 @@ impl Driver {
             }
             Input::Stored(attempt, outcome) => self.on_outputs_stored(attempt, outcome),
             Input::Cancel => self.apply_event(Event::CancelRun { run: self.run }),
+            Input::Lab(input) => self.on_lab_input(input),
         }
     }
 
@@ -200,7 +215,7 @@ impl Driver {
     }
 
     /// Records what an effect changed, and queues what is to be done once the records are written.
-    fn dispatch_effect(&mut self, effect: Effect) {
+    pub(crate) fn dispatch_effect(&mut self, effect: Effect) {
         let at = self.clock.now();
         match effect {
             Effect::Resolve { task } => self.to_resolve.push(task.task),
@@ -267,17 +282,28 @@ impl Driver {
         let name = found.as_ref().map_or_else(String::new, |(name, _)| name.clone());
         // Whatever goes wrong from here on is the end of an attempt that began.
         let backend = resource.backend.clone();
-        self.append_record(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
-        self.tasks[task.0 as usize].attempts = attempt.epoch.0;
+        // A worker that was away may have to be told again.
+        let known = self.live.get(&attempt).map(|live| live.workdir.clone());
+        if known.is_none() {
+            self.append_record(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
+            self.tasks[task.0 as usize].attempts = attempt.epoch.0;
+        }
         let (_, link) = found.ok_or_else(|| plain("the worker is gone"))?;
-        let workdir = self.ledger.create_workdir(self.run, task, attempt.epoch).await;
-        let workdir = workdir.map_err(|error| plain(&error.to_string()))?;
+        let workdir = match known.clone() {
+            Some(workdir) => workdir,
+            None => {
+                let workdir = self.ledger.create_workdir(self.run, task, attempt.epoch).await;
+                workdir.map_err(|error| plain(&error.to_string()))?
+            }
+        };
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
         let memory = &mut self.tasks[task.0 as usize];
         let ResolvedStep { kind, config, artifacts, key, .. } =
             memory.step.clone().ok_or_else(|| plain("not resolved"))?;
         let paths = self.locate_inputs(&artifacts).await?;
-        self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
+        if known.is_none() {
+            self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
+        }
         let assignment = Assignment {
             attempt,
             address: spec.address.clone(),
@@ -322,6 +348,11 @@ impl Driver {
         self.pending.push(record);
     }
 
+    /// Has the next batch written soon, even where nothing is added to it.
+    pub(crate) fn schedule_flush(&mut self) {
+        self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH);
+    }
+
     /// Sends an event to the watchers; a watcher that is gone is no error.
     pub(crate) fn notify_watchers(&self, event: RunEvent) {
         let _ = self.watch.send(event);
@@ -331,10 +362,13 @@ impl Driver {
     async fn flush_records(&mut self) -> Result<(), LedgerError> {
         self.urgent = false;
         self.flush_at = None;
+        self.record_reported();
         if self.pending.is_empty() {
+            self.lab.acknowledge();
             return Ok(());
         }
         self.ledger.append_records(self.run, std::mem::take(&mut self.pending)).await?;
+        self.lab.acknowledge();
         for folder in self.settled.drain(..) {
             // Waited for, since this may be the last thing that the process does. Most steps leave nothing; what cannot be
             // removed now is removed by the store in a while.

@@ -92,7 +92,7 @@ async fn forward_messages(worker: WorkerId, mut from: mpsc::Receiver<FromWorker>
     let _ = inputs.send(Input::Worker(worker, None)).await;
 }
 
-fn new_run(submission: &Submission) -> NewRun {
+pub(crate) fn new_run(submission: &Submission) -> NewRun {
     let workflow = &submission.workflow;
     NewRun {
         name: workflow.name.clone(),

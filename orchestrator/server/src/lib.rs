@@ -10,6 +10,7 @@ mod driver;
 mod execute;
 mod expand;
 mod files;
+mod lab;
 mod plan;
 mod ports;
 mod resolve;
@@ -20,7 +21,11 @@ mod watch;
 mod worker_messages;
 
 pub use execute::{Submission, WorkerLink, execute_run};
-pub use files::pin_files;
+pub use files::{expand_files, pin_files};
+pub use lab::{
+    Connection, History, Hub, HubError, HubSettings, LabLedger, LabSubmission, PastAttempt, PastTask, SubmittedFile,
+    WorkerView, path_under,
+};
 pub use plan::run_plan;
 pub use ports::{
     CachedResult, Content, GitState, Ledger, LedgerError, LogLine, Lookup, Marks, NewRun, NewTask, Record,

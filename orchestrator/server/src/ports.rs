@@ -102,7 +102,7 @@ pub struct Marks {
 }
 
 /// The state of a git repository.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GitState {
     /// The commit that was checked out.
     pub commit: String,
@@ -209,6 +209,15 @@ pub enum Record {
         failure: Option<Failure>,
         /// Milliseconds since 1970.
         at: u64,
+    },
+    /// The reports of an attempt on a worker node are known up to this number: those that come again are not taken twice.
+    Reported {
+        /// The task.
+        task: TaskIx,
+        /// The attempt.
+        epoch: Epoch,
+        /// The number of the latest report.
+        seq: u64,
     },
     /// New points of an attempt's metrics.
     Metrics {

@@ -66,6 +66,7 @@ impl Driver {
             return Ok(Some(Resolution::Skipped { reason: decision.skipped.unwrap_or_default() }));
         };
         self.tasks[place].warn(step.warnings.iter().cloned());
+        step.files = self.lab.place_files(&step.files);
         let ledger = &self.ledger;
         let store = |path: PathBuf, name: String| async move { ledger.ingest_file(&path, &name).await };
         if let Err(message) = pin_files(&mut step, store).await {

@@ -84,7 +84,7 @@ impl Driver {
     }
 
     /// Stores the outputs of a completed attempt, or reports the end of the attempt to the core.
-    fn on_attempt_ended(&mut self, attempt: AttemptId, outcome: AttemptOutcome) {
+    pub(crate) fn on_attempt_ended(&mut self, attempt: AttemptId, outcome: AttemptOutcome) {
         match (outcome, self.live.get_mut(&attempt)) {
             (AttemptOutcome::Completed(values), Some(live)) if self.core.accepts(attempt) => {
                 let (ledger, inputs) = (self.ledger.clone(), self.inputs.clone());
@@ -130,6 +130,7 @@ impl Driver {
             }
         }
         self.live.remove(&attempt);
+        self.lab.outputs_stored(attempt);
     }
 
     /// Reports to the core that an attempt failed.

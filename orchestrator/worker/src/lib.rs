@@ -6,6 +6,8 @@
 pub mod link;
 mod machine;
 mod node;
+mod remote;
 
 pub use machine::{Blocker, Claim, MACHINE, Machine, Need, Queued};
 pub use node::{FindExecutor, run_node};
+pub use remote::{RemoteError, RemoteSettings, ServerAddress, TransferError, Transport, run_remote};

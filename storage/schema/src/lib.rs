@@ -14,6 +14,7 @@ mod entities;
 mod migrations;
 
 pub use entities::{
-    artifact, attempt, cache, claim, create_statements, journal, log, metric_point, run, segment, task, verification,
+    artifact, attempt, cache, claim, create_statements, journal, log, metric_point, node, report, run, segment,
+    submission, task, token, verification,
 };
 pub use migrations::{Migrator, known};

@@ -4,6 +4,8 @@
 //! assay.db                 SQLite: runs, tasks, attempts, journals, logs, the points of attempts under way
 //! artifacts/ab/cdef..      files by the BLAKE3 hash of their content, read-only
 //! metrics/RUN/IX-E.parquet the points of finished attempts
+//! submissions/RUN/         the files that came with a run which was submitted to a server
+//! uploads/RUN-IX-E/        what a worker node sent for an attempt that is under way
 //! work/SESSION/            what is not finished: attempts' work folders, files on their way into the store
 //! resume/KEY/              what attempts at the work of a cache key leave for the next: checkpoints
 //! work/SESSION.lock        held as long as the process of that session lives
@@ -32,6 +34,7 @@ mod database;
 mod error;
 mod failure_point;
 mod folders;
+mod lab;
 mod layout;
 mod ledger;
 mod marks;
@@ -45,6 +48,7 @@ mod seal;
 mod series;
 mod session;
 mod store;
+mod tokens;
 mod verify;
 mod written;
 
@@ -60,3 +64,4 @@ pub use query::{
     OutputView, Recovered, Removed, RunArtifact, RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
 };
 pub use store::Store;
+pub use tokens::TokenView;

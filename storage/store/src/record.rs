@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_protocol::{Failure, MetricPoint};
-use assay_schema::{attempt, cache, claim, journal, log, metric_point, run, segment, task};
+use assay_schema::{attempt, cache, claim, journal, log, metric_point, report, run, segment, task};
 use assay_server::{CachedResult, LogLine, Record, RunStateName, TaskStateName};
 use assay_spec::Outputs;
 use sea_orm::sea_query::{Expr, Func, OnConflict, SimpleExpr};
@@ -101,6 +101,7 @@ impl Batch<'_> {
             Record::AttemptAdmitted { task, epoch, at } => self.attempt_admitted(task, epoch, at).await,
             Record::AttemptGreeted { task, epoch, executor } => self.set_executor(task, epoch, executor).await,
             Record::AttemptEnded { task, epoch, failure, at } => self.attempt_ended(task, epoch, failure, at).await,
+            Record::Reported { task, epoch, seq } => self.set_reported(task, epoch, seq).await,
             Record::Metrics { task, epoch, points } => self.insert_points(task, epoch, points).await,
             Record::Logs { task, epoch, lines } => self.insert_lines(task, epoch, lines).await,
             Record::Succeeded { task, epoch, outputs, metrics, at } => {
@@ -223,6 +224,20 @@ impl Batch<'_> {
             ..Default::default()
         };
         self.update_attempt(ix, epoch, row).await
+    }
+
+    async fn set_reported(&self, ix: TaskIx, epoch: Epoch, seq: u64) -> Result<(), StoreError> {
+        let row = report::ActiveModel {
+            run: Set(self.run),
+            ix: Set(i64::from(ix.0)),
+            epoch: Set(i64::from(epoch.0)),
+            seq: Set(to_signed(seq)),
+        };
+        let key = [report::Column::Run, report::Column::Ix, report::Column::Epoch];
+        let newest = OnConflict::columns(key).update_column(report::Column::Seq).to_owned();
+        let insert = report::Entity::insert(row).on_conflict(newest);
+        insert.exec_without_returning(self.tx).await.map_err(write_error)?;
+        Ok(())
     }
 
     async fn insert_points(&self, ix: TaskIx, epoch: Epoch, points: Vec<MetricPoint>) -> Result<(), StoreError> {

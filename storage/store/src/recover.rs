@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use assay_core::RunId;
 use assay_protocol::FailureClass;
-use assay_schema::{attempt, claim, log, metric_point, run, task};
+use assay_schema::{attempt, claim, log, metric_point, run, submission, task};
 use assay_server::{RunStateName, TaskStateName};
 use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QuerySelect, Set};
 
@@ -43,7 +43,9 @@ impl Store {
         let tx = self.database.begin_write().await?;
         let mut recovered = Vec::new();
         for row in running.all(&tx).await.map_err(failed())? {
-            if !is_alive(&self.layout, &row.session)? {
+            // One that was submitted to a server goes on when the server is started again.
+            let submitted = submission::Entity::find_by_id(row.id).one(&tx).await.map_err(failed())?.is_some();
+            if !submitted && !is_alive(&self.layout, &row.session)? {
                 let unfinished = interrupt_run(&tx, &row).await.map_err(failed())?;
                 recovered.push(Recovered { run: RunId(row.id), name: row.name, unfinished });
             }

@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use self::compare::{CompareArgs, CompareFormat};
 use crate::commands;
+use crate::lab_args::{LabCommand, ListenArgs};
 
 mod compare;
 
@@ -34,17 +35,21 @@ Examples:
 Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 28 the disk is full; \
 130 stopped by Ctrl-C, SIGTERM, SIGHUP or `assay cancel`."
 )]
-struct Cli {
+pub struct Cli {
     /// The folder that holds the store
     #[arg(long, global = true, value_name = "DIR", env = "ASSAY_HOME", default_value = ".assay")]
     home: PathBuf,
 
+    /// The server that `submit`, `worker` and the commands on runs speak to, instead of the store of this machine
+    #[arg(long, global = true, value_name = "URL", env = "ASSAY_SERVER", hide_env_values = true)]
+    server: Option<String>,
+
     #[command(subcommand)]
-    command: Command,
+    pub command: Command,
 }
 
 #[derive(Subcommand)]
-enum Command {
+pub enum Command {
     /// Run a workflow file here
     ///
     /// Tasks whose inputs and config have not changed are taken from the cache. Ctrl-C stops within two seconds;
@@ -62,9 +67,14 @@ Examples:
   assay plan experiment.yaml
   assay plan experiment.yaml -P seed=18 --json")]
     Plan(PlanArgs),
-    /// Serve the store's runs to a browser on this machine
+    /// Serve the store's runs to a browser on this machine, or be the server of a lab
+    ///
+    /// With --listen it accepts workflows (`assay submit`) and gives their tasks to worker nodes (`assay worker`). On any address
+    /// but a loopback one, each request needs a token (`assay token`).
     #[command(after_help = "\
 Examples:
+  assay server --listen 127.0.0.1:7177 --workers local     submissions, run on this machine
+  assay server --listen 0.0.0.0:7177                       submissions, run on worker nodes
   assay server                       http://127.0.0.1:7177
   assay server --port 0              any free port; the address is printed
   assay server --home results/a      another store")]
@@ -176,6 +186,8 @@ Examples:
   assay cancel 3
   assay cancel latest")]
     Cancel(CancelArgs),
+    #[command(flatten)]
+    Lab(LabCommand),
     /// Say which backends this machine can run
     #[command(after_help = "\
 Examples:
@@ -269,6 +281,8 @@ pub struct ServerArgs {
     /// The port on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 7177)]
     pub port: u16,
+    #[command(flatten)]
+    pub lab: ListenArgs,
 }
 
 /// `assay runs`
@@ -479,7 +493,7 @@ pub struct ExecutorArgs {
     pub step: Option<PathBuf>,
 }
 
-fn parse_tag(text: &str) -> Result<String, String> {
+pub fn parse_tag(text: &str) -> Result<String, String> {
     let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
     match !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good) {
         true => Ok(text.to_owned()),
@@ -514,7 +528,11 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
         Command::Backends(args) => return commands::backends::run(args.json),
         _ => {}
     }
+    let server = cli.server.as_deref().filter(|server| !server.is_empty());
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
+        if let Some(server) = server.filter(|_| cli.command.is_remote()) {
+            return crate::lab_args::ask_server(server, &cli.command).await;
+        }
         match cli.command {
             Command::Run(args) => commands::run::run(home, args).await,
             Command::Plan(args) => commands::plan::run(home, args).await,
@@ -532,6 +550,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Tag(args) => commands::tag::run(home, args).await,
             Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Cancel(args) => commands::cancel::run(home, &args).await,
+            Command::Lab(command) => crate::lab_args::run(home, server, command).await,
             Command::Executor(_) | Command::Schema(_) | Command::Backends(_) | Command::Help(_) => {
                 unreachable!("handled above")
             }

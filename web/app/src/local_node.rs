@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use assay_core::{Capacity, Resource};
 use assay_host::{ExecutorCommand, Limits, NotFound, greet_executor};
-use assay_protocol::{DeviceInfo, Failure, FailureClass, KERNELS};
+use assay_protocol::{DeviceInfo, FOR_TESTS, Failure, FailureClass, Hello, KERNELS};
 use assay_spec::{Task, Workflow};
 use assay_statistics::format::quantity;
 use serde_json::{Value, json};
@@ -78,9 +78,29 @@ impl LocalNode {
     /// # Errors
     /// If this program's own file cannot be found.
     pub async fn probe_backends(workflow: &Workflow, home: &Path) -> Result<LocalNode, CommandError> {
+        Self::probe_named(workflow.backends(), Finder::new(home)?).await
+    }
+
+    /// Looks for every backend that is built in or a program of its own, but for those that serve tests.
+    ///
+    /// # Errors
+    /// If this program's own file cannot be found.
+    pub async fn probe_all(home: &Path) -> Result<LocalNode, CommandError> {
         let finder = Finder::new(home)?;
+        let mut names: Vec<String> = assay_native::backend_names().iter().map(ToString::to_string).collect();
+        for command in ExecutorCommand::discover_all(&finder.own) {
+            let greeting = greet_executor(&command, &greeting_limits()).await;
+            let for_tests = |hello: &Hello| hello.features.iter().any(|feature| feature == FOR_TESTS);
+            if greeting.as_ref().is_ok_and(|hello| !for_tests(hello)) {
+                names.push(command.backend);
+            }
+        }
+        Self::probe_named(names, finder).await
+    }
+
+    async fn probe_named(names: impl IntoIterator<Item = String>, finder: Finder) -> Result<LocalNode, CommandError> {
         let (mut backends, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        for name in workflow.backends() {
+        for name in names {
             match look_for(&name, &finder).await {
                 Ok(backend) => drop(backends.insert(name, backend)),
                 Err(why) => drop(missing.insert(name, why)),
@@ -98,6 +118,11 @@ impl LocalNode {
             attempts: None,
         };
         Ok(LocalNode { capacity, finder, backends, missing })
+    }
+
+    /// What each backend computes on.
+    pub fn devices(&self) -> BTreeMap<String, Value> {
+        self.backends.iter().map(|(name, backend)| (name.clone(), backend.description.clone())).collect()
     }
 
     /// Why no variant of a task can ever run here; `None` if one can.
@@ -129,8 +154,7 @@ impl LocalNode {
 
     /// Tells the workflow what its measurements would be made on, for their cache keys.
     pub fn describe_to(&self, workflow: &mut Workflow) {
-        let described = self.backends.iter().map(|(name, backend)| (name.clone(), backend.description.clone()));
-        workflow.describe_machine(described.collect());
+        workflow.describe_machine(self.devices());
     }
 }
 

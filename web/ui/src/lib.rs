@@ -8,7 +8,7 @@
 //!
 //! - No page makes a browser ask anything of another machine: the assets are in the binary, and a Content-Security-Policy
 //!   forbids the rest.
-//! - The site only reads. No request changes the store.
+//! - The pages only read. What changes the store is below `/api/v1`, and only where the server owns the store (`lab`).
 //! - Text from workflow files, logs and errors is escaped wherever it is shown, in HTML, in SVG and in charts.
 //! - No request makes it panic, and a wrong one is answered with what is wrong and what to do.
 //! - An uncertainty is shown wherever there are replicates, and none where there is one observation. Cells that the
@@ -22,6 +22,7 @@ mod api;
 mod assets;
 mod claims;
 mod error;
+mod lab;
 mod load;
 mod pages;
 mod query;
@@ -31,4 +32,5 @@ mod templates;
 mod views;
 
 pub use claims::{JudgedRun, judge_tasks, latest_claims, recorded_workflow};
-pub use server::{ServeError, router, serve};
+pub use lab::{Lab, Reporter, hash_token};
+pub use server::{ServeError, router, serve, serve_lab};

@@ -13,11 +13,12 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::error::Failure;
+use crate::lab::{Lab, with_lab};
 use crate::{api, assets, pages, security, templates};
 
 /// What every handler needs.
@@ -65,6 +66,8 @@ pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
 const HEADERS_TAKE: Duration = Duration::from_secs(10);
 /// How long requests under way may take to be finished when the server ends.
 const FINISHING_TAKES: Duration = Duration::from_secs(10);
+/// How many connections may be open that are not those of workers.
+const MOST_CONNECTIONS: usize = 2000;
 /// How long nobody is accepted after that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -92,31 +95,64 @@ pub async fn serve(
     Ok(())
 }
 
+/// Serves the pages, and the API of a server with worker nodes, until `shutdown` resolves. `pages` is open for reading.
+///
+/// # Errors
+/// If the listener fails.
+pub async fn serve_lab(
+    pages: Store,
+    kinds: Vec<StepKind>,
+    lab: Lab,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let mut router = with_lab(router(pages, kinds), Arc::new(lab));
+    if listener.local_addr()?.ip().is_loopback() {
+        router = router.layer(middleware::from_fn(security::local_names_only));
+    }
+    accept(router, listener, shutdown, HEADERS_TAKE).await;
+    Ok(())
+}
+
 /// Answers connections. One that has not sent the head of its next request after `patience` is closed: it would be held
 /// open for ever by somebody who sends a byte now and then.
 async fn accept(router: Router, listener: TcpListener, shutdown: impl Future<Output = ()>, patience: Duration) {
     let service = TowerToHyperService::new(router);
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience);
-    let (graceful, mut shutdown) = (GracefulShutdown::new(), pin!(shutdown));
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let mut shutdown = pin!(shutdown);
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
+        // One too many is closed at once: it would keep a file open that others need.
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
         let Ok((stream, _)) = accepted else {
             // There are too many open files, or the connection is gone already: neither is a reason to end.
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
+        let connection = http.serve_connection(TokioIo::new(stream), service.clone()).with_upgrades();
+        let mut ended = ended.clone();
         tokio::spawn(async move {
+            let _place = place;
+            let mut connection = pin!(connection);
             // What is wrong with one connection concerns nobody else, and its other end knows.
+            tokio::select! {
+                _ = &mut connection => return,
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+            connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         });
     }
+    end.send_replace(true);
     // A reader that stands still is not waited for.
-    let _ = tokio::time::timeout(FINISHING_TAKES, graceful.shutdown()).await;
+    let all = places.acquire_many(MOST_CONNECTIONS as u32);
+    let _ = tokio::time::timeout(FINISHING_TAKES, all).await;
 }
 
 /// Gives a failure its form: a page, or JSON below `/api/`.

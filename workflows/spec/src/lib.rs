@@ -20,6 +20,7 @@ mod artifact;
 mod kind;
 
 // The text, and places in it.
+mod named_files;
 mod node;
 mod printable;
 mod problem;

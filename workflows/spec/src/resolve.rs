@@ -195,6 +195,12 @@ impl Workflow {
         })
     }
 
+    /// The folder of the file that a task's config stands in.
+    pub(crate) fn folder_of_task(&self, task: usize) -> &Path {
+        let line = self.template_of(task).map_or(0, |template| template.with_span.line);
+        folder_of(self.shared.source.place_of(line).0)
+    }
+
     pub(crate) fn template_of(&self, task: usize) -> Option<&JobTemplate> {
         self.templates.get(self.tasks.get(task)?.job_index)
     }

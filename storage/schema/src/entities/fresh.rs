@@ -3,7 +3,10 @@
 use sea_orm::sea_query::{IndexCreateStatement, TableCreateStatement};
 use sea_orm::{DbBackend, EntityTrait, Schema};
 
-use super::{artifact, attempt, cache, claim, journal, log, metric_point, run, segment, task, verification};
+use super::{
+    artifact, attempt, cache, claim, journal, log, metric_point, node, report, run, segment, submission, task, token,
+    verification,
+};
 
 /// Every table with its indices, parents before children.
 #[must_use]
@@ -24,5 +27,9 @@ pub fn create_statements(backend: DbBackend) -> Vec<(TableCreateStatement, Vec<I
         of(cache::Entity, &schema),
         of(verification::Entity, &schema),
         of(claim::Entity, &schema),
+        of(submission::Entity, &schema),
+        of(node::Entity, &schema),
+        of(report::Entity, &schema),
+        of(token::Entity, &schema),
     ]
 }

@@ -7,9 +7,13 @@ pub mod claim;
 pub mod journal;
 pub mod log;
 pub mod metric_point;
+pub mod node;
+pub mod report;
 pub mod run;
 pub mod segment;
+pub mod submission;
 pub mod task;
+pub mod token;
 pub mod verification;
 
 mod fresh;

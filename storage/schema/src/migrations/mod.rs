@@ -5,6 +5,7 @@ mod m0002_cells;
 mod m0003_verifications;
 mod m0004_claims;
 mod m0005_marks;
+mod m0006_lab;
 mod migrator;
 
 pub use migrator::{Migrator, known};

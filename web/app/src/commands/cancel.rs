@@ -8,6 +8,7 @@ use assay_server::RunStateName;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::{CancelArgs, CommandError};
+use crate::remote::Remote;
 use crate::terminal::{command_line, print_line};
 
 /// How long the other process is given to write that its run is over: it kills its steps after two seconds.
@@ -18,6 +19,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
     let run = super::find_run(&store, &args.run).await?;
+    if assay_server::LabLedger::submission(&store, run).await?.is_some() {
+        let hint = format!("`assay cancel {run} --server URL` stops it there");
+        return Err(format!("run {run} is one of a server, which other runs need; {hint}").into());
+    }
     let state = async || Ok::<_, CommandError>(store.run(run).await?.map(|run| run.summary.state));
     let Some(process) = store.process_of(run).await? else {
         let ended = match state().await? {
@@ -44,4 +49,19 @@ pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandErro
     }
     let show = command_line(home, &["show", &run.to_string()]);
     Err(format!("run {run} was asked to stop and has not ended yet; `{show}` shows its state").into())
+}
+
+/// Waits until a run on a server is over.
+pub async fn wait_for_server(remote: &Remote, run: i64) -> Result<ExitCode, CommandError> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        match remote.run_state(run).await?.0 {
+            RunStateName::Running => tokio::time::sleep(PAUSE).await,
+            state => {
+                print_line(format_args!("run {run} is over: {state}"));
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+    Err(format!("run {run} was told to stop, and has not ended yet; `assay show {run}` says how it stands").into())
 }

@@ -1,6 +1,5 @@
 //! `assay logs`: the log of a task, attempt by attempt, with how each ended.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +9,9 @@ use assay_server::{RunStateName, TaskStateName};
 use assay_spec::printable_lines;
 use assay_store::query::{AttemptView, LogView, TaskView};
 use assay_store::{Epoch, Store};
+use serde_json::{Value, json};
 
+use super::Printed;
 use crate::cli::{CommandError, Level, LogsArgs};
 use crate::terminal::format_time;
 
@@ -24,15 +25,7 @@ pub async fn run(home: &Path, args: &LogsArgs) -> Result<ExitCode, CommandError>
     let run = super::find_run(&store, &args.run).await?;
     let task = super::find_task(&store, run, &args.task).await?;
     let mut log = Log { after: 0, level: args.level, attempt: None };
-    let mut kept = VecDeque::new();
-    for text in log.next(&store, run, &task).await? {
-        if args.tail.is_some_and(|most| kept.len() >= most) {
-            kept.pop_front();
-        }
-        if args.tail != Some(0) {
-            kept.push_back(text);
-        }
-    }
+    let kept = keep_tail(log.next(&store, run, &task).await?, args.tail);
     kept.iter().try_for_each(|text| super::print_out(text))?;
     while args.follow {
         // Asked before the lines are: what is written until the task is over is then among them.
@@ -58,6 +51,33 @@ pub async fn run(home: &Path, args: &LogsArgs) -> Result<ExitCode, CommandError>
 fn without_attempt(task: &TaskView) -> String {
     let separator = if task.detail.is_empty() { "" } else { ": " };
     format!("── no attempt; {}{separator}{}", task.state, printable_lines(&task.detail))
+}
+
+/// The last of some lines.
+fn keep_tail(mut lines: Vec<String>, tail: Option<usize>) -> Vec<String> {
+    let first = lines.len().saturating_sub(tail.unwrap_or(usize::MAX));
+    lines.split_off(first)
+}
+
+/// What the command prints behind a cursor that an earlier call gave, whether more will come, and the cursor to go on with.
+pub async fn page(store: &Store, args: &LogsArgs, cursor: &Value) -> Result<(Printed, bool, Value), CommandError> {
+    let run = super::find_run(store, &args.run).await?;
+    let task = super::find_task(store, run, &args.task).await?;
+    let attempt = cursor["epoch"].as_u64().and_then(|epoch| u32::try_from(epoch).ok());
+    let told = cursor["told"].as_bool().unwrap_or(false);
+    let after = cursor["after"].as_u64().unwrap_or(0);
+    let mut log = Log { after, level: args.level, attempt: attempt.map(|epoch| (Epoch(epoch), told)) };
+    // Asked before the lines are: what is written until the task is over is then among them.
+    let over = is_over(store, run, &task).await?;
+    let lines = log.next(store, run, &task).await?;
+    let mut lines = if cursor.is_null() { keep_tail(lines, args.tail) } else { lines };
+    if (over || !args.follow) && log.attempt.is_none() && task.source.is_none() {
+        lines.push(without_attempt(&task));
+    }
+    let (epoch, told) = log.attempt.map_or((None, false), |(epoch, told)| (Some(epoch.0), told));
+    let cursor = json!({"after": log.after, "epoch": epoch, "told": told});
+    let printed = if lines.is_empty() { Printed::default() } else { Printed::out(lines.join("\n")) };
+    Ok((printed, over, cursor))
 }
 
 /// Whether nothing more will be written about a task.

@@ -12,6 +12,7 @@ pub mod help;
 pub mod logs;
 pub mod plan;
 pub mod results;
+pub mod retry;
 pub mod rm;
 pub mod run;
 pub mod runs;
@@ -19,12 +20,18 @@ pub mod schema;
 pub mod server;
 pub mod show;
 mod sizes;
+pub mod submit;
 pub mod tag;
+pub mod token;
 pub mod verify;
+pub mod why;
+pub mod worker;
+pub mod workers;
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use assay_core::RunId;
@@ -122,6 +129,38 @@ async fn find_task(store: &Store, run: RunId, address: &str) -> Result<TaskView,
     let more = if known.len() > named.len() { ", .." } else { "" };
     let wanted = printable(address);
     Err(format!("run {run} has no task `{wanted}`; it has: {}{more}", named.join(", ")).into())
+}
+
+/// What a command prints, here or on a machine that asked this one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Printed {
+    /// For standard output, without the last line break.
+    pub out: Option<String>,
+    /// For standard error, without the last line break.
+    pub err: Option<String>,
+}
+
+impl Printed {
+    fn out(text: impl Into<String>) -> Printed {
+        Printed { out: Some(text.into()), err: None }
+    }
+
+    fn err(text: impl Into<String>) -> Printed {
+        Printed { out: None, err: Some(text.into()) }
+    }
+
+    fn json(value: &Value) -> Result<Printed, CommandError> {
+        Ok(Printed::out(serde_json::to_string_pretty(value)?))
+    }
+
+    /// Prints it here.
+    pub fn print(&self) -> Result<ExitCode, CommandError> {
+        if let Some(text) = &self.err {
+            print_line(text);
+        }
+        self.out.as_deref().map_or(Ok(()), print_out)?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// Prints one JSON value on standard output. A reader that has gone away is no error.

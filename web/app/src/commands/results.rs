@@ -4,25 +4,33 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::{Results, Selection};
+use assay_store::Store;
 use serde_json::{Value, json};
 
+use super::Printed;
 use crate::cli::{CommandError, Format, ResultsArgs};
 use crate::record::RunRecord;
 use crate::tables::{results_csv, results_markdown, results_table};
 
 pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let id = super::find_run(&store, &args.run).await?;
-    let record = RunRecord::load(&store, id).await?;
+    text(&store, args, super::terminal_width()).await?.print()
+}
+
+/// What the command prints where a terminal has so many columns.
+pub async fn text(store: &Store, args: &ResultsArgs, width: usize) -> Result<Printed, CommandError> {
+    let id = super::find_run(store, &args.run).await?;
+    let record = RunRecord::load(store, id).await?;
     let results = select_results(&record, &args.metrics)?;
-    match args.format {
-        Format::Json => super::print_json(&as_json(&record, &results)?)?,
-        Format::Csv => super::print_out(results_csv(&results).trim_end())?,
-        _ if results.rows.is_empty() => eprintln!("run {id} has no results yet; `assay show {id}` says how it stands"),
-        Format::Markdown => super::print_out(&results_markdown(&results))?,
-        Format::Table => super::print_out(&results_table(&results, super::terminal_width()))?,
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(match args.format {
+        Format::Json => Printed::json(&as_json(&record, &results)?)?,
+        Format::Csv => Printed::out(results_csv(&results).trim_end()),
+        _ if results.rows.is_empty() => {
+            Printed::err(format!("run {id} has no results yet; `assay show {id}` says how it stands"))
+        }
+        Format::Markdown => Printed::out(results_markdown(&results)),
+        Format::Table => Printed::out(results_table(&results, width)),
+    })
 }
 
 /// The table of the metrics that a person names, or of the headlines where none is named.

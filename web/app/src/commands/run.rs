@@ -140,7 +140,7 @@ fn progress_detail(args: &RunArgs) -> Option<Detail> {
 }
 
 /// A node in this process: its link, and its life.
-fn embedded_worker(machine: LocalNode, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
+pub fn embedded_worker(machine: LocalNode, jobs: Option<u32>) -> Result<(WorkerLink, JoinHandle<()>), CommandError> {
     let LocalNode { capacity, finder, missing, .. } = machine;
     missing.values().for_each(print_line);
     let capacity = Capacity { attempts: jobs, ..capacity };
@@ -177,7 +177,7 @@ fn new_board(workflow: &Workflow, history: &BTreeMap<String, f64>, cpus: u32) ->
 }
 
 /// Assay's version, with the commit that it was built from where that is known.
-fn version_text() -> String {
+pub fn version_text() -> String {
     match option_env!("ASSAY_COMMIT") {
         Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         _ => env!("CARGO_PKG_VERSION").to_owned(),

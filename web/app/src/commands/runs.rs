@@ -7,31 +7,35 @@ use std::process::ExitCode;
 use assay_server::TaskStateName;
 use assay_store::{RunSummary, Store};
 
+use super::Printed;
 use crate::cli::{CommandError, Order, RunsArgs};
 use crate::tables::format_table;
-use crate::terminal::{command_line, print_line};
+use crate::terminal::command_line;
 
 /// Runs asked of the store at a time.
 const PAGE: u64 = 500;
 
 pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let mut runs = find_runs(&store, args).await?;
+    text(&store, home, args).await?.print()
+}
+
+/// What the command prints.
+pub async fn text(store: &Store, home: &Path, args: &RunsArgs) -> Result<Printed, CommandError> {
+    let mut runs = find_runs(store, args).await?;
     sort_runs(&mut runs, args.sort, args.reverse);
     runs.truncate(args.limit as usize);
     if args.json {
-        super::print_json(&serde_json::json!({ "runs": runs }))?;
-        return Ok(ExitCode::SUCCESS);
+        return Printed::json(&serde_json::json!({ "runs": runs }));
     }
     if runs.is_empty() {
-        match store.runs(1, 0).await?.is_empty() {
+        return Ok(Printed::err(match store.runs(1, 0).await?.is_empty() {
             true => {
                 let start = command_line(home, &["run", "FILE"]);
-                print_line(format_args!("no runs in {} yet; start one with `{start}`", home.display()));
+                format!("no runs in {} yet; start one with `{start}`", home.display())
             }
-            false => print_line("no run matches these filters; `assay runs` lists the latest ones"),
-        }
-        return Ok(ExitCode::SUCCESS);
+            false => "no run matches these filters; `assay runs` lists the latest ones".to_owned(),
+        }));
     }
     let head = ["run", "name", "state", "tasks", "cached", "failed", "took", "tags", "file"];
     let rows = runs.iter().map(|run| {
@@ -49,8 +53,7 @@ pub async fn run(home: &Path, args: &RunsArgs) -> Result<ExitCode, CommandError>
             run.file.clone(),
         ]
     });
-    super::print_out(&format_table(&head.map(str::to_owned), &rows.collect::<Vec<_>>()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Printed::out(format_table(&head.map(str::to_owned), &rows.collect::<Vec<_>>())))
 }
 
 /// The runs that were asked for, newest first.

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_store::Store;
 use assay_store::query::RunSummary;
 
+use super::Printed;
 use crate::cli::{CommandError, ShowArgs};
 use crate::record::RunRecord;
 use crate::report;
@@ -12,11 +14,15 @@ use crate::tables::format_table;
 
 pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let id = super::find_run(&store, &args.run).await?;
-    let record = RunRecord::load(&store, id).await?;
+    text(&store, home, args, super::terminal_width()).await?.print()
+}
+
+/// What the command prints where a terminal has so many columns.
+pub async fn text(store: &Store, home: &Path, args: &ShowArgs, width: usize) -> Result<Printed, CommandError> {
+    let id = super::find_run(store, &args.run).await?;
+    let record = RunRecord::load(store, id).await?;
     if args.json {
-        super::print_json(&report::run_json(&record, super::step_kinds()))?;
-        return Ok(ExitCode::SUCCESS);
+        return Printed::json(&report::run_json(&record, super::step_kinds()));
     }
     let head = ["task", "state", "attempts", "took", "detail"].map(str::to_owned);
     let rows = record.tasks.iter().map(|task| {
@@ -25,13 +31,11 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
         let detail = record.failure(task).map_or_else(|| task.detail.clone(), |failure| failure.message);
         vec![task.address.clone(), task.state.to_string(), task.attempts.to_string(), took, detail]
     });
-    super::print_out(&format_table(&head, &rows.collect::<Vec<_>>()))?;
-    super::print_out(&format!("\n{}", report::results_table(&record, super::step_kinds(), super::terminal_width())))?;
-    super::print_out(&report::outcome_text(&record, home))?;
-    for line in mark_lines(&record.run.summary) {
-        super::print_out(&line)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let mut parts = vec![format_table(&head, &rows.collect::<Vec<_>>())];
+    parts.push(format!("\n{}", report::results_table(&record, super::step_kinds(), width)));
+    parts.push(report::outcome_text(&record, home));
+    parts.extend(mark_lines(&record.run.summary));
+    Ok(Printed::out(parts.join("\n")))
 }
 
 /// What a person said of the run, and the commit of its workflow file.

@@ -8,21 +8,15 @@ use crate::draft::Reader;
 use crate::names::{self, Known, Where};
 use crate::node::Node;
 use crate::source::Span;
-use crate::template::Template;
+use crate::template::{Moment, Template};
 
 impl Checker<'_> {
     /// Fills in and checks the claims.
     pub(super) fn claims(&mut self) -> Vec<Claim> {
         let templates = &self.draft.claims;
         let computed: Vec<_> = templates.iter().flat_map(Template::computed).collect();
-        let known = Known {
-            place: Where::Claims,
-            job: "",
-            params: &self.params,
-            env: self.env,
-            needs: &BTreeSet::new(),
-            jobs: &self.visible,
-        };
+        let known =
+            Known { place: Where::Claims, job: "", params: &self.params, needs: &BTreeSet::new(), jobs: &self.visible };
         let wrong = names::check(&mut Reader { source: self.source, log: self.log }, &computed, &known);
         let cost = templates.iter().map(|template| template.cost(&self.weights, 0)).fold(0, usize::saturating_add);
         let left = self.budget.checked_sub(cost);
@@ -36,7 +30,8 @@ impl Checker<'_> {
         }
         let names = self.globals.constants();
         let sound = |template: &&Template| !template.computed().iter().any(|computed| wrong.contains(&computed.span));
-        let nodes: Vec<Node> = templates.iter().filter(sound).map(|template| reader.fill(template, &names)).collect();
+        let nodes: Vec<Node> =
+            templates.iter().filter(sound).map(|template| reader.fill(template, &names, Moment::Check)).collect();
         let jobs = self.draft.jobs.iter().enumerate().map(|(place, job)| {
             let name = job.name.name.as_str();
             let visible = self.visible.get(name);

@@ -1,0 +1,136 @@
+//! The worker nodes of a server, and their connections.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use assay_core::WorkerId;
+use assay_wire as wire;
+use assay_worker::link::ToWorker;
+use serde::Serialize;
+use tokio::sync::mpsc::{self, UnboundedSender};
+
+use super::hub::Hub;
+
+/// A life of a worker in this process begins with this: it ends with the process.
+pub(super) const LOCAL: &str = "local-";
+
+/// The way to a worker that may be away: what is sent meanwhile is dropped, and said again when it is back.
+#[derive(Clone, Default)]
+pub(super) struct Line(Arc<Mutex<Option<UnboundedSender<wire::ToWorker>>>>);
+
+impl Line {
+    pub(super) fn replace(&self, to: Option<UnboundedSender<wire::ToWorker>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+
+    pub(super) fn send(&self, message: wire::ToWorker) {
+        if let Some(to) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // A connection that is gone is found by its own side.
+            let _ = to.send(message);
+        }
+    }
+}
+
+/// A worker that is there, or was a moment ago.
+pub(super) struct Node {
+    pub(super) register: wire::Register,
+    /// For the drivers of runs.
+    pub(super) to: mpsc::Sender<ToWorker>,
+    pub(super) line: Line,
+    /// The number of its connection; `None` while it is away.
+    pub(super) connection: Option<u64>,
+    /// When it was heard of.
+    pub(super) heard: Instant,
+}
+
+impl Node {
+    pub(super) fn is_local(&self) -> bool {
+        self.register.life.starts_with(LOCAL)
+    }
+}
+
+/// A worker as a person sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerView {
+    /// Its number.
+    pub worker: u32,
+    /// Its name.
+    pub name: String,
+    /// `connected` or `away`.
+    pub state: &'static str,
+    /// Seconds since it was heard of.
+    pub heard_seconds: f64,
+    /// Words that a person gave it.
+    pub labels: BTreeSet<String>,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Its backends.
+    pub backends: BTreeSet<String>,
+    /// What each of them computes on.
+    pub devices: std::collections::BTreeMap<String, serde_json::Value>,
+    /// Assay's version there.
+    pub version: String,
+}
+
+impl WorkerView {
+    pub(super) fn of(worker: WorkerId, node: &Node) -> WorkerView {
+        let there = node.is_local() || node.connection.is_some();
+        let wire::Register { version, labels, capacity, devices, .. } = &node.register;
+        WorkerView {
+            worker: worker.0,
+            name: capacity.name.clone(),
+            state: if there { "connected" } else { "away" },
+            heard_seconds: if node.is_local() { 0.0 } else { node.heard.elapsed().as_secs_f64() },
+            labels: labels.clone(),
+            cpus: capacity.cpus,
+            memory: capacity.memory,
+            backends: capacity.backends.clone(),
+            devices: devices.clone(),
+            version: version.clone(),
+        }
+    }
+}
+
+/// A worker's connection. Dropping it leaves the worker away.
+pub struct Connection {
+    pub(super) hub: Arc<Hub>,
+    pub(super) worker: WorkerId,
+    pub(super) number: u64,
+    pub(super) to: UnboundedSender<wire::ToWorker>,
+}
+
+impl Connection {
+    /// Takes in a message. `false` if the connection is to be closed.
+    pub async fn receive(&self, message: wire::ToServer) -> bool {
+        if !self.hub.hear(self.worker, self.number) {
+            return false;
+        }
+        match message {
+            wire::ToServer::Heartbeat => {
+                // The other end of the channel is this connection's own.
+                let _ = self.to.send(wire::ToWorker::Alive);
+            }
+            wire::ToServer::Reports { reports } => {
+                for report in reports {
+                    self.hub.report(self.worker, report, &self.to).await;
+                }
+            }
+            wire::ToServer::Leave => {
+                self.hub.retire(self.worker).await;
+                return false;
+            }
+            // A worker registers once on a connection.
+            wire::ToServer::Register(_) => return false,
+        }
+        true
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.hub.disconnect(self.worker, self.number);
+    }
+}

@@ -1,0 +1,292 @@
+//! Files over HTTP: to and from the server, by their hashes.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use assay_core::AttemptId;
+use ureq::Agent;
+
+/// The header with the place at which a part of an upload begins, and the server's word on how much of a file it has.
+const OFFSET: &str = "x-assay-offset";
+
+/// How long a server may take to accept a connection or to begin an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Host and port, and a path before `/api` where a proxy asks for one.
+    place: String,
+}
+
+impl ServerAddress {
+    /// Reads an address such as `http://10.0.0.5:7177`.
+    ///
+    /// # Errors
+    /// What is wrong with it, for a person.
+    pub fn parse(text: &str) -> Result<ServerAddress, String> {
+        let place = match text.split_once("://") {
+            Some(("http", place)) => place,
+            Some(("https", _)) => {
+                return Err("this version has no TLS; put it behind a proxy or an SSH tunnel, and use `http://`".into());
+            }
+            Some((scheme, _)) => return Err(format!("`{scheme}://` is no scheme of a server; use `http://`")),
+            None => text,
+        };
+        let place = place.trim_end_matches('/');
+        if place.is_empty() || place.contains(char::is_whitespace) || place.contains(['?', '#', '@']) {
+            return Err(format!("`{text}` is no address of a server, as in http://10.0.0.5:7177"));
+        }
+        Ok(ServerAddress { place: place.to_owned() })
+    }
+
+    /// The URL of a path of the API.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.place)
+    }
+
+    /// The URL for a worker's connection.
+    #[must_use]
+    pub fn socket(&self) -> String {
+        format!("ws://{}/api/v1/worker", self.place)
+    }
+}
+
+impl std::fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}", self.place)
+    }
+}
+
+/// Why a file did not come or go.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The server refused, and will refuse again.
+    #[error("the server answered {status}: {message}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        message: String,
+    },
+    /// Worth another try.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<std::io::Error> for TransferError {
+    fn from(error: std::io::Error) -> Self {
+        TransferError::Failed(error.to_string())
+    }
+}
+
+/// Moves files between this machine and a server. Blocks.
+#[derive(Clone)]
+pub struct Transport {
+    agent: Agent,
+    server: ServerAddress,
+    token: Option<String>,
+}
+
+impl Transport {
+    /// To this server, with this token.
+    #[must_use]
+    pub fn new(server: ServerAddress, token: Option<String>) -> Transport {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE * 4))
+            .build();
+        Transport { agent: Agent::new_with_config(config), server, token }
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &ServerAddress {
+        &self.server
+    }
+
+    /// What a request's `Authorization` says.
+    #[must_use]
+    pub fn authorization(&self) -> Option<String> {
+        self.token.as_ref().map(|token| format!("Bearer {token}"))
+    }
+
+    /// An answer of the API as text.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses.
+    pub fn get_text(&self, path: &str) -> Result<String, TransferError> {
+        let mut request = self.agent.get(self.server.url(path));
+        if let Some(authorization) = self.authorization() {
+            request = request.header("authorization", authorization);
+        }
+        text_of(request.call())
+    }
+
+    /// Posts JSON, and gives the answer as text.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses.
+    pub fn post_json(&self, path: &str, body: &str) -> Result<String, TransferError> {
+        let mut request = self.agent.post(self.server.url(path)).header("content-type", "application/json");
+        if let Some(authorization) = self.authorization() {
+            request = request.header("authorization", authorization);
+        }
+        text_of(request.send(body))
+    }
+
+    /// Fetches the file of a path of the API into `target`, going on where an earlier try ended, and compares its hash.
+    ///
+    /// # Errors
+    /// If it does not come, or is another file. What came of it stays for the next try.
+    pub fn download(&self, path: &str, hash: &str, target: &Path) -> Result<(), TransferError> {
+        let mut options = File::options();
+        let mut file = options.read(true).append(true).create(true).open(target)?;
+        let have = file.metadata()?.len();
+        let mut request = self.agent.get(self.server.url(path)).header("range", format!("bytes={have}-"));
+        if let Some(authorization) = self.authorization() {
+            request = request.header("authorization", authorization);
+        }
+        let mut response = request.call().map_err(|error| TransferError::Failed(error.to_string()))?;
+        match response.status().as_u16() {
+            // The whole file, whatever was asked for.
+            200 => file.set_len(0)?,
+            206 => {}
+            // All of it is here already.
+            416 => return self.check(target, hash),
+            _ => return Err(refusal(&mut response)),
+        }
+        let mut body = response.into_body().into_with_config().limit(u64::MAX).reader();
+        std::io::copy(&mut body, &mut file)?;
+        file.sync_all()?;
+        drop(file);
+        self.check(target, hash)
+    }
+
+    /// Compares a file with its hash; one that differs is removed.
+    fn check(&self, target: &Path, hash: &str) -> Result<(), TransferError> {
+        if hash_file(target)? == hash {
+            return Ok(());
+        }
+        std::fs::remove_file(target)?;
+        Err(TransferError::Failed(format!("what came as {hash} has another content")))
+    }
+
+    /// Sends a file to a path of the API that is named by the file's hash, from where an earlier try ended.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses.
+    pub fn upload(&self, path: &str, from: &Path) -> Result<(), TransferError> {
+        let mut head = self.agent.head(self.server.url(path));
+        if let Some(authorization) = self.authorization() {
+            head = head.header("authorization", authorization);
+        }
+        let mut head = head.call().map_err(|error| TransferError::Failed(error.to_string()))?;
+        let have = match head.status().as_u16() {
+            200 => return Ok(()),
+            404 => {
+                let said = head.headers().get(OFFSET).and_then(|value| value.to_str().ok());
+                said.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+            }
+            _ => return Err(refusal(&mut head)),
+        };
+        let mut file = File::open(from)?;
+        let length = file.metadata()?.len();
+        let begin = if have > length { 0 } else { have };
+        file.seek(SeekFrom::Start(begin))?;
+        let mut request = self.agent.put(self.server.url(path)).header(OFFSET, begin.to_string());
+        request = request.header("content-length", (length - begin).to_string());
+        if let Some(authorization) = self.authorization() {
+            request = request.header("authorization", authorization);
+        }
+        let body = ureq::SendBody::from_owned_reader(file.take(length - begin));
+        text_of(request.send(body)).map(drop)
+    }
+
+    /// Uploads an output or a checkpoint of an attempt.
+    ///
+    /// # Errors
+    /// As [`Transport::upload`].
+    pub fn upload_for(&self, attempt: AttemptId, hash: &str, from: &Path) -> Result<(), TransferError> {
+        let AttemptId { task, epoch } = attempt;
+        self.upload(&format!("/api/v1/uploads/{}/{}/{epoch}/{hash}", task.run, task.task), from)
+    }
+}
+
+type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+fn text_of(answer: Answer) -> Result<String, TransferError> {
+    let mut response = answer.map_err(|error| TransferError::Failed(error.to_string()))?;
+    if !response.status().is_success() {
+        return Err(refusal(&mut response));
+    }
+    let text = response.body_mut().with_config().limit(1 << 30).read_to_string();
+    text.map_err(|error| TransferError::Failed(error.to_string()))
+}
+
+/// What a server said that did not do what it was asked.
+fn refusal(response: &mut ureq::http::Response<ureq::Body>) -> TransferError {
+    let status = response.status().as_u16();
+    let text = response.body_mut().with_config().limit(1 << 16).read_to_string().unwrap_or_default();
+    let said = serde_json::from_str::<serde_json::Value>(&text).ok();
+    let part = |key: &str| said.as_ref().and_then(|said| said[key].as_str()).map(str::to_owned);
+    let message = match (part("error"), part("hint")) {
+        (Some(error), Some(hint)) if !hint.is_empty() => format!("{error}; {hint}"),
+        (Some(error), _) => error,
+        _ => text.chars().take(200).collect(),
+    };
+    match status {
+        // Busy, or on its way up or down.
+        408 | 429 | 500..=599 => TransferError::Failed(format!("the server answered {status}: {message}")),
+        _ => TransferError::Refused { status, message },
+    }
+}
+
+/// The BLAKE3 hash of a file's content, in hexadecimal.
+pub(super) fn hash_file(path: &Path) -> std::io::Result<String> {
+    let (mut file, mut hasher) = (File::open(path)?, blake3::Hasher::new());
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finalize().to_hex().to_string()),
+            read => hasher.update(&buffer[..read]),
+        };
+    }
+}
+
+/// Copies a file and computes the hash of what was copied.
+pub(super) fn copy_file(from: &Path, to: &Path) -> std::io::Result<String> {
+    let (mut source, mut target) = (File::open(from)?, File::create(to)?);
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        let read = source.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(hasher.finalize().to_hex().to_string());
+        }
+        hasher.update(&buffer[..read]);
+        target.write_all(&buffer[..read])?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_and_what_is_none_is_explained() {
+        let parse = |text: &str| ServerAddress::parse(text).map(|server| server.to_string());
+        assert_eq!(parse("http://10.0.0.5:7177/"), Ok("http://10.0.0.5:7177".into()));
+        assert_eq!(parse("localhost:7177"), Ok("http://localhost:7177".into()));
+        let server = ServerAddress::parse("http://lab/assay").unwrap();
+        assert_eq!(server.socket(), "ws://lab/assay/api/v1/worker");
+        assert_eq!(server.url("/api/v1/runs"), "http://lab/assay/api/v1/runs");
+        for bad in ["", "http://", "ftp://x", "https://x", "http://a b", "http://u@h"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

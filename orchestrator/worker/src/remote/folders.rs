@@ -1,0 +1,74 @@
+//! Where a worker keeps what is not finished.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use assay_core::AttemptId;
+
+/// The folders of one life of a worker. They go when it ends.
+pub(super) struct Folders {
+    root: PathBuf,
+}
+
+/// Keeps a second worker out of a folder.
+pub(super) fn lock_folder(folder: &Path) -> io::Result<File> {
+    std::fs::create_dir_all(folder)?;
+    let file = File::options().write(true).create(true).truncate(false).open(folder.join("worker.lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("another worker uses the folder `{}`; name another one with --cache", folder.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, what))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+impl Folders {
+    /// Makes the folders of a life; what earlier ones left is removed.
+    pub(super) fn create(folder: &Path, life: &str) -> io::Result<Folders> {
+        let lives = folder.join("lives");
+        match std::fs::remove_dir_all(&lives) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let root = std::path::absolute(lives.join(life))?;
+        for name in ["work", "spool", "resume", "outgoing"] {
+            std::fs::create_dir_all(root.join(name))?;
+        }
+        Ok(Folders { root })
+    }
+
+    pub(super) fn spool(&self) -> PathBuf {
+        self.root.join("spool")
+    }
+
+    /// An empty folder for an attempt.
+    pub(super) fn work(&self, attempt: AttemptId) -> io::Result<PathBuf> {
+        let name = format!("{}-{}-{}", attempt.task.run, attempt.task.task, attempt.epoch);
+        let path = self.root.join("work").join(name);
+        std::fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+
+    /// The folder in which attempts at the same work leave what a later one can resume from; `None` for what is no cache key.
+    pub(super) fn resume(&self, key: &str) -> Option<PathBuf> {
+        assay_wire::is_hash(key).then(|| self.root.join("resume").join(key))
+    }
+
+    /// A folder for copies of files on their way to the server.
+    pub(super) fn outgoing(&self, attempt: AttemptId) -> io::Result<PathBuf> {
+        let name = format!("{}-{}-{}", attempt.task.run, attempt.task.task, attempt.epoch);
+        let path = self.root.join("outgoing").join(name);
+        std::fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed when the next worker starts here.
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}

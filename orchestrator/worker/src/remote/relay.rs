@@ -1,0 +1,359 @@
+//! One attempt between the server and the node: its files come before it begins, and go before what names them is reported.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use assay_core::AttemptId;
+use assay_host::Stop;
+use assay_protocol::{AttemptEvent, AttemptOutcome, Failure, FailureClass, LogLevel};
+use assay_wire::{Assignment, Ended, FileRef, ReportBody, UploadedFile};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::cache::{Cache, InUse};
+use super::files::{TransferError, Transport, copy_file, hash_file};
+use super::folders::Folders;
+use crate::link;
+
+/// How often the folder of a checkpoint is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often progress is reported.
+const PROGRESS: Duration = Duration::from_secs(1);
+/// The longest pause between two tries to move a file.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The most files of a checkpoint.
+const MOST_FILES: usize = 1000;
+
+/// What the relays of a worker share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) transport: Transport,
+    pub(super) cache: Cache,
+    pub(super) folders: Arc<Folders>,
+    pub(super) node: mpsc::Sender<link::ToWorker>,
+    /// What is to be reported.
+    pub(super) reports: UnboundedSender<(AttemptId, ReportBody)>,
+}
+
+/// Carries one attempt from its assignment to its end.
+pub(super) async fn relay_attempt(
+    shared: Shared,
+    assignment: Assignment,
+    mut events: UnboundedReceiver<link::FromWorker>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let attempt = assignment.attempt;
+    let report = |body: ReportBody| drop(shared.reports.send((attempt, body)));
+    let fail = |failure: Failure| report(ReportBody::Ended { ended: Ended::Failed { failure } });
+    let prepared = tokio::select! {
+        prepared = prepare(&shared, assignment) => prepared,
+        () = wait_for_stop(&mut stopped) => return fail(Stop::Cancelled.failure()),
+    };
+    let (prepared, _in_use) = match prepared {
+        Ok(prepared) => prepared,
+        Err(failure) => return fail(failure),
+    };
+    let (workdir, resume) = (prepared.workdir.clone(), prepared.resume.clone());
+    if shared.node.send(link::ToWorker::Start(Box::new(prepared))).await.is_err() {
+        return;
+    }
+    let mut outgoing = Outgoing::new(&shared, attempt, resume);
+    let (mut told, mut progressed) = (false, None::<Instant>);
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let outcome = loop {
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(link::FromWorker::AttemptEvent(_, AttemptEvent::Artifact { name, path })) => outgoing.add(name, path),
+                Some(link::FromWorker::AttemptEvent(_, AttemptEvent::Progress(progress))) => {
+                    if progressed.is_none_or(|at| at.elapsed() >= PROGRESS) {
+                        progressed = Some(Instant::now());
+                        report(ReportBody::Progress { progress });
+                    }
+                }
+                Some(link::FromWorker::AttemptEvent(_, event)) => report_event(event).into_iter().for_each(&report),
+                Some(link::FromWorker::AttemptEnded(_, outcome)) => break outcome,
+                Some(link::FromWorker::Heartbeat) => {}
+                None => return,
+            },
+            _ = look.tick() => {
+                if let Some(files) = outgoing.look_for_checkpoint().await {
+                    report(ReportBody::Checkpoint { files });
+                }
+            }
+            () = wait_for_stop(&mut stopped), if !told => {
+                told = true;
+                let _ = shared.node.send(link::ToWorker::Stop(attempt)).await;
+            }
+        }
+    };
+    let ended = outgoing.finish(outcome, &report).await;
+    let _ = tokio::fs::remove_dir_all(workdir).await;
+    report(ReportBody::Ended { ended });
+}
+
+async fn wait_for_stop(stopped: &mut watch::Receiver<bool>) {
+    let told = stopped.wait_for(|stopped| *stopped).await.is_ok();
+    if !told {
+        // Nobody can stop the attempt any more.
+        std::future::pending().await
+    }
+}
+
+fn report_event(event: AttemptEvent) -> Option<ReportBody> {
+    Some(match event {
+        AttemptEvent::Queued(why) => ReportBody::Queued { why },
+        AttemptEvent::Greeted(hello) => ReportBody::Greeted { hello },
+        AttemptEvent::Started => ReportBody::Started,
+        AttemptEvent::Metrics(points) => ReportBody::Metrics { points },
+        AttemptEvent::Log(level, text) => ReportBody::Log { level, text },
+        AttemptEvent::Progress(_) | AttemptEvent::Artifact { .. } => return None,
+    })
+}
+
+/// Fetches what an attempt needs, and gives the assignment with paths of this machine.
+async fn prepare(shared: &Shared, assignment: Assignment) -> Result<(link::Assignment, InUse), Failure> {
+    let unavailable = |message: String| Failure { class: FailureClass::Unavailable, message, hint: None };
+    let attempt = assignment.attempt;
+    let in_use = shared.cache.reserve(&assignment.artifacts);
+    let mut artifacts = BTreeMap::new();
+    for hash in &assignment.artifacts {
+        let (cache, transport, wanted) = (shared.cache.clone(), shared.transport.clone(), hash.clone());
+        let waits = || {
+            let why = "waits for the server, which has its inputs".to_owned();
+            let _ = shared.reports.send((attempt, ReportBody::Queued { why }));
+        };
+        let path = patiently(waits, move || cache.fetch(&transport, &wanted)).await;
+        let path = path.map_err(|error| unavailable(format!("its input {hash} cannot be fetched: {error}")))?;
+        artifacts.insert(hash.clone(), path);
+    }
+    let failed = |error: std::io::Error| unavailable(format!("the worker's folder cannot be used: {error}"));
+    let workdir = shared.folders.work(attempt).map_err(failed)?;
+    let resume = shared.folders.resume(&assignment.resume);
+    let resume = resume.ok_or_else(|| unavailable(format!("`{}` is no cache key", assignment.resume)))?;
+    if !assignment.checkpoint.is_empty() {
+        let (transport, key, files) = (shared.transport.clone(), assignment.resume.clone(), assignment.checkpoint);
+        let place = resume.clone();
+        let fetched = tokio::task::spawn_blocking(move || fetch_checkpoint(&transport, &key, &files, &place)).await;
+        let fetched = fetched.unwrap_or_else(|error| Err(TransferError::Failed(error.to_string())));
+        if let Err(error) = fetched {
+            let text = format!(
+                "the checkpoint of an earlier attempt cannot be fetched, so that this one begins anew: {error}"
+            );
+            let _ = shared.reports.send((attempt, ReportBody::Log { level: LogLevel::Warn, text }));
+        }
+    }
+    let assignment = link::Assignment {
+        attempt,
+        address: assignment.address,
+        backend: assignment.backend,
+        device: assignment.device,
+        kind: assignment.kind,
+        config: assignment.config,
+        artifacts,
+        workdir,
+        resume,
+        exclusive: assignment.exclusive,
+        threads: assignment.threads,
+        replicate: assignment.replicate,
+        timeout_ms: assignment.timeout_ms,
+        memory: assignment.memory,
+    };
+    Ok((assignment, in_use))
+}
+
+/// Fetches what an earlier attempt left. It is all there or nothing is.
+fn fetch_checkpoint(transport: &Transport, key: &str, files: &[FileRef], place: &Path) -> Result<(), TransferError> {
+    if place.exists() {
+        std::fs::remove_dir_all(place)?;
+    }
+    let part = place.with_extension("part");
+    let _ = std::fs::remove_dir_all(&part);
+    for FileRef { path, hash } in files {
+        if !assay_wire::is_relative_path(path) {
+            return Err(TransferError::Refused { status: 400, message: format!("`{path}` is no path in a folder") });
+        }
+        let target = part.join(path);
+        std::fs::create_dir_all(target.parent().unwrap_or(&part))?;
+        let encoded: Vec<String> = path.split('/').map(encode_part).collect();
+        transport.download(&format!("/api/v1/resume/{key}/{}", encoded.join("/")), hash, &target)?;
+    }
+    Ok(std::fs::rename(&part, place)?)
+}
+
+/// A part of a path as it stands in a URL.
+fn encode_part(part: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    part.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// Tries to move a file until it succeeds or is refused; says so when it has to wait.
+async fn patiently<T: Send + 'static>(
+    waits: impl Fn(),
+    work: impl Fn() -> Result<T, TransferError> + Clone + Send + 'static,
+) -> Result<T, TransferError> {
+    let mut pause = Duration::from_millis(200);
+    loop {
+        let one = work.clone();
+        match tokio::task::spawn_blocking(one).await {
+            Ok(Err(TransferError::Failed(_))) => {}
+            Ok(done) => return done,
+            Err(error) => return Err(TransferError::Refused { status: 0, message: error.to_string() }),
+        }
+        waits();
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// What a folder looked like: each file's path, size and time.
+type Look = Vec<(String, u64, Option<SystemTime>)>;
+
+/// The files of an attempt on their way to the server.
+struct Outgoing {
+    transport: Transport,
+    folders: Arc<Folders>,
+    attempt: AttemptId,
+    resume: PathBuf,
+    /// In the order in which they were reported.
+    uploads: Vec<JoinHandle<Result<UploadedFile, (String, TransferError)>>>,
+    checkpoint: Option<JoinHandle<Option<Vec<FileRef>>>>,
+    /// The checkpoint that was last begun to be sent.
+    seen: Look,
+}
+
+impl Outgoing {
+    fn new(shared: &Shared, attempt: AttemptId, resume: PathBuf) -> Outgoing {
+        // What was fetched need not be sent back.
+        let seen = look_at(&resume);
+        let Shared { transport, folders, .. } = shared.clone();
+        Outgoing { transport, folders, attempt, resume, uploads: Vec::new(), checkpoint: None, seen }
+    }
+
+    /// Begins to send an output.
+    fn add(&mut self, output: String, path: PathBuf) {
+        let (transport, attempt) = (self.transport.clone(), self.attempt);
+        self.uploads.push(tokio::spawn(async move {
+            let file = path.file_name().map_or_else(|| output.clone(), |name| name.to_string_lossy().into_owned());
+            let sent = patiently(
+                || {},
+                move || {
+                    let hash = hash_file(&path)
+                        .map_err(|error| TransferError::Refused { status: 0, message: error.to_string() })?;
+                    transport.upload_for(attempt, &hash, &path).map(|()| hash)
+                },
+            );
+            match sent.await {
+                Ok(hash) => Ok(UploadedFile { output, file, hash }),
+                Err(error) => Err((output, error)),
+            }
+        }));
+    }
+
+    /// Begins to send what the attempt left for a later one, if that changed; gives what was sent since the last time.
+    async fn look_for_checkpoint(&mut self) -> Option<Vec<FileRef>> {
+        if let Some(sending) = self.checkpoint.take_if(|sending| sending.is_finished()) {
+            return sending.await.ok().flatten();
+        }
+        if self.checkpoint.is_some() {
+            return None;
+        }
+        let now = look_at(&self.resume);
+        if now.is_empty() || now == self.seen {
+            return None;
+        }
+        self.seen.clone_from(&now);
+        let (transport, attempt, resume) = (self.transport.clone(), self.attempt, self.resume.clone());
+        let outgoing = self.folders.outgoing(attempt).ok()?;
+        self.checkpoint = Some(tokio::spawn(async move {
+            let copied = tokio::task::spawn_blocking(move || copy_checkpoint(&resume, &now, &outgoing)).await;
+            let copies = copied.ok().flatten()?;
+            let mut files = Vec::new();
+            for (file, copy) in copies {
+                let (transport, hash, from) = (transport.clone(), file.hash.clone(), copy.clone());
+                patiently(|| {}, move || transport.upload_for(attempt, &hash, &from)).await.ok()?;
+                let _ = tokio::fs::remove_file(copy).await;
+                files.push(file);
+            }
+            Some(files)
+        }));
+        None
+    }
+
+    /// Waits until everything is sent, and says how the attempt ended.
+    async fn finish(mut self, outcome: AttemptOutcome, report: &impl Fn(ReportBody)) -> Ended {
+        if let Some(sending) = self.checkpoint.take() {
+            if let Ok(Some(files)) = sending.await {
+                report(ReportBody::Checkpoint { files });
+            }
+        }
+        let values = match outcome {
+            AttemptOutcome::Completed(values) => values,
+            AttemptOutcome::Failed(failure) => {
+                // The latest state, which the next attempt goes on from wherever it runs.
+                self.look_for_checkpoint().await;
+                if let Some(sending) = self.checkpoint.take() {
+                    if let Ok(Some(files)) = sending.await {
+                        report(ReportBody::Checkpoint { files });
+                    }
+                }
+                self.uploads.iter().for_each(JoinHandle::abort);
+                return Ended::Failed { failure };
+            }
+        };
+        let mut artifacts = Vec::new();
+        for upload in std::mem::take(&mut self.uploads) {
+            match upload.await {
+                Ok(Ok(file)) => artifacts.push(file),
+                Ok(Err((output, error))) => {
+                    let message = format!("its output `{output}` could not be sent to the server: {error}");
+                    return Ended::Failed { failure: Failure { class: FailureClass::Output, message, hint: None } };
+                }
+                Err(error) => {
+                    let message = format!("its outputs could not be sent to the server: {error}");
+                    return Ended::Failed { failure: Failure { class: FailureClass::Crashed, message, hint: None } };
+                }
+            }
+        }
+        Ended::Completed { values, artifacts }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.uploads.iter().for_each(JoinHandle::abort);
+        self.checkpoint.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn look_at(folder: &Path) -> Look {
+    let mut files = Vec::new();
+    let mut folders = vec![(folder.to_owned(), String::new())];
+    while let Some((folder, prefix)) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let (Ok(name), Ok(data)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
+            let path = format!("{prefix}{name}");
+            if data.is_dir() {
+                folders.push((entry.path(), format!("{path}/")));
+            } else if data.is_file() && assay_wire::is_relative_path(&path) && files.len() < MOST_FILES {
+                files.push((path, data.len(), data.modified().ok()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Copies a checkpoint; `None` if it changed meanwhile, so that what was copied may be of two states.
+fn copy_checkpoint(resume: &Path, look: &Look, outgoing: &Path) -> Option<Vec<(FileRef, PathBuf)>> {
+    let mut copies = Vec::new();
+    for (number, (path, _, _)) in look.iter().enumerate() {
+        let copy = outgoing.join(format!("checkpoint-{number}"));
+        let hash = copy_file(&resume.join(path), &copy).ok()?;
+        copies.push((FileRef { path: path.clone(), hash }, copy));
+    }
+    (look_at(resume) == *look).then_some(copies)
+}

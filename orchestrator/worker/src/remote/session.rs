@@ -1,0 +1,381 @@
+//! The worker itself: one loop between the server, the node and the relays of attempts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_core::{AttemptId, Capacity};
+use assay_host::Stop;
+use assay_wire::{Assignment, Ended, Held, MAX_BATCH, Register, ReportBody, ToServer, ToWorker, WIRE};
+use serde_json::Value;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::cache::Cache;
+use super::connection::{ConnectError, Socket};
+use super::files::Transport;
+use super::folders::{Folders, lock_folder};
+use super::relay::{Shared, relay_attempt};
+use super::spool::Spool;
+use crate::link;
+use crate::machine::Machine;
+use crate::node::{FindExecutor, run_node};
+
+/// How often a worker says that it is alive, at most; more often where the lease is short.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long reports may stay unacknowledged before they are sent again.
+const RESEND: Duration = Duration::from_secs(15);
+/// The first pause after a connection failed, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// What a worker is started with.
+pub struct RemoteSettings {
+    /// The way to the server.
+    pub transport: Transport,
+    /// What it offers.
+    pub capacity: Capacity,
+    /// Words that a person gave it.
+    pub labels: BTreeSet<String>,
+    /// What each backend computes on.
+    pub devices: BTreeMap<String, Value>,
+    /// Assay's version.
+    pub version: String,
+    /// Finds executors.
+    pub find: Arc<FindExecutor>,
+    /// The machine's room.
+    pub machine: Machine,
+    /// Where it keeps files. No other worker uses this folder.
+    pub folder: PathBuf,
+    /// How many bytes of artifacts it keeps.
+    pub cache_bytes: u64,
+    /// Is given what a person should know.
+    pub notify: Box<dyn Fn(String) + Send + Sync>,
+}
+
+/// Why a worker ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The server will not have it.
+    #[error("{0}")]
+    Refused(String),
+    /// Its folder cannot be used.
+    #[error("the worker's folder cannot be used: {0}")]
+    Folder(#[from] std::io::Error),
+}
+
+/// How a life ended.
+enum LifeEnd {
+    Stopped,
+    Dismissed,
+}
+
+/// Works for a server until `stop` resolves.
+///
+/// # Errors
+/// If the server refuses the worker, or its folder cannot be used. A server that cannot be reached is waited for.
+pub async fn run_remote(settings: RemoteSettings, stop: impl Future<Output = ()> + Send) -> Result<(), RemoteError> {
+    let _lock = lock_folder(&settings.folder)?;
+    let mut stop = pin!(stop);
+    loop {
+        match run_life(&settings, stop.as_mut()).await? {
+            LifeEnd::Stopped => return Ok(()),
+            LifeEnd::Dismissed => {
+                (settings.notify)("was away for too long: its tasks were given to others; joining again".to_owned());
+            }
+        }
+    }
+}
+
+/// An attempt that this worker was given, until its end is acknowledged.
+struct HeldAttempt {
+    spool: Spool,
+    /// To the attempt's relay.
+    events: UnboundedSender<link::FromWorker>,
+    stop: watch::Sender<bool>,
+}
+
+type Connecting = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
+
+struct Life<'a> {
+    settings: &'a RemoteSettings,
+    life: String,
+    shared: Shared,
+    attempts: BTreeMap<AttemptId, HeldAttempt>,
+    relays: JoinSet<()>,
+    socket: Option<Socket>,
+    /// Whether the server has welcomed this worker on the present connection.
+    welcome: bool,
+    pause: Duration,
+    heartbeat: Duration,
+    heard: Instant,
+    acknowledged: Instant,
+    /// Whether a person was told that the server cannot be reached.
+    told: bool,
+}
+
+async fn run_life(
+    settings: &RemoteSettings,
+    mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
+) -> Result<LifeEnd, RemoteError> {
+    let life = random_life()?;
+    let folders = Arc::new(Folders::create(&settings.folder, &life)?);
+    let cache = Cache::open(&std::path::absolute(settings.folder.join("cache"))?, settings.cache_bytes)?;
+    let (to_node, from_server) = mpsc::channel(256);
+    let (to_server, mut from_node) = mpsc::channel(1024);
+    let (find, memory, machine) = (settings.find.clone(), settings.capacity.memory, settings.machine.clone());
+    let mut node = JoinSet::new();
+    node.spawn(run_node(find, memory, machine, from_server, to_server));
+    let (reports, mut reported) = mpsc::unbounded_channel();
+    let shared = Shared { transport: settings.transport.clone(), cache, folders, node: to_node, reports };
+    let now = Instant::now();
+    let mut life = Life {
+        settings,
+        life,
+        shared,
+        attempts: BTreeMap::new(),
+        relays: JoinSet::new(),
+        socket: None,
+        welcome: false,
+        pause: PAUSES.0,
+        heartbeat: HEARTBEAT,
+        heard: now,
+        acknowledged: now,
+        told: false,
+    };
+    let end = life.run(stop.as_mut(), &mut from_node, &mut reported).await;
+    life.relays.shutdown().await;
+    if let Some(mut socket) = life.socket.take() {
+        if matches!(end, Ok(LifeEnd::Stopped)) {
+            // Without this word the server waits for the lease.
+            let _ = socket.send(&ToServer::Leave).await;
+        }
+        socket.close().await;
+    }
+    drop(life);
+    // The node ends its executors when its link is gone.
+    node.shutdown().await;
+    end
+}
+
+impl Life<'_> {
+    async fn run(
+        &mut self,
+        mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
+        from_node: &mut mpsc::Receiver<link::FromWorker>,
+        reported: &mut UnboundedReceiver<(AttemptId, ReportBody)>,
+    ) -> Result<LifeEnd, RemoteError> {
+        let mut connecting: Option<Connecting> = Some(self.connect(Duration::ZERO));
+        let mut ticked = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                () = &mut stop => return Ok(LifeEnd::Stopped),
+                message = from_node.recv() => self.on_node_message(message),
+                report = reported.recv() => {
+                    if let Some((attempt, body)) = report {
+                        self.add_report(attempt, body)?;
+                    }
+                }
+                message = next_message(&mut self.socket) => match message {
+                    Some(ToWorker::Dismissed) => return Ok(LifeEnd::Dismissed),
+                    Some(ToWorker::Refused { message }) => return Err(RemoteError::Refused(message)),
+                    Some(message) => self.on_server_message(message)?,
+                    None => self.disconnect("the connection ended"),
+                },
+                opened = join_connecting(&mut connecting) => {
+                    connecting = None;
+                    self.on_connected(opened)?;
+                }
+                () = tokio::time::sleep_until(ticked + self.heartbeat) => {
+                    ticked = tokio::time::Instant::now();
+                    self.on_tick().await;
+                }
+                Some(_) = self.relays.join_next() => {}
+            }
+            self.send_reports().await?;
+            if self.socket.is_none() && connecting.is_none() {
+                connecting = Some(self.connect(self.pause));
+                self.pause = (self.pause * 2).min(PAUSES.1);
+            }
+        }
+    }
+
+    fn connect(&self, pause: Duration) -> Connecting {
+        let (transport, register) = (self.settings.transport.clone(), self.register());
+        Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            Socket::open(transport, register).await
+        })
+    }
+
+    fn register(&self) -> Register {
+        let held = self.attempts.iter().map(|(&attempt, held)| Held { attempt, reports: held.spool.last() });
+        Register {
+            wire: WIRE,
+            version: self.settings.version.clone(),
+            life: self.life.clone(),
+            labels: self.settings.labels.clone(),
+            capacity: self.settings.capacity.clone(),
+            devices: self.settings.devices.clone(),
+            held: held.collect(),
+        }
+    }
+
+    fn on_connected(&mut self, opened: Result<Socket, ConnectError>) -> Result<(), RemoteError> {
+        match opened {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.heard = Instant::now();
+                Ok(())
+            }
+            Err(ConnectError::Refused(message)) => Err(RemoteError::Refused(message)),
+            Err(ConnectError::Failed(why)) => {
+                self.disconnect(&why);
+                Ok(())
+            }
+        }
+    }
+
+    fn disconnect(&mut self, why: &str) {
+        (self.socket, self.welcome) = (None, false);
+        if !self.told {
+            self.told = true;
+            let server = self.settings.transport.server();
+            (self.settings.notify)(format!(
+                "no connection to {server} ({why}); trying again, and working on meanwhile"
+            ));
+        }
+    }
+
+    fn on_node_message(&mut self, message: Option<link::FromWorker>) {
+        let id = match &message {
+            Some(link::FromWorker::AttemptEvent(id, _) | link::FromWorker::AttemptEnded(id, _)) => *id,
+            Some(link::FromWorker::Heartbeat) | None => return,
+        };
+        if let (Some(held), Some(message)) = (self.attempts.get(&id), message) {
+            // A relay that is gone has ended its attempt.
+            let _ = held.events.send(message);
+        }
+    }
+
+    fn on_server_message(&mut self, message: ToWorker) -> Result<(), RemoteError> {
+        self.heard = Instant::now();
+        match message {
+            ToWorker::Welcome { worker, lease_ms } => {
+                self.welcome = true;
+                self.pause = PAUSES.0;
+                self.heartbeat = HEARTBEAT.min(Duration::from_millis(lease_ms / 4).max(Duration::from_millis(50)));
+                self.attempts.values_mut().for_each(|held| held.spool.rewind());
+                let server = self.settings.transport.server();
+                (self.settings.notify)(format!("connected to {server} as worker {worker}"));
+                self.told = false;
+            }
+            ToWorker::Start { assignment } => self.begin(*assignment)?,
+            ToWorker::Stop { attempt } => match self.attempts.get(&attempt) {
+                Some(held) => drop(held.stop.send_replace(true)),
+                None => {
+                    let (held, _, _) = self.hold(attempt)?;
+                    self.attempts.insert(attempt, held);
+                    let failure = Stop::Cancelled.failure();
+                    self.add_report(attempt, ReportBody::Ended { ended: Ended::Failed { failure } })?;
+                }
+            },
+            ToWorker::Acknowledged { attempt, seq } => {
+                self.acknowledged = Instant::now();
+                if self.attempts.get_mut(&attempt).is_some_and(|held| held.spool.acknowledge(seq)) {
+                    self.attempts.remove(&attempt);
+                }
+            }
+            ToWorker::Alive | ToWorker::Dismissed | ToWorker::Refused { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn hold(
+        &self,
+        attempt: AttemptId,
+    ) -> Result<(HeldAttempt, UnboundedReceiver<link::FromWorker>, watch::Receiver<bool>), RemoteError> {
+        let spool = Spool::create(&self.shared.folders.spool(), attempt)?;
+        let (events, received) = mpsc::unbounded_channel();
+        let (stop, stopped) = watch::channel(false);
+        Ok((HeldAttempt { spool, events, stop }, received, stopped))
+    }
+
+    /// Begins an attempt, once.
+    fn begin(&mut self, assignment: Assignment) -> Result<(), RemoteError> {
+        if self.attempts.contains_key(&assignment.attempt) {
+            return Ok(());
+        }
+        let (held, events, stopped) = self.hold(assignment.attempt)?;
+        self.attempts.insert(assignment.attempt, held);
+        self.relays.spawn(relay_attempt(self.shared.clone(), assignment, events, stopped));
+        Ok(())
+    }
+
+    fn add_report(&mut self, attempt: AttemptId, body: ReportBody) -> Result<(), RemoteError> {
+        if let Some(held) = self.attempts.get_mut(&attempt) {
+            held.spool.push(body)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what has not been sent on this connection.
+    async fn send_reports(&mut self) -> Result<(), RemoteError> {
+        let Some(socket) = self.socket.as_mut().filter(|_| self.welcome) else { return Ok(()) };
+        let mut failed = None;
+        for held in self.attempts.values_mut() {
+            let reports = held.spool.next_batch(MAX_BATCH)?;
+            if reports.is_empty() {
+                continue;
+            }
+            if let Err(why) = socket.send(&ToServer::Reports { reports }).await {
+                failed = Some(why);
+                break;
+            }
+        }
+        if let Some(why) = failed {
+            self.disconnect(&why);
+        }
+        Ok(())
+    }
+
+    async fn on_tick(&mut self) {
+        let Some(socket) = self.socket.as_mut() else { return };
+        if self.heard.elapsed() > self.heartbeat * 4 + Duration::from_secs(1) {
+            return self.disconnect("the server is silent");
+        }
+        if let Err(why) = socket.send(&ToServer::Heartbeat).await {
+            return self.disconnect(&why);
+        }
+        if self.acknowledged.elapsed() > RESEND {
+            self.acknowledged = Instant::now();
+            self.attempts.values_mut().for_each(|held| held.spool.rewind());
+        }
+    }
+}
+
+/// The next message of the server; waits for ever where there is no connection.
+async fn next_message(socket: &mut Option<Socket>) -> Option<ToWorker> {
+    match socket {
+        Some(socket) => socket.incoming.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn join_connecting(connecting: &mut Option<Connecting>) -> Result<Socket, ConnectError> {
+    match connecting {
+        Some(connecting) => connecting.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Text that no other life of a worker has.
+fn random_life() -> std::io::Result<String> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,144 @@
+//! The reports of one attempt that the server has not acknowledged, in a file: an attempt may go on for hours without a server.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use assay_core::AttemptId;
+use assay_wire::{AttemptReport, ReportBody};
+
+/// A report in the file.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    seq: u64,
+    at: u64,
+    bytes: usize,
+}
+
+/// The reports of one attempt.
+#[derive(Debug)]
+pub(super) struct Spool {
+    attempt: AttemptId,
+    path: PathBuf,
+    file: File,
+    end: u64,
+    /// The number of the latest report.
+    last: u64,
+    /// Those that are not acknowledged, in order.
+    kept: VecDeque<Place>,
+    /// How many of them were sent on the present connection.
+    sent: usize,
+    /// Whether the last report of the attempt is among those that were made.
+    ended: bool,
+}
+
+impl Spool {
+    pub(super) fn create(folder: &Path, attempt: AttemptId) -> std::io::Result<Spool> {
+        let path = folder.join(format!("{}-{}-{}", attempt.task.run, attempt.task.task, attempt.epoch));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        Ok(Spool { attempt, path, file, end: 0, last: 0, kept: VecDeque::new(), sent: 0, ended: false })
+    }
+
+    /// Adds a report.
+    pub(super) fn push(&mut self, body: ReportBody) -> std::io::Result<()> {
+        let ended = matches!(body, ReportBody::Ended { .. });
+        let report = AttemptReport { attempt: self.attempt, seq: self.last + 1, body };
+        let text = serde_json::to_vec(&report)?;
+        self.file.write_all_at(&text, self.end)?;
+        self.kept.push_back(Place { seq: report.seq, at: self.end, bytes: text.len() });
+        self.end += text.len() as u64;
+        self.last = report.seq;
+        self.ended |= ended;
+        Ok(())
+    }
+
+    /// The number of the latest report.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Reports that were not sent on this connection, at most about so many bytes of them. They count as sent from now on.
+    pub(super) fn next_batch(&mut self, most: usize) -> std::io::Result<Vec<AttemptReport>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(place) = self.kept.get(self.sent).filter(|place| batch.is_empty() || bytes + place.bytes <= most)
+        {
+            let mut text = vec![0; place.bytes];
+            self.file.read_exact_at(&mut text, place.at)?;
+            batch.push(serde_json::from_slice(&text)?);
+            bytes += place.bytes;
+            self.sent += 1;
+        }
+        Ok(batch)
+    }
+
+    /// Everything that is not acknowledged is to be sent again.
+    pub(super) fn rewind(&mut self) {
+        self.sent = 0;
+    }
+
+    /// The server has stored the reports up to this number. `true` if it was the attempt's last one.
+    pub(super) fn acknowledge(&mut self, seq: u64) -> bool {
+        while self.kept.front().is_some_and(|place| place.seq <= seq) {
+            self.kept.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+        }
+        if self.kept.is_empty() && !self.ended {
+            // Nothing of the file is needed; where it cannot be cut, it grows on.
+            if self.file.set_len(0).is_ok() {
+                self.end = 0;
+            }
+        }
+        self.ended && self.kept.is_empty()
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        // What stays is removed when the next worker starts here.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_core::{Epoch, RunId, TaskId, TaskIx};
+    use assay_protocol::{Failure, FailureClass, LogLevel};
+    use assay_wire::Ended;
+
+    use super::*;
+
+    fn line(text: &str) -> ReportBody {
+        ReportBody::Log { level: LogLevel::Info, text: text.into() }
+    }
+
+    fn numbers(batch: &[AttemptReport]) -> Vec<u64> {
+        batch.iter().map(|report| report.seq).collect()
+    }
+
+    #[test]
+    fn reports_are_kept_until_they_are_acknowledged() {
+        let folder = tempfile::tempdir().unwrap();
+        let attempt = AttemptId { task: TaskId { run: RunId(1), task: TaskIx(2) }, epoch: Epoch(3) };
+        let mut spool = Spool::create(folder.path(), attempt).unwrap();
+        for text in ["a", "b", "c"] {
+            spool.push(line(text)).unwrap();
+        }
+        assert_eq!(numbers(&spool.next_batch(1).unwrap()), [1], "a batch has at least one");
+        assert_eq!(numbers(&spool.next_batch(1 << 20).unwrap()), [2, 3]);
+        assert!(spool.next_batch(1 << 20).unwrap().is_empty());
+        assert!(!spool.acknowledge(1));
+        spool.rewind();
+        let again = spool.next_batch(1 << 20).unwrap();
+        assert_eq!((numbers(&again), &again[0].body), (vec![2, 3], &line("b")));
+        assert!(!spool.acknowledge(3));
+        let failure = Failure { class: FailureClass::Step, message: "no".into(), hint: None };
+        spool.push(ReportBody::Ended { ended: Ended::Failed { failure } }).unwrap();
+        assert_eq!(numbers(&spool.next_batch(1).unwrap()), [4]);
+        assert!(!spool.acknowledge(3), "a late word about earlier reports");
+        assert!(spool.acknowledge(4));
+        let path = spool.path.clone();
+        drop(spool);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,23 @@
+//! Table `nodes`: the worker nodes of a server, each life of one under a number of its own.
+
+use sea_orm::entity::prelude::*;
+
+/// A row of `nodes`.
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel, Eq)]
+#[sea_orm(table_name = "nodes")]
+pub struct Model {
+    /// The number.
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: i64,
+    /// How it registered, as JSON.
+    #[sea_orm(column_type = "Text")]
+    pub content: String,
+    /// Whether it left or was given up.
+    pub gone: bool,
+}
+
+/// What other tables are to this one.
+#[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,26 @@
+//! Table `reports`: how far an attempt on a worker node has reported.
+
+use sea_orm::entity::prelude::*;
+
+/// A row of `reports`.
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel, Eq)]
+#[sea_orm(table_name = "reports")]
+pub struct Model {
+    /// The run.
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub run: i64,
+    /// The task.
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub ix: i64,
+    /// The attempt, from 1.
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub epoch: i64,
+    /// The number of the latest report that is stored.
+    pub seq: i64,
+}
+
+/// What other tables are to this one.
+#[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

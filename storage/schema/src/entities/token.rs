@@ -1,0 +1,28 @@
+//! Table `tokens`: who may use a server from another machine.
+
+use sea_orm::entity::prelude::*;
+
+/// A row of `tokens`.
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel, Eq)]
+#[sea_orm(table_name = "tokens")]
+pub struct Model {
+    /// The number, counting from 1.
+    #[sea_orm(primary_key)]
+    pub id: i64,
+    /// BLAKE3 of the token, in hexadecimal.
+    pub hash: String,
+    /// What it allows, by name.
+    pub scope: String,
+    /// Milliseconds since 1970.
+    pub created_at: i64,
+    /// Milliseconds since 1970.
+    pub expires_at: Option<i64>,
+    /// Milliseconds since 1970.
+    pub revoked_at: Option<i64>,
+}
+
+/// What other tables are to this one.
+#[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
+pub enum Relation {}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,154 @@
+//! A worker that does not keep to the protocol: the server believes only the live attempt, and no name of a file.
+
+use assay_core::{AttemptId, Capacity, Epoch};
+use assay_protocol::{Failure, FailureClass, LogLevel};
+use assay_wire::{AttemptReport, Ended, Register, ReportBody, ToServer, ToWorker, UploadedFile, WIRE, decode, encode};
+use futures::{SinkExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use super::processes::Server;
+
+struct Liar(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Liar {
+    async fn join(server: &Server, life: &str) -> Liar {
+        let url = format!("{}/api/v1/worker", server.url.replace("http://", "ws://"));
+        let mut liar = Liar(connect_async(url).await.expect("a connection").0);
+        let capacity = Capacity {
+            name: life.to_owned(),
+            cpus: 1,
+            memory: u64::MAX / 4,
+            backends: ["cpu".to_owned()].into(),
+            devices: Default::default(),
+            attempts: None,
+        };
+        liar.send(ToServer::Register(Register {
+            wire: WIRE,
+            version: "0".into(),
+            life: life.repeat(16),
+            labels: Default::default(),
+            capacity,
+            devices: Default::default(),
+            held: Vec::new(),
+        }))
+        .await;
+        assert!(matches!(liar.next().await, ToWorker::Welcome { .. }));
+        liar
+    }
+
+    async fn send(&mut self, message: ToServer) {
+        self.0.send(Message::text(encode(&message).expect("a message"))).await.expect("it is sent");
+    }
+
+    async fn next(&mut self) -> ToWorker {
+        loop {
+            if let Message::Text(text) = self.0.next().await.expect("a message").expect("a connection") {
+                return decode(text.as_str()).expect("a message of the protocol");
+            }
+        }
+    }
+
+    /// Waits for an attempt.
+    async fn assigned(&mut self) -> AttemptId {
+        loop {
+            if let ToWorker::Start { assignment } = self.next().await {
+                return assignment.attempt;
+            }
+        }
+    }
+
+    /// Reports, and waits for the acknowledgement.
+    async fn report(&mut self, attempt: AttemptId, seq: u64, body: ReportBody) {
+        self.send(ToServer::Reports { reports: vec![AttemptReport { attempt, seq, body }] }).await;
+        while !matches!(self.next().await, ToWorker::Acknowledged { attempt: of, seq: to } if (of, to) == (attempt, seq))
+        {
+        }
+    }
+}
+
+fn completed(file: &str) -> ReportBody {
+    let artifacts = vec![UploadedFile { output: "dataset".into(), file: file.into(), hash: "0".repeat(64) }];
+    ReportBody::Ended { ended: Ended::Completed { values: Default::default(), artifacts } }
+}
+
+fn line(text: &str) -> ReportBody {
+    ReportBody::Log { level: LogLevel::Info, text: text.into() }
+}
+
+#[test]
+fn the_word_of_a_superseded_attempt_changes_nothing() {
+    let server = Server::start(&[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut first = Liar::join(&server, "first").await;
+        let run = server.submit("tiny.yaml", &[]);
+        let old = first.assigned().await;
+        assert_eq!(old.epoch, Epoch(1));
+        first.report(old, 1, line("from the first attempt")).await;
+        // The same report once more, as after a lost connection.
+        first.report(old, 1, line("from the first attempt")).await;
+        first.send(ToServer::Leave).await;
+        let mut second = Liar::join(&server, "second").await;
+        let live = second.assigned().await;
+        assert_eq!((live.task, live.epoch), (old.task, Epoch(2)));
+        // It speaks of an attempt that was given up, of one that never was, and of a run that is not.
+        let future = AttemptId { epoch: Epoch(9), ..live };
+        for attempt in [old, future] {
+            second.report(attempt, 2, line("from nowhere")).await;
+            second.report(attempt, 3, completed("data.bin")).await;
+        }
+        let mut nowhere = live;
+        nowhere.task.run.0 += 1000;
+        second.report(nowhere, 1, completed("data.bin")).await;
+        assert_eq!(server.json(&["show", &run])["state"], "running");
+        second.report(live, 1, line("from the second attempt")).await;
+        // A gap is not filled with guesses: the report behind it is not taken.
+        second
+            .send(ToServer::Reports { reports: vec![AttemptReport { attempt: live, seq: 3, body: line("too early") }] })
+            .await;
+        let failure = Failure { class: FailureClass::Step, message: "it does not work".into(), hint: None };
+        second.report(live, 2, ReportBody::Ended { ended: Ended::Failed { failure } }).await;
+        let ran = server.finished(&run);
+        assert_eq!(ran.state(), "failed");
+        let task = ran.tasks().iter().find(|task| task["state"] == "failed").expect("a failed task");
+        let log = server.log(&run, task["address"].as_str().expect("an address"));
+        assert_eq!(log.matches("from the first attempt").count(), 1, "{log}");
+        assert!(log.contains("from the second attempt") && log.contains("it does not work"), "{log}");
+        assert!(!log.contains("from nowhere") && !log.contains("too early"), "{log}");
+    });
+}
+
+#[test]
+fn a_hostile_name_of_an_artifact_fails_its_attempt() {
+    for file in ["../../escaped", "/etc/passwd", "."] {
+        let server = Server::start(&[]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut liar = Liar::join(&server, "liar").await;
+            let run = server.submit("tiny.yaml", &[]);
+            let attempt = liar.assigned().await;
+            liar.report(attempt, 1, completed(file)).await;
+            let ran = server.finished(&run);
+            assert_eq!(ran.state(), "failed");
+            let failed = ran.tasks().iter().find(|task| task["state"] == "failed").expect("a failed task");
+            assert!(failed.to_string().contains("which is no file name"), "{failed:#}");
+        });
+    }
+}
+
+#[test]
+fn a_worker_of_another_version_is_told_so() {
+    let server = Server::start(&[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let url = format!("{}/api/v1/worker", server.url.replace("http://", "ws://"));
+        let mut socket = Liar(connect_async(url).await.expect("a connection").0);
+        let text = r#"{"type":"register","wire":99,"version":"9","life":"0123456789abcdef","labels":[],"devices":{},"held":[],
+            "capacity":{"name":"new","cpus":1,"memory":1,"backends":[]}}"#;
+        socket.0.send(Message::text(text)).await.expect("it is sent");
+        let ToWorker::Refused { message } = socket.next().await else { panic!("it is refused") };
+        assert!(message.contains("version 1") && message.contains("99"), "{message}");
+    });
+}

@@ -1,0 +1,66 @@
+//! `assay token`: who may use a server from another machine.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use assay_store::{Store, TokenView};
+use serde_json::json;
+
+use crate::cli::CommandError;
+use crate::lab_args::TokenCommand;
+use crate::tables::format_table;
+use crate::terminal::{format_time, print_line};
+
+pub async fn run(home: &Path, command: TokenCommand) -> Result<ExitCode, CommandError> {
+    let store = Store::open(home).await?;
+    let done = act_on(&store, command).await;
+    store.close().await;
+    done
+}
+
+async fn act_on(store: &Store, command: TokenCommand) -> Result<ExitCode, CommandError> {
+    match command {
+        TokenCommand::Create { scope, expires } => {
+            let token = random_token()?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            let end = expires.map(|period| u64::try_from((now + period).as_millis()).unwrap_or(u64::MAX));
+            let id = store.create_token(&assay_ui::hash_token(&token), scope.name(), end).await?;
+            print_line(format_args!("token {id}; it is shown only now, and the store has its hash alone"));
+            super::print_out(&token)?;
+        }
+        TokenCommand::List { json } => {
+            let tokens = store.tokens().await?;
+            if json {
+                super::print_json(&json!({ "tokens": tokens }))?;
+            } else {
+                let head = ["token", "scope", "made", "expires", "revoked"].map(str::to_owned);
+                let time = |at: Option<u64>| at.map_or_else(|| "-".to_owned(), format_time);
+                let row = |token: &TokenView| {
+                    let made = format_time(token.created_at);
+                    vec![
+                        token.id.to_string(),
+                        token.scope.clone(),
+                        made,
+                        time(token.expires_at),
+                        time(token.revoked_at),
+                    ]
+                };
+                super::print_out(&format_table(&head, &tokens.iter().map(row).collect::<Vec<_>>()))?;
+            }
+        }
+        TokenCommand::Revoke { token } => {
+            store.revoke_token(token).await?;
+            print_line(format_args!("token {token} is revoked"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// 256 random bits.
+fn random_token() -> Result<String, CommandError> {
+    let mut bytes = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

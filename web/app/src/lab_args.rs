@@ -1,0 +1,329 @@
+//! The commands of a lab: their options, and what is asked of a server in the place of the store of this machine.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use assay_store::Store;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::cli::{Cli, Command, CommandError, JsonArg, Overrides, parse_tag};
+use crate::commands::{self, Printed};
+use crate::remote::Remote;
+
+/// How often a log that is followed is asked for.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// The commands of a lab.
+#[derive(Subcommand)]
+pub enum LabCommand {
+    /// Send a workflow file to a server
+    ///
+    /// The files that it includes, and those that its tasks name by fixed paths, are sent along.
+    #[command(after_help = "\
+Examples:
+  assay submit experiment.yaml --server http://lab:7177
+  assay submit experiment.yaml -P seed=18 --follow
+  assay submit experiment.yaml --json           {\"run\": 3}")]
+    Submit(SubmitArgs),
+    /// Be a worker node: run tasks of a server on this machine
+    ///
+    /// The worker connects to the server, and needs no open port. It keeps working while the server cannot be reached.
+    #[command(after_help = "\
+Examples:
+  assay worker --server http://lab:7177
+  assay worker --server http://lab:7177 --name bench-01 --label quiet --cache /scratch/assay")]
+    Worker(WorkerArgs),
+    /// List the worker nodes of a server
+    #[command(after_help = "\
+Examples:
+  assay workers --server http://lab:7177
+  assay workers --json")]
+    Workers(JsonArg),
+    /// Say why a task of a run on a server does not run
+    #[command(after_help = "\
+Examples:
+  assay why latest 'train[states=16]#1' --server http://lab:7177")]
+    Why(WhyArgs),
+    /// Run the failed tasks of a run on a server again
+    ///
+    /// The workflow is submitted once more; tasks that succeeded are answered from the cache.
+    #[command(after_help = "\
+Examples:
+  assay retry 3 --server http://lab:7177")]
+    Retry(RetryArgs),
+    /// Make, list or revoke the tokens with which other machines use this machine's server
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  assay token create --scope worker
+  assay token create --scope submit --expires 30d
+  assay token list
+  assay token revoke 3"
+    )]
+    Token(TokenCommand),
+}
+
+/// What makes `assay server` the server of a lab.
+#[derive(Args)]
+pub struct ListenArgs {
+    /// Accept submissions and worker nodes on this address, such as 127.0.0.1:7177
+    #[arg(long, value_name = "ADDR", conflicts_with = "port")]
+    pub listen: Option<SocketAddr>,
+    /// Whether this machine runs tasks, too
+    #[arg(long, value_enum, default_value_t = WorkersOfServer::None, requires = "listen")]
+    pub workers: WorkersOfServer,
+    /// How many seconds a worker node may be away before its tasks are given to others
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "listen", value_parser = parse_seconds)]
+    pub lease: f64,
+}
+
+/// Who runs tasks besides worker nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkersOfServer {
+    /// Worker nodes alone
+    None,
+    /// The server's machine as well
+    Local,
+}
+
+/// `assay submit`
+#[derive(Args)]
+pub struct SubmitArgs {
+    /// The workflow file
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Run this job and what it needs, and no other; may be given several times
+    #[arg(long, value_name = "JOB")]
+    pub only: Vec<String>,
+    /// Run tasks although their results are known: those of the jobs named by --only, or all
+    #[arg(long)]
+    pub force: bool,
+    /// A word to find the run by; may be given several times
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
+    pub tags: Vec<String>,
+    /// A remark on the run
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// Wait for the end of the run; the exit code tells how it ended
+    #[arg(long)]
+    pub follow: bool,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay worker`
+#[derive(Args)]
+pub struct WorkerArgs {
+    /// What people call it; the machine's name unless given
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// A word that describes it; may be given several times
+    #[arg(long = "label", value_name = "WORD", value_parser = parse_tag)]
+    pub labels: Vec<String>,
+    /// The folder for its files; `worker` in the store's folder unless given
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// How many GiB of artifacts it keeps
+    #[arg(long, value_name = "GIB", default_value_t = 20)]
+    pub cache_gib: u64,
+    /// Run at most so many tasks at the same time
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+}
+
+/// `assay why`
+#[derive(Args)]
+pub struct WhyArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// The task's address, as `assay show` prints it
+    pub task: String,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay retry`
+#[derive(Args)]
+pub struct RetryArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `assay token`
+#[derive(Subcommand)]
+pub enum TokenCommand {
+    /// Make a token; it is printed once
+    #[command(after_help = "Example:\n  assay token create --scope worker --expires 90d")]
+    Create {
+        /// What it allows; each scope includes reading
+        #[arg(long, value_enum)]
+        scope: Scope,
+        /// How long it is valid, such as 12h or 90d; for ever unless given
+        #[arg(long, value_name = "TIME", value_parser = parse_period)]
+        expires: Option<Duration>,
+    },
+    /// List the tokens
+    #[command(after_help = "Example:\n  assay token list --json")]
+    List {
+        /// Print one JSON object on standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a token invalid
+    #[command(after_help = "Example:\n  assay token revoke 3")]
+    Revoke {
+        /// Its number, as `assay token list` prints it
+        token: i64,
+    },
+}
+
+/// What a token allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scope {
+    /// Look at runs
+    Read,
+    /// Submit and stop runs
+    Submit,
+    /// Be a worker node
+    Worker,
+    /// Everything
+    Admin,
+}
+
+impl Scope {
+    /// The name in the store.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Submit => "submit",
+            Scope::Worker => "worker",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    let known = seconds.filter(|seconds| (0.1..=1e7).contains(seconds));
+    known.ok_or_else(|| "give a number of seconds, at least 0.1".to_owned())
+}
+
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no period: give a whole number with `h` or `d`, as in 12h or 90d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let number: u64 = number.parse().ok().filter(|number| (1..=1_000_000).contains(number)).ok_or_else(wrong)?;
+    match unit {
+        "h" => Ok(Duration::from_secs(number * 3600)),
+        "d" => Ok(Duration::from_secs(number * 24 * 3600)),
+        _ => Err(wrong()),
+    }
+}
+
+impl Command {
+    /// Whether the command can be about a server in the place of the store of this machine. Others would change that store although
+    /// a server was named.
+    pub fn is_remote(&self) -> bool {
+        use Command as C;
+        !matches!(self, C::Lab(_) | C::Run(_) | C::Plan(_) | C::Server(_))
+    }
+}
+
+/// Carries out a command of a lab.
+///
+/// # Errors
+/// If it needs a server and none was named, or the server refuses.
+pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Result<ExitCode, CommandError> {
+    if let LabCommand::Token(command) = command {
+        return commands::token::run(home, command).await;
+    }
+    let server = server.ok_or("name the server: --server http://HOST:PORT, or ASSAY_SERVER")?;
+    let remote = Remote::new(server)?;
+    match command {
+        LabCommand::Submit(args) => commands::submit::run(&remote, args).await,
+        LabCommand::Worker(args) => commands::worker::run(home, &remote, args).await,
+        LabCommand::Workers(args) => commands::workers::run(&remote, &args).await,
+        LabCommand::Why(args) => commands::why::run(&remote, &args).await,
+        LabCommand::Retry(args) => commands::retry::run(&remote, &args).await,
+        LabCommand::Token(_) => unreachable!("handled above"),
+    }
+}
+
+/// Carries out a command on runs by asking a server.
+///
+/// # Errors
+/// If the server refuses, or the command is one of the store of this machine alone.
+pub async fn ask_server(server: &str, command: &Command) -> Result<ExitCode, CommandError> {
+    let remote = Remote::new(server)?;
+    match command {
+        Command::Cancel(args) => {
+            let run = remote.find_run(&args.run).await?;
+            remote.post(format!("/api/v1/runs/{run}/cancel"), &json!({})).await?;
+            commands::cancel::wait_for_server(&remote, run).await
+        }
+        Command::Show(_) | Command::Results(_) | Command::Runs(_) | Command::Logs(_) => {
+            // The server reads the same command line, but for the program's name.
+            let args: Vec<String> = std::env::args().skip(1).collect();
+            let follow = matches!(command, Command::Logs(args) if args.follow);
+            let mut cursor = Value::Null;
+            loop {
+                let (printed, over, next) = remote.report(&args, &cursor).await?;
+                printed.print()?;
+                if over || !follow {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                cursor = next;
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        _ => Err("this command is about the store of this machine, and a server was named; leave out --server, and unset ASSAY_SERVER".into()),
+    }
+}
+
+/// What a command of another machine says of this store: its output, whether more will come, and from where to go on.
+///
+/// # Errors
+/// If it is no command that only reads, or fails.
+pub async fn answer_request(store: &Store, request: &Value) -> Result<Value, CommandError> {
+    let words = request["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let cli = Cli::try_parse_from(std::iter::once("assay").chain(words))?;
+    let width = request["width"].as_u64().map_or(usize::MAX, |width| width as usize);
+    // Commands that the answer mentions are to be typed on the other machine, which has its own store.
+    let home = Path::new(".assay");
+    let (printed, over, cursor) = match &cli.command {
+        Command::Show(args) => (commands::show::text(store, home, args, width).await?, true, Value::Null),
+        Command::Results(args) => (commands::results::text(store, args, width).await?, true, Value::Null),
+        Command::Runs(args) => (commands::runs::text(store, home, args).await?, true, Value::Null),
+        Command::Logs(args) => commands::logs::page(store, args, &request["cursor"]).await?,
+        _ => return Err("a server answers only `show`, `results`, `runs` and `logs`".into()),
+    };
+    let Printed { out, err } = printed;
+    Ok(json!({"out": out, "err": err, "over": over, "cursor": cursor}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_and_seconds_are_read_and_others_refused() {
+        assert_eq!(parse_period("12h"), Ok(Duration::from_secs(43_200)));
+        assert_eq!(parse_period("90d"), Ok(Duration::from_secs(7_776_000)));
+        for bad in ["", "h", "0d", "-1h", "5", "1w", "é", "99999999999999999999d"] {
+            assert!(parse_period(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_seconds("0.5"), Ok(0.5));
+        for bad in ["", "0", "-1", "NaN", "inf", "x"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A server that commands speak to: its API, and what it says in the place of a command of this machine.
+
+use assay_server::RunStateName;
+use assay_worker::{ServerAddress, TransferError, Transport};
+use serde_json::{Value, json};
+
+use crate::cli::CommandError;
+use crate::commands::Printed;
+
+/// The variable that holds a token.
+pub const TOKEN: &str = "ASSAY_TOKEN";
+
+/// A server.
+#[derive(Clone)]
+pub struct Remote {
+    transport: Transport,
+}
+
+impl Remote {
+    /// The server at an address, with the token of this process's environment.
+    ///
+    /// # Errors
+    /// If the address is none.
+    pub fn new(address: &str) -> Result<Remote, CommandError> {
+        let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+        Ok(Remote { transport: Transport::new(ServerAddress::parse(address)?, token) })
+    }
+
+    /// What moves files.
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    async fn ask(
+        &self,
+        work: impl FnOnce(&Transport) -> Result<String, TransferError> + Send + 'static,
+    ) -> Result<Value, CommandError> {
+        let transport = self.transport.clone();
+        let server = transport.server().to_string();
+        let answer = tokio::task::spawn_blocking(move || work(&transport)).await?;
+        let text = answer.map_err(|error| match error {
+            TransferError::Refused { message, .. } => message,
+            TransferError::Failed(why) => format!("the server at {server} cannot be asked: {why}"),
+        })?;
+        Ok(serde_json::from_str(&text).map_err(|error| format!("{server} is no Assay server: {error}"))?)
+    }
+
+    /// What the API says at a path.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or refuses.
+    pub async fn get(&self, path: String) -> Result<Value, CommandError> {
+        self.ask(move |transport| transport.get_text(&path)).await
+    }
+
+    /// Posts JSON to a path of the API.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or refuses.
+    pub async fn post(&self, path: String, body: &Value) -> Result<Value, CommandError> {
+        let body = body.to_string();
+        self.ask(move |transport| transport.post_json(&path, &body)).await
+    }
+
+    /// What a command says there: its output, whether more will come, and from where to go on.
+    ///
+    /// # Errors
+    /// As [`Remote::post`], and if the command fails there.
+    pub async fn report(&self, args: &[String], cursor: &Value) -> Result<(Printed, bool, Value), CommandError> {
+        let width = console::Term::stdout().size_checked().map(|(_, columns)| columns);
+        let request = json!({"args": args, "width": width, "cursor": cursor});
+        let answer = self.post("/api/v1/reports".into(), &request).await?;
+        let part = |key: &str| answer[key].as_str().map(str::to_owned);
+        let printed = Printed { out: part("out"), err: part("err") };
+        Ok((printed, answer["over"].as_bool().unwrap_or(true), answer["cursor"].clone()))
+    }
+
+    /// The number of a run that a person names by it, or by `latest`.
+    ///
+    /// # Errors
+    /// As [`Remote::get`], and if there is no run.
+    pub async fn find_run(&self, text: &str) -> Result<i64, CommandError> {
+        if text != "latest" {
+            return text.parse().map_err(|_| format!("`{text}` is no run: give its number, or `latest`").into());
+        }
+        let runs = self.get("/api/runs?limit=1".into()).await?;
+        runs[0]["id"].as_i64().ok_or_else(|| "there are no runs on this server yet".into())
+    }
+
+    /// How a run stands.
+    ///
+    /// # Errors
+    /// As [`Remote::get`].
+    pub async fn run_state(&self, run: i64) -> Result<(RunStateName, Value), CommandError> {
+        let view = self.get(format!("/api/runs/{run}")).await?;
+        let state = view["summary"]["state"].as_str().and_then(RunStateName::from_name);
+        let state = state.ok_or("the server did not say how the run stands")?;
+        Ok((state, view["summary"]["states"].clone()))
+    }
+}

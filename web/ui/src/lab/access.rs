@@ -1,0 +1,170 @@
+//! Who may do what. A token has a scope, and each scope includes those before it: `read`, `submit`, `worker`, `admin`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Lab;
+use crate::error::Failure;
+
+/// What the store keeps of a token: its BLAKE3 hash, in hexadecimal.
+#[must_use]
+pub fn hash_token(token: &str) -> String {
+    blake3::hash(token.as_bytes()).to_hex().to_string()
+}
+
+/// The scopes that let a request in; empty where everybody is let in.
+fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
+    let begins = |prefix: &str| path.starts_with(prefix);
+    match path {
+        "/healthz" | "/readyz" => &[],
+        "/api/v1/worker" => &["worker", "admin"],
+        "/api/v1/reports" => &["read", "submit", "worker", "admin"],
+        _ if begins("/api/v1/uploads/") || begins("/api/v1/resume/") => &["worker", "admin"],
+        _ if method == Method::GET || method == Method::HEAD => &["read", "submit", "worker", "admin"],
+        _ => &["submit", "admin"],
+    }
+}
+
+/// The token of a request: a bearer token, or the password that a browser asked for.
+fn token_of(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = text.split_once(' ')?;
+    match scheme.to_ascii_lowercase().as_str() {
+        "bearer" => Some(rest.trim().to_owned()),
+        "basic" => {
+            let decoded = decode_base64(rest.trim())?;
+            let text = String::from_utf8(decoded).ok()?;
+            text.split_once(':').map(|(_, password)| password.to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        (bits, count) = ((bits << 6 | u32::from(value)) & 0xff_ffff, count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+/// Whether a page of another site made a browser send this: such a page may not act in the name of who looks at it. Programs name no
+/// origin.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let own = |scheme: &str| origin.as_bytes() == format!("{scheme}://{host}").as_bytes();
+    !own("http") && !own("https")
+}
+
+/// Lets a request through if its token allows it.
+pub(super) async fn guard(State(lab): State<Arc<Lab>>, request: Request, next: Next) -> Response {
+    if is_foreign(request.headers()) {
+        return refuse(Failure {
+            status: 403,
+            error: "a page of another site sent this request".into(),
+            hint: "open this server's own pages, or use the command line".into(),
+        });
+    }
+    let allowed = allowed_scopes(request.method(), request.uri().path());
+    if !lab.guarded || allowed.is_empty() {
+        return next.run(request).await;
+    }
+    let scope = match token_of(request.headers()) {
+        None => None,
+        Some(token) => match lab.store.token_scope(&hash_token(&token)).await {
+            Ok(scope) => scope,
+            Err(error) => return refuse(Failure::internal(error)),
+        },
+    };
+    match scope {
+        Some(scope) if allowed.contains(&scope.as_str()) => next.run(request).await,
+        Some(scope) => refuse(Failure {
+            status: 403,
+            error: format!("a token of the scope `{scope}` does not allow this"),
+            hint: format!("use one of the scope `{}`: `assay token create --scope`", allowed[0]),
+        }),
+        None => {
+            let mut response = refuse(Failure {
+                status: 401,
+                error: "this server wants a token, and this is none, or one that expired or was revoked".into(),
+                hint: "make one on the server with `assay token create`, and give it in ASSAY_TOKEN".into(),
+            });
+            let basic = HeaderValue::from_static("Basic realm=\"assay\", charset=\"UTF-8\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
+            response
+        }
+    }
+}
+
+fn refuse(failure: Failure) -> Response {
+    let status = axum::http::StatusCode::from_u16(failure.status).unwrap_or(axum::http::StatusCode::FORBIDDEN);
+    (status, axum::Json(&failure)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_asks_for_the_scope_that_it_needs() {
+        let check = |method: Method, path: &str, first: Option<&str>| {
+            assert_eq!(allowed_scopes(&method, path).first().copied(), first, "{method} {path}");
+        };
+        check(Method::GET, "/healthz", None);
+        check(Method::GET, "/runs/3", Some("read"));
+        check(Method::GET, "/metrics", Some("read"));
+        check(Method::POST, "/api/v1/reports", Some("read"));
+        check(Method::POST, "/api/v1/runs", Some("submit"));
+        check(Method::POST, "/api/v1/runs/3/cancel", Some("submit"));
+        check(Method::PUT, "/api/v1/files/00", Some("submit"));
+        check(Method::GET, "/api/v1/worker", Some("worker"));
+        check(Method::PUT, "/api/v1/uploads/1/2/3/00", Some("worker"));
+        check(Method::DELETE, "/anything", Some("submit"));
+    }
+
+    #[test]
+    fn what_a_page_of_another_site_sends_is_foreign() {
+        let foreign = |origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:7177"));
+            headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
+            is_foreign(&headers)
+        };
+        assert!(!foreign(None) && !foreign(Some("http://127.0.0.1:7177")));
+        for origin in ["http://evil.test", "null", "http://127.0.0.1:80", "http://127.0.0.1:7177.evil.test"] {
+            assert!(foreign(Some(origin)), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_from_both_kinds_of_headers() {
+        let token = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
+            token_of(&headers)
+        };
+        assert_eq!(token("Bearer abc"), Some("abc".into()));
+        // user:abc
+        assert_eq!(token("Basic dXNlcjphYmM="), Some("abc".into()));
+        for bad in ["", "Bearer", "Basic !!!", "Basic YWJj", "Digest abc"] {
+            assert_eq!(token(bad), None, "{bad}");
+        }
+    }
+}

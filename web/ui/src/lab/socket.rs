@@ -1,0 +1,66 @@
+//! The connections of workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use assay_wire::{MAX_MESSAGE, ToServer, ToWorker, decode, encode};
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+
+use super::Lab;
+
+/// How long a worker may take to register, to read a message, and to say anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A worker comes.
+pub(super) async fn connect(State(lab): State<Arc<Lab>>, upgrade: WebSocketUpgrade) -> Response {
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
+    upgrade.on_upgrade(move |socket| attend(lab, socket))
+}
+
+async fn attend(lab: Arc<Lab>, mut socket: WebSocket) {
+    let Some(ToServer::Register(register)) = next_message(&mut socket).await else { return };
+    let (connection, mut outgoing) = match lab.hub.connect(register).await {
+        Ok(connected) => connected,
+        Err(instead) => {
+            let _ = send(&mut socket, &instead).await;
+            return;
+        }
+    };
+    loop {
+        tokio::select! {
+            // What is to be sent goes first: otherwise a worker that reports much would hear nothing.
+            biased;
+            message = outgoing.recv() => match message {
+                Some(message) => {
+                    let last = matches!(message, ToWorker::Dismissed);
+                    if !send(&mut socket, &message).await || last {
+                        return;
+                    }
+                }
+                None => return,
+            },
+            message = next_message(&mut socket) => match message {
+                Some(message) => if !connection.receive(message).await { return },
+                None => return,
+            },
+        }
+    }
+}
+
+/// The next message; `None` where the connection is over, or speaks another language.
+async fn next_message(socket: &mut WebSocket) -> Option<ToServer> {
+    loop {
+        match tokio::time::timeout(PATIENCE, socket.recv()).await.ok()?? {
+            Ok(Message::Text(text)) => return decode(text.as_str()).ok(),
+            Ok(Message::Ping(_) | Message::Pong(_)) => {}
+            Ok(Message::Binary(_) | Message::Close(_)) | Err(_) => return None,
+        }
+    }
+}
+
+async fn send(socket: &mut WebSocket, message: &ToWorker) -> bool {
+    let Ok(text) = encode(message) else { return false };
+    matches!(tokio::time::timeout(PATIENCE, socket.send(Message::text(text))).await, Ok(Ok(())))
+}

@@ -1,0 +1,24 @@
+//! The local files that a workflow names before it runs: what has to come along where it is sent to another machine.
+
+use serde_json::Value;
+
+use crate::files::{LocalFile, local_files};
+use crate::resolve::Needed;
+use crate::results::{Conclusion, Finished};
+use crate::template::Moment;
+use crate::workflow::Workflow;
+
+impl Workflow {
+    /// The local files that a task's config names by values which depend on no result of another task.
+    #[must_use]
+    pub fn named_files(&self, task: usize) -> Vec<LocalFile> {
+        let Some((found, template)) = self.tasks.get(task).zip(self.template_of(task)) else { return Vec::new() };
+        // Expressions over results that are not there leave their values out; all others are filled in.
+        let finished = |_: usize| Some(Finished::without_result(Conclusion::Success));
+        let needed = Needed::new(self, found, &finished);
+        let Ok(scope) = needed.scope(&template.with.computed()) else { return Vec::new() };
+        let mut errors = Vec::new();
+        let node = template.with.fill(&minijinja::Value::from(scope), Moment::Resolve, &mut errors);
+        local_files(&template.kind.schema, &node.to_value(&Value::Null), self.folder_of_task(task))
+    }
+}
