@@ -3,6 +3,7 @@
 #[path = "../../workflows/steps/tests/busy/mod.rs"]
 mod busy;
 mod cache;
+mod claims;
 mod commands;
 mod determinism;
 mod documentation;

@@ -105,6 +105,17 @@ Examples:
   assay compare '3:train[states=16]' '3:train[states=32]'      two cells of a run
   assay compare 3:train 4:train --metrics 'test/*' --json")]
     Compare(CompareArgs),
+    /// Judge the claims of workflow files, and run what is missing for that
+    ///
+    /// Each claim is supported, refuted, undecided, impossible, consistent or not tested. Without a file: the claims of the
+    /// store's latest runs, and nothing is run. Exit code 1 if a claim is refuted.
+    #[command(after_help = "\
+Examples:
+  assay claims experiment.yaml
+  assay claims workflows/catalog/claims --json
+  assay claims workflows/catalog/claims --write docs/claims.md
+  assay claims                                                  what the store knows")]
+    Claims(commands::claims::ClaimsArgs),
     /// Print the log of a task
     #[command(after_help = "\
 Examples:
@@ -518,6 +529,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Runs(args) => commands::runs::run(home, &args).await,
             Command::Show(args) => commands::show::run(home, &args).await,
             Command::Results(args) => commands::results::run(home, &args).await,
+            Command::Claims(args) => commands::claims::run(home, args).await,
             Command::Compare(args) => commands::compare::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
             Command::Artifacts(args) => commands::artifacts::run(home, &args).await,

@@ -134,6 +134,24 @@ impl LocalNode {
     }
 }
 
+/// Why some of these backends are not here.
+///
+/// # Errors
+/// If this program's own file cannot be found.
+pub async fn missing_backends(
+    names: impl Iterator<Item = &String>,
+    home: &Path,
+) -> Result<BTreeMap<String, String>, CommandError> {
+    let finder = Finder::new(home)?;
+    let mut missing = BTreeMap::new();
+    for name in names.cloned().collect::<std::collections::BTreeSet<String>>() {
+        if let Err(why) = look_for(&name, &finder).await {
+            missing.insert(name, why);
+        }
+    }
+    Ok(missing)
+}
+
 /// A backend, if it is here. Where it is not, why.
 async fn look_for(name: &str, finder: &Finder) -> Result<Backend, String> {
     let command = finder.find_executor(name).map_err(|error| Failure::from(error).message)?;

@@ -4,6 +4,7 @@
 //!
 //! Results, and whatever else a command was asked for, go to standard output; how it gets on, and errors, to standard error.
 
+mod claims;
 mod cli;
 mod commands;
 mod difference;

@@ -20,6 +20,7 @@
 
 mod api;
 mod assets;
+mod claims;
 mod error;
 mod load;
 mod pages;
@@ -29,4 +30,5 @@ mod server;
 mod templates;
 mod views;
 
+pub use claims::{JudgedRun, judge_tasks, latest_claims, recorded_workflow};
 pub use server::{ServeError, router, serve};

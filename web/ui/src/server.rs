@@ -39,6 +39,7 @@ pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
     let site: Site = Arc::new(Inner { store, kinds, templates: templates::environment() });
     Router::new()
         .route("/", get(pages::runs::show))
+        .route("/claims", get(pages::claims::show))
         .route("/runs/{run}", get(pages::run::show))
         .route("/runs/{run}/workflow", get(pages::run::workflow))
         .route("/runs/{run}/tasks/{task}", get(pages::task::show))

@@ -18,6 +18,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("graph.html", include_str!("pages/run/graph.html")),
     ("results.html", include_str!("pages/run/results.html")),
     ("task.html", include_str!("pages/task/page.html")),
+    ("claims.html", include_str!("pages/claims/page.html")),
     ("sweep.html", include_str!("pages/sweep/page.html")),
     ("api.html", include_str!("pages/api/page.html")),
     ("error.html", include_str!("pages/error/page.html")),

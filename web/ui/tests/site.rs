@@ -63,8 +63,9 @@ impl Site {
     }
 }
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "/",
+    "/claims",
     "/runs/1",
     "/runs/2",
     "/runs/3",
@@ -403,4 +404,27 @@ fn no_request_makes_it_panic() {
             Ok(())
         })
         .unwrap();
+}
+
+#[tokio::test]
+async fn claims_are_shown_with_their_verdicts_and_what_was_measured() {
+    let site = site().await;
+    assert!(site.get("/claims").await.text().contains("No claims yet"));
+    let run = fixture::claimed(&site.store).await;
+    let page = site.get("/claims").await;
+    assert_eq!(page.status, 200);
+    let text = page.text();
+    for words in ["supported", "refuted", "impossible", "not tested", "53.9 ± 10 %", "mean(1, 2)", "is false", "n = 3"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // The command repeats the run with its parameters; the run and its tasks are linked.
+    assert!(text.contains("assay claims &#x27;my claims.yaml&#x27; -P seed=18"), "{text}");
+    assert!(text.contains(&format!("href=\"/runs/{}/tasks/1\"", run.0)), "{text}");
+    assert_eq!(text.matches("class=\"strip\"").count(), 2);
+    assert!(text.contains("aria-label=\"measured ") && text.contains("claimed from 0 to open"), "{text}");
+    for markup in ["<script>alert", "<img", "<b>"] {
+        assert!(!text.contains(markup), "the page has {markup}");
+    }
+    assert!(text.contains("&lt;script&gt;alert(1)"), "{text}");
 }

@@ -3,6 +3,7 @@
 pub mod artifacts;
 pub mod backends;
 pub mod cancel;
+pub mod claims;
 pub mod compare;
 pub mod executor;
 pub mod gc;

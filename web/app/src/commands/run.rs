@@ -1,85 +1,121 @@
 //! `assay run`: an orchestrator and a worker in this process, and every attempt in an executor process of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use assay_core::Capacity;
-use assay_server::{Marks, RunStateName, Submission, WorkerLink, execute_run};
+use assay_server::{Marks, RunReport, RunStateName, Submission, WorkerLink, execute_run};
 use assay_spec::{Workflow, printable};
 use assay_store::Store;
+use assay_ui::judge_tasks;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::claims::claims_text;
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
 use crate::git;
-use crate::local_node::LocalNode;
+use crate::local_node::{LocalNode, missing_backends};
 use crate::progress::{self, Board, Detail, Row};
 use crate::record::RunRecord;
 use crate::report;
 use crate::signals::StopSignals;
 use crate::terminal::print_line;
 
+/// A run that was asked for.
+pub struct RunRequest {
+    pub file: PathBuf,
+    pub source: String,
+    pub workflow: Workflow,
+    /// The jobs whose tasks run although their results are known.
+    pub forced: BTreeSet<String>,
+    /// At most so many tasks at the same time.
+    pub jobs: Option<u32>,
+    pub tags: Vec<String>,
+    pub note: String,
+    /// How much is printed while the run is in progress.
+    pub detail: Option<Detail>,
+}
+
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let (source, workflow) = super::read_workflow(&args.file, &args.overrides)?;
-    let (mut workflow, forced) = select_jobs(workflow, &args)?;
-    let store = Store::open(home).await?;
-    for lost in store.recover_runs().await? {
-        let name = printable(&lost.name);
-        print_line(format_args!("run {} ({name}) exited unexpectedly; completed tasks were kept", lost.run));
-    }
-
+    let (workflow, forced) = select_jobs(workflow, &args)?;
     let warnings = serde_json::to_value(&workflow.warnings.problems)?;
-    let machine = LocalNode::probe_backends(&workflow, home).await?;
-    machine.describe_to(&mut workflow);
-    let (link, node) = embedded_worker(machine, args.jobs)?;
-    let (cancel, cancelled) = mpsc::channel(1);
-    tokio::spawn(watch_for_interrupt(StopSignals::listen_for_stop(), cancel));
-    let (watch, events) = mpsc::unbounded_channel();
-    let history = store.job_seconds(&workflow.name).await?;
-    let board = new_board(&workflow, &history, link.capacity.cpus);
-    let display = tokio::spawn(progress::show_progress(board, events, progress_detail(&args)));
-
-    let (tags, note, file) = (args.tags, args.note.unwrap_or_default(), args.file.clone());
-    let git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
-    let marks = Marks { tags, note, git };
-    let submission = Submission {
-        file: args.file.display().to_string(),
-        source,
-        machine: serde_json::to_value(assay_steps::Machine::read())?,
-        version: version_text(),
-        marks,
-        workflow,
-        forced,
-    };
-    let store = Arc::new(store);
-    let result = execute_run(store.clone(), submission, vec![link], cancelled, watch).await;
-    // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
-    let _ = node.await;
-    let _ = display.await;
-    let loaded: Result<_, CommandError> = match result {
-        Ok(report) => RunRecord::load(&store, report.run).await.map(|record| (report, record)),
-        Err(error) => Err(error.into()),
-    };
+    let claims = workflow.claims.clone();
+    let missing = missing_backends(claims.iter().flat_map(|claim| &claim.needs), home).await?;
+    let detail = progress_detail(&args);
+    let store = Arc::new(Store::open(home).await?);
+    let RunArgs { file, jobs, tags, note, json, quiet, .. } = args;
+    let request = RunRequest { file, source, workflow, forced, jobs, tags, note: note.unwrap_or_default(), detail };
+    let result = execute_locally(home, &store, request).await;
     // Nothing but results stays: the folder and the lock of this process go, and the database is one file again.
     store.close().await;
-    let (report, record) = loaded?;
-    if args.json {
+    let (report, record) = result?;
+    let findings = judge_tasks(&claims, &record.tasks, &|name| missing.get(name).cloned());
+    if json {
         let mut json = report::run_json(&record, &super::step_kinds());
         json["warnings"] = warnings;
+        json["claims"] = serde_json::to_value(&findings)?;
         super::print_json(&json)?;
     } else {
         let results = report::results_table(&record, &super::step_kinds(), super::terminal_width());
-        if !results.is_empty() {
-            super::print_out(&results)?;
+        let verdicts = claims_text(&findings);
+        let parts: Vec<String> = [results, verdicts].into_iter().filter(|part| !part.is_empty()).collect();
+        if !parts.is_empty() {
+            super::print_out(&parts.join("\n\n"))?;
         }
-        if !args.quiet || report.state != RunStateName::Succeeded {
+        if !quiet || report.state != RunStateName::Succeeded {
             print_line(format_args!("\n{}", report::outcome_text(&record, home).trim_end()));
         }
     }
     Ok(ExitCode::from(exit::code_of_run(&report)))
+}
+
+/// Runs a workflow in this process and reads what the store has of it then.
+///
+/// # Errors
+/// If the run could not be carried out at all; that tasks failed is in the report.
+pub async fn execute_locally(
+    home: &Path,
+    store: &Arc<Store>,
+    request: RunRequest,
+) -> Result<(RunReport, RunRecord), CommandError> {
+    let RunRequest { file, source, mut workflow, forced, jobs, tags, note, detail } = request;
+    for lost in store.recover_runs().await? {
+        let name = printable(&lost.name);
+        print_line(format_args!("run {} ({name}) exited unexpectedly; completed tasks were kept", lost.run));
+    }
+    let machine = LocalNode::probe_backends(&workflow, home).await?;
+    machine.describe_to(&mut workflow);
+    let (link, node) = embedded_worker(machine, jobs)?;
+    let (cancel, cancelled) = mpsc::channel(1);
+    let signals = tokio::spawn(watch_for_interrupt(StopSignals::listen_for_stop(), cancel));
+    let (watch, events) = mpsc::unbounded_channel();
+    let history = store.job_seconds(&workflow.name).await?;
+    let board = new_board(&workflow, &history, link.capacity.cpus);
+    let display = tokio::spawn(progress::show_progress(board, events, detail));
+    let path = file.clone();
+    let git = tokio::task::spawn_blocking(move || git::state_of(&path)).await?;
+    let submission = Submission {
+        file: file.display().to_string(),
+        source,
+        machine: serde_json::to_value(assay_steps::Machine::read())?,
+        version: version_text(),
+        marks: Marks { tags, note, git },
+        workflow,
+        forced,
+    };
+    let result = execute_run(store.clone(), submission, vec![link], cancelled, watch).await;
+    // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
+    let _ = node.await;
+    let _ = display.await;
+    // A command may carry out several runs: the next one has a watch of its own.
+    signals.abort();
+    let report = result?;
+    let record = RunRecord::load(store, report.run).await?;
+    Ok((report, record))
 }
 
 /// The part of the workflow that was asked for, and the jobs whose tasks run although their results are known.

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod artifact;
+pub(crate) mod claims;
 pub(crate) mod error;
 pub(crate) mod run;
 pub(crate) mod runs;

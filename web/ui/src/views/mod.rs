@@ -4,6 +4,7 @@ pub(crate) mod curves;
 pub(crate) mod figure;
 pub(crate) mod format;
 pub(crate) mod graph;
+pub(crate) mod interval;
 pub(crate) mod numbers;
 pub(crate) mod results;
 pub(crate) mod states;

@@ -1,0 +1,282 @@
+//! `assay claims`: judges the claims of workflow files, and runs what is missing for that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use assay_claims::{Finding, Verdict};
+use assay_server::RunStateName;
+use assay_spec::{Claim, Workflow, printable};
+use assay_store::Store;
+use assay_ui::{JudgedRun, judge_tasks, latest_claims};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::run::{RunRequest, execute_locally};
+use crate::claims::{JudgedFile, claims_text, count_verdicts, document};
+use crate::cli::{CommandError, Overrides};
+use crate::local_node::missing_backends;
+use crate::progress::Detail;
+use crate::record::RunRecord;
+use crate::terminal::{command_line, format_time, print_line, shell_word};
+
+/// `assay claims`
+#[derive(Args)]
+pub struct ClaimsArgs {
+    /// Workflow files, or folders of them
+    #[arg(value_name = "FILE")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Judge by the runs in the store alone, and run nothing
+    #[arg(long)]
+    pub no_run: bool,
+    /// Run at most so many tasks at the same time
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+    /// Write the verdicts into this Markdown file instead, with commit and machine
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Show failures and verdicts alone
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The most files of one command.
+const MOST_FILES: usize = 1_000;
+
+pub async fn run(home: &Path, args: ClaimsArgs) -> Result<ExitCode, CommandError> {
+    let mut judged = Vec::new();
+    let mut failed = false;
+    if args.paths.is_empty() {
+        let store = super::existing_store(home).await?;
+        for run in latest_claims(&store, &super::step_kinds()).await? {
+            judged.push(from_store(home, run)?);
+        }
+    } else {
+        for file in workflow_files(&args.paths)? {
+            let (file, complete) = judge_file(home, &file, &args).await?;
+            failed |= !complete;
+            judged.push(file);
+        }
+    }
+    if let Some(to) = &args.write {
+        let text = document(&judged, &written_by(&args));
+        std::fs::write(to, text).map_err(|error| format!("cannot write `{}`: {error}", to.display()))?;
+        print_line(format_args!("wrote {}", printable(&to.display().to_string())));
+    }
+    if args.json {
+        super::print_json(&as_json(&judged)?)?;
+    } else if args.write.is_none() {
+        print_files(&judged)?;
+    }
+    let refuted = judged.iter().flat_map(|file| &file.findings).any(|finding| finding.verdict == Verdict::Refuted);
+    Ok(if refuted || failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The command that wrote a document.
+fn written_by(args: &ClaimsArgs) -> String {
+    let files = args.paths.iter().map(|file| file.display().to_string());
+    let to = args.write.iter().map(|to| format!("--write {}", to.display()));
+    let params = args.overrides.params.iter().map(|(key, value)| format!("-P {key}={value}"));
+    let words: Vec<String> = files.chain(params).chain(to).collect();
+    format!("assay claims {}", words.join(" ")).replace("-->", "")
+}
+
+/// The files that are named, and those in the folders that are named, by name.
+fn workflow_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+        let mut inside: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        inside.retain(|file| file.extension().is_some_and(|ending| ending == "yaml" || ending == "yml"));
+        if inside.is_empty() {
+            return Err(format!("there is no workflow file in the folder `{}`", path.display()).into());
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    if files.len() > MOST_FILES {
+        return Err(format!("{} files are more than the {MOST_FILES} that are judged at once", files.len()).into());
+    }
+    Ok(files)
+}
+
+/// Judges a file, and whether its run succeeded.
+async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<(JudgedFile, bool), CommandError> {
+    let (source, workflow) = super::read_workflow(file, &args.overrides)?;
+    if workflow.claims.is_empty() {
+        print_line(format_args!("{} has no claims", printable(&file.display().to_string())));
+    }
+    let missing = missing_backends(workflow.claims.iter().flat_map(|claim| &claim.needs), home).await?;
+    let jobs = tested_jobs(&workflow, &missing);
+    let claims = workflow.claims.clone();
+    let mut judged = JudgedFile {
+        file: file.display().to_string(),
+        name: workflow.name.clone(),
+        description: workflow.description.clone(),
+        run: None,
+        commit: None,
+        machine: None,
+        date: None,
+        command: repeat_command(home, &file.display().to_string(), &args.overrides),
+        findings: Vec::new(),
+    };
+    let why = |name: &str| missing.get(name).cloned();
+    if jobs.is_empty() {
+        judged.findings = judge_tasks(&claims, &[], &why);
+        return Ok((judged, true));
+    }
+    let workflow = workflow.only(&jobs)?;
+    let record = match known_run(home, &source, &workflow).await? {
+        Some(record) => Some(record),
+        None if args.no_run => None,
+        None => Some(measure(home, file, source, workflow, args).await?),
+    };
+    let Some(record) = record else {
+        judged.findings = judge_tasks(&claims, &[], &why);
+        return Ok((judged, true));
+    };
+    judged.findings = judge_tasks(&claims, &record.tasks, &why);
+    describe_run(&mut judged, &record.run);
+    Ok((judged, record.state() == RunStateName::Succeeded))
+}
+
+/// The jobs that the claims use which can be tested here.
+fn tested_jobs(workflow: &Workflow, missing: &BTreeMap<String, String>) -> Vec<String> {
+    let testable = |claim: &&Claim| !claim.needs.iter().any(|name| missing.contains_key(name));
+    let checks = workflow.claims.iter().filter(testable).filter_map(|claim| claim.check.as_ref());
+    let mut jobs: Vec<String> = checks.flat_map(|check| check.cells()).map(|cells| cells.job.clone()).collect();
+    jobs.sort();
+    jobs.dedup();
+    jobs
+}
+
+/// The latest run of the same file with the same parameters, if it has all that is needed.
+async fn known_run(home: &Path, source: &str, workflow: &Workflow) -> Result<Option<RunRecord>, CommandError> {
+    if !home.join("assay.db").exists() {
+        return Ok(None);
+    }
+    let store = Store::open_read_only(home).await?;
+    let params = Value::Object(workflow.params.clone());
+    for summary in store.runs(200, 0).await? {
+        if summary.name != workflow.name || summary.state != RunStateName::Succeeded {
+            continue;
+        }
+        let Some(run) = store.run(summary.id).await?.filter(|run| run.source == source && run.params == params) else {
+            continue;
+        };
+        let record = RunRecord::load(&store, run.summary.id).await?;
+        let has = |task: &assay_spec::Task| record.tasks.iter().any(|known| known.address == task.address);
+        if workflow.tasks.iter().all(has) {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
+}
+
+async fn measure(
+    home: &Path,
+    file: &Path,
+    source: String,
+    workflow: Workflow,
+    args: &ClaimsArgs,
+) -> Result<RunRecord, CommandError> {
+    let store = Arc::new(Store::open(home).await?);
+    let request = RunRequest {
+        file: file.to_owned(),
+        source,
+        workflow,
+        forced: Default::default(),
+        jobs: args.jobs,
+        tags: Vec::new(),
+        note: String::new(),
+        detail: if args.quiet { Some(Detail::Quiet) } else { Some(Detail::Normal) },
+    };
+    let result = execute_locally(home, &store, request).await;
+    store.close().await;
+    let (_, record) = result?;
+    if record.state() == RunStateName::Cancelled {
+        return Err("the run was stopped; the next `assay claims` reuses what it completed".into());
+    }
+    if record.state() != RunStateName::Succeeded {
+        print_line(crate::report::outcome_text(&record, home).trim_end());
+    }
+    Ok(record)
+}
+
+fn describe_run(judged: &mut JudgedFile, run: &assay_store::RunView) {
+    judged.run = Some(run.summary.id.0);
+    judged.commit = run.summary.git.as_ref().map(|git| {
+        let short: String = git.commit.chars().take(12).collect();
+        if git.dirty { format!("{short} (with changes)") } else { short }
+    });
+    let field = |name: &str| run.machine.get(name).and_then(Value::as_str);
+    let cores = run.machine.get("cores").and_then(Value::as_u64);
+    judged.machine = field("cpu").or_else(|| field("processor")).or_else(|| field("name")).map(|name| match cores {
+        Some(cores) => format!("{name}, {cores} cores"),
+        None => name.to_owned(),
+    });
+    judged.date = Some(format_time(run.summary.created_at).chars().take(10).collect());
+}
+
+fn repeat_command(home: &Path, file: &str, overrides: &Overrides) -> String {
+    let mut command = command_line(home, &["claims", file]);
+    for (key, value) in &overrides.params {
+        command += &format!(" -P {}", shell_word(&format!("{key}={value}")));
+    }
+    command
+}
+
+fn from_store(home: &Path, judged: JudgedRun) -> Result<JudgedFile, CommandError> {
+    let JudgedRun { run, findings, .. } = judged;
+    let findings = findings.map_err(|problems| format!("the file of run {}: {problems}", run.summary.id))?;
+    let mut file = JudgedFile {
+        file: run.summary.file.clone(),
+        name: run.summary.name.clone(),
+        description: None,
+        run: None,
+        commit: None,
+        machine: None,
+        date: None,
+        command: command_line(home, &["claims", &run.summary.file]),
+        findings,
+    };
+    describe_run(&mut file, &run);
+    Ok(file)
+}
+
+fn print_files(judged: &[JudgedFile]) -> Result<(), CommandError> {
+    if judged.iter().all(|file| file.findings.is_empty()) {
+        print_line("there are no claims yet; docs/src/claims.md says how they are written");
+        return Ok(());
+    }
+    for file in judged.iter().filter(|file| !file.findings.is_empty()) {
+        let run = file.run.map(|run| format!(", run {run}")).unwrap_or_default();
+        super::print_out(&format!("{}{run}\n\n{}\n", printable(&file.file), claims_text(&file.findings)))?;
+    }
+    Ok(())
+}
+
+fn as_json(judged: &[JudgedFile]) -> Result<Value, CommandError> {
+    let all: Vec<&Finding> = judged.iter().flat_map(|file| &file.findings).collect();
+    let counts = count_verdicts(all);
+    let files: Result<Vec<Value>, serde_json::Error> = judged
+        .iter()
+        .map(|file| {
+            Ok(json!({
+                "file": file.file, "name": file.name, "run": file.run, "commit": file.commit, "machine": file.machine,
+                "date": file.date, "command": file.command, "claims": serde_json::to_value(&file.findings)?,
+            }))
+        })
+        .collect();
+    Ok(json!({ "counts": counts, "files": files? }))
+}
