@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use assay_claims::{Finding, Observation, Outcome, judge_claims};
+use assay_claims::{JudgedClaim, Observation, Outcome, judge_claims};
 use assay_core::RunId;
 use assay_server::TaskStateName;
 use assay_spec::{Claim, StepKind, Workflow};
@@ -18,14 +18,14 @@ pub struct JudgedRun {
     /// The run.
     pub run: RunView,
     /// The claims in the order of the file; `Err` says why the recorded file cannot be read any more.
-    pub findings: Result<Vec<Finding>, String>,
+    pub findings: Result<Vec<JudgedClaim>, String>,
     /// The addresses of the run's tasks, by their places.
     pub addresses: Vec<String>,
 }
 
 /// Judges claims by the tasks of a run.
 #[must_use]
-pub fn judge_tasks(claims: &[Claim], tasks: &[TaskView], missing: &dyn Fn(&str) -> Option<String>) -> Vec<Finding> {
+pub fn judge_tasks(claims: &[Claim], tasks: &[TaskView], missing: &dyn Fn(&str) -> Option<String>) -> Vec<JudgedClaim> {
     let observations: Vec<Observation<'_>> = tasks
         .iter()
         .enumerate()

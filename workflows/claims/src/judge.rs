@@ -11,7 +11,7 @@ use crate::evaluate::{Replicate, Sample};
 use crate::hypothesis::Hypothesis;
 use crate::observation::Observation;
 use crate::test::MeanEstimate;
-use crate::verdict::{Arithmetic, Finding, Measurement, Verdict};
+use crate::verdict::{Arithmetic, JudgedClaim, Measurement, Verdict};
 
 /// The chance of a false verdict among all claims of a file.
 const ALPHA: f64 = 0.05;
@@ -39,7 +39,7 @@ enum Evidence {
 
 /// A claim with what was found so far.
 struct Draft {
-    finding: Finding,
+    finding: JudgedClaim,
     hypothesis: Option<Hypothesis>,
     evidence: Option<Evidence>,
 }
@@ -50,7 +50,7 @@ pub fn judge_claims(
     claims: &[Claim],
     observations: &[Observation<'_>],
     missing: &dyn Fn(&str) -> Option<String>,
-) -> Vec<Finding> {
+) -> Vec<JudgedClaim> {
     let sample = Sample { observations };
     let mut drafts: Vec<Draft> = claims.iter().map(|claim| draft(claim, &sample, missing)).collect();
     let tested: Vec<usize> = (0..drafts.len()).filter(|&at| p_of(&drafts[at]).is_some()).collect();
@@ -92,7 +92,7 @@ fn draft(claim: &Claim, sample: &Sample<'_>, missing: &dyn Fn(&str) -> Option<St
     let arithmetic: Vec<Arithmetic> = claim.arithmetic.iter().map(work_out).collect();
     let hypothesis = Hypothesis::of(claim);
     let end = |end: f64| end.is_finite().then_some(end);
-    let mut finding = Finding {
+    let mut finding = JudgedClaim {
         id: claim.id.clone(),
         says: claim.says.clone(),
         source: claim.source.clone(),
@@ -108,7 +108,7 @@ fn draft(claim: &Claim, sample: &Sample<'_>, missing: &dyn Fn(&str) -> Option<St
         tasks: Vec::new(),
         place: claim.place.clone(),
     };
-    let done = |finding: Finding| Draft { finding, hypothesis: None, evidence: None };
+    let done = |finding: JudgedClaim| Draft { finding, hypothesis: None, evidence: None };
     let wrong: Vec<String> = finding
         .arithmetic
         .iter()
@@ -167,7 +167,7 @@ fn tasks_of(cells: &[&CellRef], sample: &Sample<'_>) -> Vec<usize> {
 }
 
 /// What can be said before the other claims are known.
-fn judge_alone(finding: &mut Finding, hypothesis: &Hypothesis, evidence: &Evidence, unit: &str) {
+fn judge_alone(finding: &mut JudgedClaim, hypothesis: &Hypothesis, evidence: &Evidence, unit: &str) {
     let shown = |estimate: &Estimate| match hypothesis.formula {
         Formula::Ratio(..) => ratio(estimate),
         _ => with_interval(estimate, unit),

@@ -24,4 +24,4 @@ mod verdict;
 
 pub use judge::{CLAIMS_LEVEL, judge_claims};
 pub use observation::{Observation, Outcome};
-pub use verdict::{Arithmetic, Finding, Measurement, Verdict};
+pub use verdict::{Arithmetic, JudgedClaim, Measurement, Verdict};

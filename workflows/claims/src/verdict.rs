@@ -55,7 +55,7 @@ impl fmt::Display for Verdict {
 
 /// A claim with what was found of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
+pub struct JudgedClaim {
     /// The claim's name.
     pub id: String,
     /// The statement in words.

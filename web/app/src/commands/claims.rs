@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use assay_claims::{Finding, Verdict};
+use assay_claims::{JudgedClaim, Verdict};
 use assay_server::RunStateName;
 use assay_spec::{Claim, Workflow, printable};
 use assay_store::Store;
@@ -267,7 +267,7 @@ fn print_files(judged: &[JudgedFile]) -> Result<(), CommandError> {
 }
 
 fn as_json(judged: &[JudgedFile]) -> Result<Value, CommandError> {
-    let all: Vec<&Finding> = judged.iter().flat_map(|file| &file.findings).collect();
+    let all: Vec<&JudgedClaim> = judged.iter().flat_map(|file| &file.findings).collect();
     let counts = count_verdicts(all);
     let files: Result<Vec<Value>, serde_json::Error> = judged
         .iter()

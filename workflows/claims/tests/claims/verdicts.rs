@@ -1,12 +1,12 @@
 //! Verdicts in known cases.
 
-use assay_claims::{Finding, Outcome, Verdict, judge_claims};
+use assay_claims::{JudgedClaim, Outcome, Verdict, judge_claims};
 use assay_spec::{Claim, Claimed, Tolerance, parse_formula};
 use serde_json::json;
 
 use crate::run::{Run, claim};
 
-fn judge(claim: Claim, run: &Run) -> Finding {
+fn judge(claim: Claim, run: &Run) -> JudgedClaim {
     let mut found = judge_claims(&[claim], &run.observations(), &|_| None);
     found.remove(0)
 }

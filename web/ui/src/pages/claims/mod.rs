@@ -1,6 +1,6 @@
 //! The claims of the store's workflows, each with its verdict, what was claimed and what was measured.
 
-use assay_claims::{Finding, Verdict};
+use assay_claims::{JudgedClaim, Verdict};
 use axum::extract::State;
 use axum::response::Html;
 use serde::Serialize;
@@ -119,7 +119,7 @@ fn group(judged: JudgedRun, kinds: &[assay_spec::StepKind]) -> Group {
     }
 }
 
-fn row(finding: Finding, addresses: &[String]) -> ClaimRow {
+fn row(finding: JudgedClaim, addresses: &[String]) -> ClaimRow {
     let strip = finding
         .measured
         .as_ref()
