@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_claims::JudgedClaim;
 use assay_store::Store;
 use assay_store::query::RunSummary;
+use assay_ui::{judge_tasks, recorded_workflow};
 
 use super::Printed;
+use crate::claims::claims_text;
 use crate::cli::{CommandError, ShowArgs};
+use crate::local_node::missing_backends;
 use crate::record::RunRecord;
 use crate::report;
 use crate::tables::format_table;
@@ -21,8 +25,11 @@ pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError>
 pub async fn text(store: &Store, home: &Path, args: &ShowArgs, width: usize) -> Result<Printed, CommandError> {
     let id = super::find_run(store, &args.run).await?;
     let record = RunRecord::load(store, id).await?;
+    let verdicts = judge_claims(&record, home).await?;
     if args.json {
-        return Printed::json(&report::run_json(&record, super::step_kinds()));
+        let mut json = report::run_json(&record, super::step_kinds());
+        json["claims"] = serde_json::to_value(&verdicts)?;
+        return Printed::json(&json);
     }
     let head = ["task", "state", "attempts", "took", "detail"].map(str::to_owned);
     let rows = record.tasks.iter().map(|task| {
@@ -33,9 +40,24 @@ pub async fn text(store: &Store, home: &Path, args: &ShowArgs, width: usize) -> 
     });
     let mut parts = vec![format_table(&head, &rows.collect::<Vec<_>>())];
     parts.push(format!("\n{}", report::results_table(&record, super::step_kinds(), width)));
+    if !verdicts.is_empty() {
+        parts.push(claims_text(&verdicts));
+    }
     parts.push(report::outcome_text(&record, home));
     parts.extend(mark_lines(&record.run.summary));
     Ok(Printed::out(parts.join("\n")))
+}
+
+/// The verdicts on the claims of the run's workflow, as far as its recorded text can be read.
+async fn judge_claims(record: &RunRecord, home: &Path) -> Result<Vec<JudgedClaim>, CommandError> {
+    // Reading a large sweep again takes time, which most runs need not spend.
+    if !record.run.source.contains("claims") {
+        return Ok(Vec::new());
+    }
+    let claims =
+        recorded_workflow(&record.run, super::step_kinds()).map(|workflow| workflow.claims).unwrap_or_default();
+    let missing = missing_backends(claims.iter().flat_map(|claim| &claim.needs), home).await?;
+    Ok(judge_tasks(&claims, &record.tasks, &|name| missing.get(name).cloned()))
 }
 
 /// What a person said of the run, and the commit of its workflow file.

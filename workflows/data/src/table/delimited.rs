@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 
-use super::{Columns, MOST_RECORD_BYTES, Row, wrong};
+use super::{Columns, MOST_RECORD_BYTES, TableRow, wrong};
 use crate::{DataError, Files};
 
 /// See [`super::visit_rows`].
@@ -15,7 +15,7 @@ pub(super) fn visit<E: From<DataError>>(
     name: &str,
     (delimiter, header): (u8, bool),
     columns: &Columns,
-    observe: &mut dyn FnMut(Row<'_>) -> Result<(), E>,
+    observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let left = Rc::new(Cell::new(MOST_RECORD_BYTES));
     let source = Limited { source: files.reader(name)?, left: left.clone() };
@@ -40,7 +40,7 @@ pub(super) fn visit<E: From<DataError>>(
             }
         };
         let value = |index: usize| record.get(index).unwrap_or_default();
-        observe(Row {
+        observe(TableRow {
             file: name,
             line: record.position().map_or(line, |position| position.line()),
             text: value(indices.text),

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use serde_json::{Map, Value};
 
-use super::{Columns, MOST_RECORD_BYTES, Row, wrong};
+use super::{Columns, MOST_RECORD_BYTES, TableRow, wrong};
 use crate::files::broken;
 use crate::{DataError, Files};
 
@@ -13,7 +13,7 @@ pub(super) fn visit<E: From<DataError>>(
     files: &Files,
     name: &str,
     columns: &Columns,
-    observe: &mut dyn FnMut(Row<'_>) -> Result<(), E>,
+    observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut reader = BufReader::new(files.reader(name)?);
     let mut line = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn visit<E: From<DataError>>(
 pub(super) fn visit_files<E: From<DataError>>(
     files: &Files,
     columns: &Columns,
-    observe: &mut dyn FnMut(Row<'_>) -> Result<(), E>,
+    observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<usize, E> {
     let mut records = 0;
     for name in files.names().filter(|name| name.to_ascii_lowercase().ends_with(".json")) {
@@ -66,12 +66,12 @@ fn observe_object<E: From<DataError>>(
     object: &Map<String, Value>,
     (name, line): (&str, u64),
     columns: &Columns,
-    observe: &mut dyn FnMut(Row<'_>) -> Result<(), E>,
+    observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let key = |wanted: &str| object.get(wanted).ok_or_else(|| wrong(name, line, &format!("it has no key `{wanted}`")));
     let text = |wanted: &str| key(wanted)?.as_str().ok_or_else(|| wrong(name, line, &format!("`{wanted}` is no text")));
     let label = columns.label.as_deref().map(|wanted| label(key(wanted)?, wanted, (name, line))).transpose()?;
-    observe(Row {
+    observe(TableRow {
         file: name,
         line,
         text: text(&columns.text)?,

@@ -30,7 +30,7 @@ pub enum TableFormat {
 
 /// What is read of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row<'a> {
+pub struct TableRow<'a> {
     /// The file.
     pub file: &'a str,
     /// The line on which the record begins, counted from 1.
@@ -53,7 +53,7 @@ pub fn visit_rows<E: From<DataError>>(
     name: &str,
     format: TableFormat,
     columns: &Columns,
-    observe: &mut dyn FnMut(Row<'_>) -> Result<(), E>,
+    observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     match format {
         TableFormat::Delimited { delimiter, header } => {

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use assay_data::Files;
-use assay_data::table::{Columns, Row, TableFormat, visit_rows};
+use assay_data::table::{Columns, TableFormat, TableRow, visit_rows};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -285,7 +285,7 @@ impl Table {
         &self,
         source: &Source,
         context: &mut dyn Context,
-        observe: &mut dyn FnMut(&Row<'_>) -> Result<(), StepError>,
+        observe: &mut dyn FnMut(&TableRow<'_>) -> Result<(), StepError>,
     ) -> Result<(), StepError> {
         let mut read = 0;
         visit_rows(&source.files, &source.name, source.format, &self.columns(), &mut |row| {
@@ -301,7 +301,7 @@ impl Table {
     }
 
     /// The class of a label.
-    fn class_of<'a>(&'a self, label: &'a str, row: &Row<'_>) -> Result<&'a str, StepError> {
+    fn class_of<'a>(&'a self, label: &'a str, row: &TableRow<'_>) -> Result<&'a str, StepError> {
         if self.classes.is_empty() {
             return Ok(label);
         }
@@ -316,13 +316,13 @@ impl Table {
         if self.second_text.is_some() { (self.max_length - 1) / 2 } else { self.max_length }
     }
 
-    fn is_cut(&self, row: &Row<'_>) -> bool {
+    fn is_cut(&self, row: &TableRow<'_>) -> bool {
         let longest = self.longest();
         row.text.len() > longest || row.second.is_some_and(|text| text.len() > longest)
     }
 
     /// The tokens of a record; none if a text is empty, or too short for a language model.
-    fn length(&self, row: &Row<'_>) -> Option<usize> {
+    fn length(&self, row: &TableRow<'_>) -> Option<usize> {
         let kept = |text: &str| text.len().min(self.longest());
         let least = if self.label.is_none() && row.second.is_none() { 2 } else { 1 };
         let first = Some(kept(row.text)).filter(|length| *length >= least)?;
@@ -332,7 +332,7 @@ impl Table {
         }
     }
 
-    fn encode(&self, row: &Row<'_>, tokens: &mut Vec<u32>) {
+    fn encode(&self, row: &TableRow<'_>, tokens: &mut Vec<u32>) {
         let bytes = |text: &str| text.bytes().take(self.longest()).map(u32::from).collect::<Vec<u32>>();
         tokens.clear();
         tokens.extend(bytes(row.text));
@@ -370,7 +370,7 @@ fn format_of(name: &str) -> Option<Format> {
 /// The number of a label, in the order in which they come.
 fn label_of(
     label: &str,
-    row: &Row<'_>,
+    row: &TableRow<'_>,
     known: &mut HashMap<String, u32>,
     labels: &mut Vec<String>,
 ) -> Result<u32, StepError> {
@@ -390,7 +390,7 @@ fn label_of(
     Ok(number)
 }
 
-fn failed(row: &Row<'_>, what: &str, hint: &str) -> StepError {
+fn failed(row: &TableRow<'_>, what: &str, hint: &str) -> StepError {
     let message = format!("`{}`, line {}: {what}", row.file, row.line);
     StepError::Failed { message, hint: Some(hint.into()) }
 }
