@@ -23,8 +23,8 @@ KERNELS = pathlib.Path(__file__).resolve().parents[2] / "backends" / "gpu" / "ke
 HEADERS = [
     "vendor.h", "common.h", "attention.h", "attention_gradient.h", "fragments.h", "online_softmax.h", "warpgroup.h"
 ]
-# Sources whose kernels only NVIDIA's devices are given.
-NVIDIA_ONLY = ["attention_warpgroup.cu"]
+# Sources whose kernels are launched on one architecture of NVIDIA's alone.
+ONLY_FOR = {"attention_warpgroup.cu": "sm_90a"}
 
 
 def toolkit():
@@ -114,7 +114,7 @@ def compile_for_amd(architecture, compiler, options):
     """The number of kernels, and a line for each that spills."""
     count, spilling = 0, []
     for path in sorted(KERNELS.glob("*.cu")):
-        if path.name in NVIDIA_ONLY:
+        if path.name in ONLY_FOR:
             continue
         command = [compiler, "-x", "hip", f"--offload-arch={architecture}", "--cuda-device-only", "-O3", "-std=c++17", "-S"]
         command += ["-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage", "-o", os.devnull, str(path)]
@@ -151,6 +151,8 @@ def main():
     spilling, count = [], 0
     for path in sorted(KERNELS.glob("*.cu")):
         for architecture in architectures:
+            if ONLY_FOR.get(path.name, architecture) != architecture:
+                continue
             uses = assemble(folder, nvrtc.compile(path, architecture), architecture)
             if not uses:
                 sys.exit(f"{path.name} for {architecture}: ptxas names no kernel")

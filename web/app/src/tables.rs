@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use assay_server::{AxisEffect, AxisLevel, CellValue, Column, Effects, Interaction, Results, Row};
+use assay_server::{AxisEffect, AxisLevel, CellValue, Column, EFFECTS_NOTE, Effects, Interaction, Results, Row};
 use assay_spec::{printable, value_name};
 use assay_statistics::format;
 use console::measure_text_width;
@@ -54,7 +54,7 @@ pub fn results_text(results: &Results, width: usize) -> String {
         columns.push(("n".to_owned(), section.rows.iter().map(count).collect()));
         drop_columns(&[cells], &columns, width)
     });
-    with_remarks(results, tables.collect())
+    with_remarks(results, tables.collect(), |note| note != EFFECTS_NOTE)
 }
 
 /// The same with a column for each axis, and with each value's own number of observations.
@@ -64,7 +64,7 @@ pub fn results_table(results: &Results, width: usize) -> String {
         drop_columns(&leading, &columns, width)
     });
     let tables: Vec<String> = tables.collect();
-    with_remarks(results, tables.into_iter().chain(effects_tables(results)).collect())
+    with_remarks(results, tables.into_iter().chain(effects_tables(results)).collect(), |_| true)
 }
 
 /// A table in Markdown.
@@ -252,9 +252,10 @@ fn effects_tables(results: &Results) -> Vec<String> {
     results.effects.iter().map(of_metric).collect()
 }
 
-/// Tables with what may be said of their columns and what the intervals cover.
-fn with_remarks(results: &Results, mut parts: Vec<String>) -> String {
-    parts.extend([list_verdicts(results), results.notes.join("\n")]);
+/// Tables with what may be said of their columns and what the intervals cover; of the notes, those that concern what is shown.
+fn with_remarks(results: &Results, mut parts: Vec<String>, concerns: impl Fn(&str) -> bool) -> String {
+    let notes: Vec<&str> = results.notes.iter().map(String::as_str).filter(|note| concerns(note)).collect();
+    parts.extend([list_verdicts(results), notes.join("\n")]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }

@@ -22,4 +22,6 @@ pub use effects::{AxisEffect, AxisLevel, Effects, Interaction};
 pub use measured::{Covers, Measured, number_to_json, summarize_values};
 pub use observations::{Missing, Observations, Observer, Progress};
 pub use ranking::{Candidate, Exclusion, Power, Ranking, ReplicateSeconds, rank_cells};
-pub use table::{Best, CellValue, Cheapest, Column, Excluded, Results, Row, TaskResult, tabulate_results};
+pub use table::{
+    Best, CellValue, Cheapest, Column, EFFECTS_NOTE, Excluded, Results, Row, TaskResult, tabulate_results,
+};

@@ -398,6 +398,10 @@ fn find_cheapest(at: usize, ranking: &mut Ranking, columns: &[Chosen], rows: &[R
     None
 }
 
+/// What a reader must know to read the effects of axes.
+pub const EFFECTS_NOTE: &str = "An effect of a level is its mean less that of all levels of its axis, each combination of the other axes \
+                                counting alike, with its 95 % interval. p-values are corrected for all effects on the metric.";
+
 /// What a reader must know to read the table.
 fn table_notes(columns: &[Column], rows: &[Row], effects: &[Effects]) -> Vec<String> {
     if rows.is_empty() {
@@ -428,9 +432,7 @@ fn table_notes(columns: &[Column], rows: &[Row], effects: &[Effects]) -> Vec<Str
         notes.push(settle.to_owned());
     }
     if !effects.is_empty() {
-        let effects = "An effect of a level is its mean less that of all levels of its axis, each combination of the other axes counting \
-                       alike, with its 95 % interval. p-values are corrected for all effects on the metric.";
-        notes.push(effects.to_owned());
+        notes.push(EFFECTS_NOTE.to_owned());
     }
     if rows.iter().any(|row| row.values.iter().flatten().any(|value| value.same_as.is_some())) {
         notes.push(

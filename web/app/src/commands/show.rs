@@ -41,7 +41,7 @@ pub async fn text(store: &Store, home: &Path, args: &ShowArgs, width: usize) -> 
     let mut parts = vec![format_table(&head, &rows.collect::<Vec<_>>())];
     parts.push(format!("\n{}", report::results_table(&record, super::step_kinds(), width)));
     if !verdicts.is_empty() {
-        parts.push(claims_text(&verdicts));
+        parts.push(format!("\n{}\n", claims_text(&verdicts)));
     }
     parts.push(report::outcome_text(&record, home));
     parts.extend(mark_lines(&record.run.summary));
