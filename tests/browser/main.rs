@@ -22,7 +22,7 @@ const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heatmaplayer image').
 
 /// Name, path, and what must have been drawn.
 const PAGES: &[(&str, &str, &str)] = &[
-    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 3"),
+    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 4"),
     ("run", "/runs/1", CURVES),
     ("run-live", "/runs/3", "document.querySelectorAll('#curves .scatterlayer .trace').length >= 1"),
     ("run-hostile", "/runs/2", "document.querySelectorAll('#curves .scatterlayer .trace').length >= 1"),
@@ -33,6 +33,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("sweep", "/runs/1/sweep", HEAT_MAP),
     ("sweep-line", "/runs/1/sweep?y=-", "document.querySelectorAll('#sweep .errorbar').length === 3"),
     ("sweep-single", "/runs/1/sweep?x=-&y=-", "document.querySelector('.single .figure')"),
+    ("claims", "/claims", "document.querySelectorAll('table.claims tbody tr').length >= 4"),
     ("api", "/api", "document.querySelectorAll('tbody tr').length > 10"),
     ("error", "/runs/99", "document.querySelector('.notice .what')"),
 ];

@@ -26,6 +26,7 @@ impl Site {
         let (store, address, stop) = runtime.block_on(async {
             let store = Store::open(&home.path().join("store")).await.unwrap();
             fixture::fill(&store, home.path()).await;
+            fixture::claimed(&store).await;
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let (stop, stopped) = oneshot::channel();

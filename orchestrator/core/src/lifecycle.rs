@@ -128,7 +128,7 @@ impl Orchestrator {
             if let (Some(root), TriggerRule::AllSuccess) = (root, rule) {
                 due.push_back((dependent, TaskState::Skipped { because: SkipReason::Need(root) }));
             } else if rule == TriggerRule::AncestorsDone {
-                // It is counted when everything above it is over: see `Run::close`.
+                // Counted once everything above it is over: see `Run::propagate_closed`.
             } else if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent)
             {
                 *unfinished -= 1;
@@ -137,7 +137,7 @@ impl Orchestrator {
                 }
             }
         }
-        complete.extend(run.close(id.task));
+        complete.extend(run.propagate_closed(id.task));
         for task in complete {
             self.transition(TaskId { run: id.run, task }, TaskState::Resolving, out);
         }
@@ -284,7 +284,7 @@ impl Orchestrator {
         }
     }
 
-    /// Learns from how an attempt ended whether its device is of use.
+    /// Records whether the device of an attempt that ended was available.
     pub(crate) fn note_device_health(&mut self, attempt: AttemptId, outcome: &AttemptStatus) {
         let unavailable = outcome.failure().is_some_and(|failure| failure.class == FailureClass::Unavailable);
         if let Some(worker) = self.slots.get(&attempt).and_then(|worker| self.workers.get_mut(worker)) {

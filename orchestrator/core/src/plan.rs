@@ -50,7 +50,7 @@ pub enum TriggerRule {
     /// All are in a final state, whichever.
     AllDone,
     /// All are in a final state, and so is everything that they need, directly or not. A need may be skipped while something
-    /// above it still runs, and a condition that looks at all of them must not depend on which is over first.
+    /// above it still runs; a condition on all ancestors must not depend on the order in which they end.
     AncestorsDone,
 }
 

@@ -65,7 +65,7 @@ pub(crate) enum Cells {
 }
 
 impl Job {
-    /// Whether tasks of it are still to come.
+    /// Whether its tasks are still to be decided.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(self.cells, Cells::Awaiting | Cells::Asked)
     }
@@ -192,9 +192,10 @@ impl Run {
         task.state.is_final() && task.open_above == 0
     }
 
-    /// A task came to a final state: counts it for what is below it, once everything above it is over too. The tasks that waited
-    /// for that under [`TriggerRule::AncestorsDone`] and for nothing else are returned.
-    pub(crate) fn close(&mut self, task: TaskIx) -> Vec<TaskIx> {
+    /// To be called when a task reaches a final state: if it [is closed](Run::is_closed), lowers `open_above` of its dependents, and
+    /// so on through those that are closed by that. Returns the tasks under [`TriggerRule::AncestorsDone`] that wait for nothing
+    /// any more.
+    pub(crate) fn propagate_closed(&mut self, task: TaskIx) -> Vec<TaskIx> {
         let mut complete = Vec::new();
         let mut closed: Vec<TaskIx> = self.is_closed(task).then_some(task).into_iter().collect();
         while let Some(ix) = closed.pop() {

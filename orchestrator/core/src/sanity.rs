@@ -44,7 +44,7 @@ impl Orchestrator {
         let ended = matches!(run.phase, RunPhase::Ended(_));
         let awaited = run.jobs.iter().any(Job::is_awaited);
         let given_up = run.jobs.iter().any(|job| job.cells == Cells::GivenUp);
-        ensure!(!given_up || run.phase != RunPhase::Going, "tasks were given up, and nobody cancelled the run");
+        ensure!(!given_up || run.phase != RunPhase::Going, "tasks were given up, but the run was not cancelled");
         let over = open == 0 && !awaited;
         ensure!(ended == over, "{open} tasks are open in the phase {:?}, awaited {awaited}", run.phase);
         ensure!(!run.job_done, "nobody has looked what awaits a job that is done");
@@ -74,7 +74,7 @@ impl Orchestrator {
         ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
         let started = task.tally.failed() + u32::from(task.state.live().is_some());
         let going = run.phase == RunPhase::Going;
-        // What a cancelled run calls off is not counted any more: nothing waits for it.
+        // A cancelled run stops counting: nothing waits for its tasks.
         let above = plan.needs.iter().filter(|&&need| !run.is_closed(need)).count();
         ensure!(!going || above == task.open_above as usize, "{above} needs are open, {} counted", task.open_above);
         match &task.state {

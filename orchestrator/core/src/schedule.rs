@@ -160,7 +160,8 @@ impl Orchestrator {
                 if !offered.contains(backend.as_str()) {
                     return format!("no worker has the backend `{backend}`");
                 }
-                let memory = memory.map(|bytes| format!(" and {} of memory", binary_size(bytes))).unwrap_or_default();
+                let memory =
+                    memory.map(|bytes| format!(" and {} of memory", format_binary_size(bytes))).unwrap_or_default();
                 let counted = self.workers.values().any(|worker| worker.capacity.devices.contains_key(backend));
                 let device = if counted { "a device and " } else { "" };
                 let processors = if *cpus == 1 { "processor" } else { "processors" };
@@ -220,8 +221,8 @@ fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes as a person wrote them: in the largest binary unit that leaves no rest.
-fn binary_size(bytes: u64) -> String {
+/// Bytes in the largest binary unit of which they are a multiple, as a workflow file gives them.
+fn format_binary_size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0);
     whole.map_or_else(|| format!("{bytes} bytes"), |(shift, unit)| format!("{} {unit}", bytes >> shift))

@@ -120,7 +120,7 @@ pub struct ScheduledTask {
     pub(crate) state: TaskState,
     /// The tasks that need this one.
     pub(crate) dependents: Vec<TaskIx>,
-    /// How many of its needs are not over, or have something above them that is not; not counted in a cancelled run.
+    /// How many of its needs are not [closed](crate::Run::is_closed); not maintained in a cancelled run.
     pub(crate) open_above: u32,
     /// The group of tasks that are placed alike.
     pub(crate) class: ClassIx,

@@ -93,7 +93,7 @@ impl Worker {
         self.slots.insert(attempt, Slot { variant, resource, device, phase: SlotPhase::Starting });
     }
 
-    /// Remembers of a device whether its attempt found it unavailable.
+    /// Records whether an attempt found its device unavailable.
     pub(crate) fn note_device_health(&mut self, attempt: AttemptId, unavailable: bool) {
         let Some(Slot { resource, device: Some(device), .. }) = self.slots.get(&attempt) else { return };
         let device = (resource.backend.clone(), *device);

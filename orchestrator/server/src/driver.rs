@@ -282,7 +282,7 @@ impl Driver {
         let name = found.as_ref().map_or_else(String::new, |(name, _)| name.clone());
         // Whatever goes wrong from here on is the end of an attempt that began.
         let backend = resource.backend.clone();
-        // A worker that was away may have to be told again.
+        // The assignment is sent again to a worker that was away.
         let known = self.live.get(&attempt).map(|live| live.workdir.clone());
         if known.is_none() {
             self.append_record(Record::AttemptBegan { task, epoch: attempt.epoch, worker: name, backend, at });
@@ -364,11 +364,11 @@ impl Driver {
         self.flush_at = None;
         self.record_reported();
         if self.pending.is_empty() {
-            self.lab.acknowledge();
+            self.lab.send_acknowledgements();
             return Ok(());
         }
         self.ledger.append_records(self.run, std::mem::take(&mut self.pending)).await?;
-        self.lab.acknowledge();
+        self.lab.send_acknowledgements();
         for folder in self.settled.drain(..) {
             // Waited for, since this may be the last thing that the process does. Most steps leave nothing; what cannot be
             // removed now is removed by the store in a while.

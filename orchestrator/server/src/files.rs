@@ -1,5 +1,5 @@
-//! The local files that a config names: each is checked, a folder in a list stands for the files inside it, and the config then names
-//! their content.
+//! The local files that a config names. Each is checked, a folder in a list is replaced by the files inside it, and each path by the
+//! hash of its content.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use assay_spec::{ArtifactRef, LocalFile, ResolvedStep};
 
 /// The most files that one config may name.
 const MOST_FILES: usize = 10_000;
-/// Names that are no part of a program: what tools leave, and stores of results.
+/// Files and folders that are not part of a program: leftovers of tools, and stores of results.
 const LEFT_OUT: [&str; 5] = [".assay", ".git", ".venv", "__pycache__", "node_modules"];
 
 /// The files of a config, with each folder of a list replaced by the files inside it, in the order of their paths.
@@ -58,14 +58,14 @@ fn normalized(element: &str) -> String {
     parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// The files of a program: what tools leave is no part of it. Links are followed, so that a folder above may be named by one.
+/// The files of a program, without leftovers of tools. Links are followed: a link is how a workflow names a folder above its own.
 const PROGRAM: Walk = Walk { leaves_out: is_left_by_tools, follows_links: true };
 
 fn is_left_by_tools(name: &str) -> bool {
     LEFT_OUT.contains(&name) || name.ends_with(".pyc")
 }
 
-/// Gives `add` the file that an element of a list names, or the files below the folder that it names.
+/// Calls `add` with the file that an element of a list names, or with each file below the folder that it names.
 fn add_files(
     listed: &LocalFile,
     element: &str,
@@ -73,18 +73,18 @@ fn add_files(
 ) -> Result<(), String> {
     let mut add_file = |element: String, path: PathBuf, bytes: u64| {
         let file = LocalFile { element: Some(element), path, ..listed.clone() };
-        match too_large(&file, bytes) {
+        match size_problem(&file, bytes) {
             None => add(file),
             Some(message) => Err(message),
         }
     };
-    let found = metadata(listed)?;
+    let found = read_metadata(listed)?;
     if found.is_file() {
         return add_file(element.to_owned(), listed.path.clone(), found.len());
     }
     let mut added = Ok(());
     let below = if element.is_empty() { String::new() } else { format!("{element}/") };
-    let walked = PROGRAM.visit(&listed.path, &mut |file| {
+    let walked = PROGRAM.visit_files(&listed.path, &mut |file| {
         added = add_file(format!("{below}{}", file.name), file.path, file.bytes);
         if added.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
@@ -92,35 +92,36 @@ fn add_files(
     added
 }
 
-fn metadata(file: &LocalFile) -> Result<fs::Metadata, String> {
+fn read_metadata(file: &LocalFile) -> Result<fs::Metadata, String> {
     let cannot = |why: String| format!("`{}`: cannot read `{}`: {why}", file.key, file.path.display());
     let found = fs::metadata(&file.path).map_err(|error| cannot(error.to_string()))?;
     if found.is_file() || found.is_dir() { Ok(found) } else { Err(cannot("it is neither a file nor a folder".into())) }
 }
 
-/// Refuses a file or folder that is larger than it may be, before it is stored. Of a folder, the files count that are stored.
+/// Refuses a file or folder that is larger than it may be, before it is stored. The size of a folder is that of the files that the
+/// store would hold.
 fn refuse_large(file: &LocalFile) -> Result<(), String> {
-    let found = metadata(file)?;
+    let found = read_metadata(file)?;
     let bytes = match found.is_dir() {
         true => {
-            let files = Walk::DATASET.files(&file.path);
+            let files = Walk::DATASET.find_files(&file.path);
             let files = files.map_err(|error| format!("`{}`: {}; {}", file.key, error.message, error.hint))?;
             files.iter().map(|file| file.bytes).sum()
         }
         false => found.len(),
     };
-    too_large(file, bytes).map_or(Ok(()), Err)
+    size_problem(file, bytes).map_or(Ok(()), Err)
 }
 
-/// Why a file or folder of so many bytes is refused.
-fn too_large(file: &LocalFile, bytes: u64) -> Option<String> {
+/// Why a file or folder with this number of bytes is refused; none if it is small enough.
+fn size_problem(file: &LocalFile, bytes: u64) -> Option<String> {
     let most = file.most.filter(|most| bytes > *most)?;
     let (key, path) = (&file.key, file.path.display());
     Some(format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"))
 }
 
-/// Puts the content of every local file of a config in the place of its path. `content_of` is given the path and the name of a file,
-/// and returns its content's hash; it may store it.
+/// Replaces the path of every local file of a config by its content. `content_of` receives the path and the name of a file and returns
+/// the hash of its content; it may also store it.
 ///
 /// # Errors
 /// As [`expand_files`], and what `content_of` returns.

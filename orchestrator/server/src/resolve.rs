@@ -60,12 +60,12 @@ impl Driver {
             Ok(decided) => decided,
             Err(error) => return Ok(Some(Resolution::Invalid { message: error.to_string() })),
         };
-        self.tasks[place].warn(decision.warnings);
+        self.tasks[place].add_warnings(decision.warnings);
         let Some(mut step) = step else {
             self.show_warnings(task);
             return Ok(Some(Resolution::Skipped { reason: decision.skipped.unwrap_or_default() }));
         };
-        self.tasks[place].warn(step.warnings.iter().cloned());
+        self.tasks[place].add_warnings(step.warnings.iter().cloned());
         step.files = self.lab.place_files(&step.files);
         let ledger = &self.ledger;
         let store = |path: PathBuf, name: String| async move { ledger.ingest_file(&path, &name).await };
@@ -90,7 +90,7 @@ impl Driver {
             Lookup::Unknown => Ok(None),
             Lookup::Lost { output, why } => {
                 let text = format!("runs again, since the stored output `{output}` cannot be used: {why}");
-                memory.warn([text]);
+                memory.add_warnings([text]);
                 Ok(None)
             }
             Lookup::Known(result) => {
@@ -152,7 +152,7 @@ impl Driver {
         self.tasks[task.0 as usize].step.as_ref().map_or_else(String::new, |step| step.key.clone())
     }
 
-    /// Shows what a person should know of a task to the watchers, and returns it: a task that is cached or skipped has no log.
+    /// Sends the warnings of a task to the watchers and returns them: a task that is cached or skipped has no log.
     fn show_warnings(&mut self, task: TaskIx) -> Vec<String> {
         let texts = std::mem::take(&mut self.tasks[task.0 as usize].warnings);
         for text in &texts {
@@ -161,7 +161,7 @@ impl Driver {
         texts
     }
 
-    /// Shows what a person should know before a task runs, and writes it into the task's log.
+    /// Sends the warnings of a task to the watchers and writes them into the task's log.
     fn write_warnings(&mut self, task: TaskIx) {
         let at = self.clock.now();
         let texts = self.show_warnings(task);

@@ -24,8 +24,8 @@ pub(crate) struct TaskMemory {
 }
 
 impl TaskMemory {
-    /// Adds what a person should know of the task, each thing once: a task may be looked at several times before it runs.
-    pub(crate) fn warn(&mut self, texts: impl IntoIterator<Item = String>) {
+    /// Adds warnings of the task, each text once: a task may be resolved several times before it runs.
+    pub(crate) fn add_warnings(&mut self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
             if !self.warnings.contains(&text) {
                 self.warnings.push(text);

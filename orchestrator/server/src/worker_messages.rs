@@ -130,7 +130,7 @@ impl Driver {
             }
         }
         self.live.remove(&attempt);
-        self.lab.outputs_stored(attempt);
+        self.lab.on_outputs_settled(attempt);
     }
 
     /// Reports to the core that an attempt failed.

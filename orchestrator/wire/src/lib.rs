@@ -5,12 +5,13 @@
 //!
 //! # What makes a lost connection harmless
 //!
-//! - Every [`AttemptReport`] names its attempt, with its epoch, and has a number that counts from 1 within the attempt. A worker keeps a report
-//!   until the server has acknowledged its number, which the server does only after the report is in its database. A report that
+//! - Every [`AttemptReport`] names its attempt, with its epoch, and has a number that counts from 1 within the attempt. A worker keeps
+//!   a report until the server acknowledges its number; the server does so only after the report is in its database. A report that
 //!   comes twice is recognized by its number.
-//! - A worker names itself by its *life*: random text that is new whenever its process starts. A server that hears of the same life again
-//!   knows that its attempts are still there.
-//! - [`Register`] lists the attempts that the worker holds; what the server wanted of them meanwhile is sent after [`ToWorker::Welcome`].
+//! - A worker identifies itself by its *life*: random text that is new whenever its process starts, and after the server gave it up. When
+//!   the same life registers again, its attempts are still running.
+//! - [`Register`] lists the attempts that the worker holds. What the server wanted from them meanwhile is sent after
+//!   [`ToWorker::Welcome`].
 
 mod limits;
 mod messages;

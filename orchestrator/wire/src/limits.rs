@@ -1,4 +1,4 @@
-//! Messages as text, and how large they may be.
+//! Converts messages to text and back, and limits their size.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,16 +6,16 @@ use serde::de::DeserializeOwned;
 /// The largest message that either side accepts, in bytes. An executor's frame has at most 4 MiB, and a report holds one of them.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
-/// How many bytes of reports a worker puts into one message, as long as a single one is not larger.
+/// How many bytes of reports a worker puts into one message. A single larger report is sent alone.
 pub const MAX_BATCH: usize = 1024 * 1024;
 
 /// Why a message cannot be read or sent.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// It is too large.
-    #[error("a message of {0} bytes, and at most {MAX_MESSAGE} are allowed")]
+    /// The message is too large.
+    #[error("the message has {0} bytes; at most {MAX_MESSAGE} are allowed")]
     TooLong(usize),
-    /// It is no message of this protocol.
+    /// The text is not a message of this protocol.
     #[error("not a message of this protocol: {0}")]
     Malformed(#[from] serde_json::Error),
 }
@@ -32,7 +32,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<String, WireError> {
 /// A message from text.
 ///
 /// # Errors
-/// If it is too large, or no message of this type.
+/// If the text is too large, or not a message of this type.
 pub fn decode<T: DeserializeOwned>(text: &str) -> Result<T, WireError> {
     if text.len() > MAX_MESSAGE {
         return Err(WireError::TooLong(text.len()));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn other_text_is_refused() {
         for text in ["", "{}", "[]", r#"{"type":"explode"}"#, r#"{"type":"reports"}"#, "\0"] {
             assert!(matches!(decode::<ToServer>(text), Err(WireError::Malformed(_))), "{text}");
         }

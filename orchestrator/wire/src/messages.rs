@@ -1,4 +1,4 @@
-//! The messages. They mirror the types of the core and of the executor protocol where those are not made to be sent.
+//! The messages. They mirror the types of the links in one process, so that those can change without the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,9 +40,9 @@ pub struct Register {
     pub labels: BTreeSet<String>,
     /// Its name, processors, memory, backends and devices.
     pub capacity: Capacity,
-    /// What each backend computes on, as its executor said.
+    /// The device of each backend, as its executor reported it.
     pub devices: BTreeMap<String, Value>,
-    /// The attempts that it holds, those that ended and were not acknowledged included.
+    /// The attempts that it holds, including those whose end is not acknowledged.
     pub held: Vec<Held>,
 }
 
@@ -99,7 +99,7 @@ pub enum ReportBody {
         /// The line.
         text: String,
     },
-    /// The files from which a later attempt at the same work can resume. They were uploaded.
+    /// The files from which a later attempt at the same work can resume. They were uploaded before.
     Checkpoint {
         /// All of them, by their paths in the folder.
         files: Vec<FileRef>,
@@ -157,27 +157,27 @@ pub enum ToWorker {
     Welcome {
         /// Its number.
         worker: WorkerId,
-        /// How long it may be away before its attempts are given to others, in milliseconds.
+        /// How long it may be away before its attempts are given to other workers, in milliseconds.
         lease_ms: u64,
     },
-    /// The worker is not registered, and need not try again as it is.
+    /// The worker is not registered, and trying again would not help.
     Refused {
         /// Why, for a person.
         message: String,
     },
-    /// The worker was given up: it ends all of its attempts and registers with a new life.
+    /// The server gave the worker up: it must end all of its attempts and register with a new life.
     Dismissed,
-    /// Run one attempt. A worker that knows the attempt does nothing.
+    /// Run one attempt. If the worker knows the attempt, nothing happens.
     Start {
         /// The attempt.
         assignment: Box<Assignment>,
     },
-    /// End an attempt. A worker that does not know it reports that it ended.
+    /// End an attempt. If the worker does not know it, it reports its end.
     Stop {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// The reports of an attempt up to this number are stored; after its last one, nothing of the attempt is needed any more.
+    /// The reports of an attempt up to this number are stored. After its last report, the worker can forget the attempt.
     Acknowledged {
         /// The attempt.
         attempt: AttemptId,
@@ -205,9 +205,9 @@ pub struct Assignment {
     pub config: Value,
     /// The hashes of the artifacts that the config names.
     pub artifacts: Vec<String>,
-    /// What the folder is called in which attempts at the same work leave what a later one can resume from.
+    /// The name of the folder in which attempts at the same work save the checkpoint that a later one resumes from.
     pub resume: String,
-    /// What an earlier attempt left there.
+    /// The checkpoint of an earlier attempt.
     pub checkpoint: Vec<FileRef>,
     /// Whether nothing else may run on the machine meanwhile.
     pub exclusive: bool,

@@ -1,4 +1,4 @@
-//! Which names from the other side may become a part of a path.
+//! Checks names from the other side before they become a part of a path.
 
 /// Whether this is a BLAKE3 hash: 64 lower-case hexadecimal digits.
 #[must_use]

@@ -10,4 +10,4 @@ mod remote;
 
 pub use machine::{Blocker, Claim, MACHINE, Machine, Need, Queued};
 pub use node::{FindExecutor, run_node};
-pub use remote::{RemoteError, RemoteSettings, ServerAddress, TransferError, Transport, run_remote};
+pub use remote::{RemoteError, RemoteSettings, ServerAddress, TransferError, Transport, hash_file, run_remote};

@@ -1,5 +1,5 @@
-//! What a server and a worker node say to each other. Today the link is a pair of channels inside one process; the
-//! messages are what a socket would carry.
+//! The messages between a server and a node in one process, over a pair of channels. They name files by paths of this machine;
+//! `assay_wire` has the messages between machines, which name files by hashes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

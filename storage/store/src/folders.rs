@@ -18,7 +18,7 @@ use crate::{StoreError, StoreErrorKind};
 /// If the folder has no file, or a file of it cannot be read or changes meanwhile, or `target` cannot be written.
 pub(crate) fn pack(folder: &Path, target: &mut dyn Write) -> Result<(String, u64), StoreError> {
     let failed = |error: DataError| StoreError::new(StoreErrorKind::Io, error.message, &error.hint);
-    let files = Walk::DATASET.files(folder).map_err(failed)?;
+    let files = Walk::DATASET.find_files(folder).map_err(failed)?;
     if files.is_empty() {
         return Err(refused(folder, "holds no file", "name a folder with the files of the dataset"));
     }

@@ -1,4 +1,4 @@
-//! What a server with worker nodes goes on from after a restart.
+//! The state that a server with worker nodes resumes from after a restart.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl LabLedger for Store {
                 key: row.cache_key,
                 outputs: rows::parse_outputs(row.outputs.as_ref())?,
                 metrics,
-                attempts: attempts.remove(&ix).unwrap_or_default().into_iter().map(past_attempt).collect(),
+                attempts: attempts.remove(&ix).unwrap_or_default().into_iter().map(to_past_attempt).collect(),
             });
         }
         let query = report::Entity::find().filter(report::Column::Run.eq(run.0));
@@ -109,7 +109,7 @@ fn failed(what: &'static str) -> impl Fn(sea_orm::DbErr) -> LedgerError {
     move |error| LedgerError::from(StoreError::database(what)(error))
 }
 
-fn past_attempt(view: AttemptView) -> PastAttempt {
+fn to_past_attempt(view: AttemptView) -> PastAttempt {
     let failure = view.failure.map(|failure| Failure {
         class: failure.class.parse().unwrap_or(FailureClass::Crashed),
         message: failure.message,

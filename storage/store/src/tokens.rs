@@ -1,4 +1,4 @@
-//! Who may use a server from another machine. The store has the hash of each token, and never the token.
+//! The tokens with which other machines use a server. The store has the hash of each token, never the token itself.
 
 use assay_schema::token;
 use sea_orm::{ActiveModelTrait, ColumnTrait, EntityTrait, NotSet, QueryFilter, QueryOrder, Set};
@@ -23,12 +23,12 @@ pub struct TokenView {
     pub revoked_at: Option<u64>,
 }
 
-fn failed() -> impl Fn(sea_orm::DbErr) -> StoreError {
+fn token_error() -> impl Fn(sea_orm::DbErr) -> StoreError {
     |error| StoreError::database("read or write the tokens")(error)
 }
 
 impl Store {
-    /// Remembers a token by its hash; gives its number.
+    /// Stores a token's hash; returns the token's number.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -42,18 +42,18 @@ impl Store {
             expires_at: Set(expires_at.map(to_signed)),
             revoked_at: Set(None),
         };
-        let id = row.insert(&tx).await.map_err(failed())?.id;
-        tx.commit().await.map_err(failed())?;
+        let id = row.insert(&tx).await.map_err(token_error())?.id;
+        tx.commit().await.map_err(token_error())?;
         Ok(id)
     }
 
-    /// The scope of the token with this hash, if there is one that has not expired and was not revoked.
+    /// The scope of the token with this hash, unless it is unknown, expired or revoked.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn token_scope(&self, hash: &str) -> Result<Option<String>, StoreError> {
         let query = token::Entity::find().filter(token::Column::Hash.eq(hash));
-        let found = query.all(self.database.reader()).await.map_err(failed())?;
+        let found = query.all(self.database.reader()).await.map_err(token_error())?;
         let now = to_signed(now_millis());
         let valid = |row: &token::Model| row.revoked_at.is_none() && row.expires_at.is_none_or(|end| now < end);
         Ok(found.into_iter().find(valid).map(|row| row.scope))
@@ -72,21 +72,21 @@ impl Store {
             expires_at: row.expires_at.map(to_unsigned),
             revoked_at: row.revoked_at.map(to_unsigned),
         };
-        Ok(found.map_err(failed())?.into_iter().map(view).collect())
+        Ok(found.map_err(token_error())?.into_iter().map(view).collect())
     }
 
     /// Makes a token invalid from now on.
     ///
     /// # Errors
-    /// If there is none of this number, or the store cannot be written.
+    /// If the token does not exist or is revoked already, or the store cannot be written.
     pub async fn revoke_token(&self, id: i64) -> Result<(), StoreError> {
         let tx = self.database.begin_write().await?;
         let row = token::ActiveModel { revoked_at: Set(Some(to_signed(now_millis()))), ..Default::default() };
         let update = token::Entity::update_many().set(row).filter(token::Column::Id.eq(id));
-        let changed = update.filter(token::Column::RevokedAt.is_null()).exec(&tx).await.map_err(failed())?;
-        tx.commit().await.map_err(failed())?;
+        let changed = update.filter(token::Column::RevokedAt.is_null()).exec(&tx).await.map_err(token_error())?;
+        tx.commit().await.map_err(token_error())?;
         if changed.rows_affected == 0 {
-            let message = format!("there is no token {id} that could be revoked");
+            let message = format!("token {id} does not exist or is revoked already");
             return Err(StoreError::new(StoreErrorKind::Unknown, message, "`assay token list` lists them"));
         }
         Ok(())

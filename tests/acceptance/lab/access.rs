@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Tokens, and addresses of servers.
 
 use std::process::Output;
 
@@ -38,10 +38,19 @@ fn any_address_but_a_loopback_one_asks_for_a_token_of_the_right_scope() {
     let refused = ask(&url, &submit, &["worker", "--cache", &server.home.store().join("w").display().to_string()]);
     assert!(text(&refused.stderr).contains("403"), "{}", text(&refused.stderr));
     assert!(ask(&url, &submit, &["submit", &flow]).status.success());
-    // The store has no token in it, and one that was revoked is none.
+    // The store has no token in plain text, and a revoked token is refused.
     let listed = text(&server.home.output(&["token", "list"]).stdout);
     assert!(!listed.contains(&read) && listed.contains("worker"), "{listed}");
     assert!(server.home.output(&["token", "revoke", "1"]).status.success());
     assert!(!ask(&url, &read, &["workers"]).status.success());
     assert!(ask(&url, &submit, &["workers"]).status.success());
+}
+
+#[test]
+fn a_worker_with_an_invalid_address_ends_with_an_error() {
+    for wrong in ["http://127.0.0.1:99999", "https://lab", "http://"] {
+        let refused = ask(wrong, "", &["worker"]);
+        let said = text(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("http://"), "{wrong}: {said}");
+    }
 }

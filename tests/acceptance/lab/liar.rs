@@ -1,4 +1,4 @@
-//! A worker that does not keep to the protocol: the server believes only the live attempt, and no name of a file.
+//! A worker that breaks the protocol: the server accepts only reports of the live attempt, and no file name that leaves a folder.
 
 use assay_core::{AttemptId, Capacity, Epoch};
 use assay_protocol::{Failure, FailureClass, LogLevel};
@@ -78,7 +78,7 @@ fn line(text: &str) -> ReportBody {
 }
 
 #[test]
-fn the_word_of_a_superseded_attempt_changes_nothing() {
+fn a_report_of_a_superseded_attempt_changes_nothing() {
     let server = Server::start(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -93,7 +93,7 @@ fn the_word_of_a_superseded_attempt_changes_nothing() {
         let mut second = Liar::join(&server, "second").await;
         let live = second.assigned().await;
         assert_eq!((live.task, live.epoch), (old.task, Epoch(2)));
-        // It speaks of an attempt that was given up, of one that never was, and of a run that is not.
+        // It reports on a superseded attempt, on one that never existed, and on a run that does not exist.
         let future = AttemptId { epoch: Epoch(9), ..live };
         for attempt in [old, future] {
             second.report(attempt, 2, line("from nowhere")).await;
@@ -104,7 +104,7 @@ fn the_word_of_a_superseded_attempt_changes_nothing() {
         second.report(nowhere, 1, completed("data.bin")).await;
         assert_eq!(server.json(&["show", &run])["state"], "running");
         second.report(live, 1, line("from the second attempt")).await;
-        // A gap is not filled with guesses: the report behind it is not taken.
+        // A report after a gap is not accepted.
         second
             .send(ToServer::Reports { reports: vec![AttemptReport { attempt: live, seq: 3, body: line("too early") }] })
             .await;
@@ -133,7 +133,7 @@ fn a_hostile_name_of_an_artifact_fails_its_attempt() {
             let ran = server.finished(&run);
             assert_eq!(ran.state(), "failed");
             let failed = ran.tasks().iter().find(|task| task["state"] == "failed").expect("a failed task");
-            assert!(failed.to_string().contains("which is no file name"), "{failed:#}");
+            assert!(failed.to_string().contains("which is not a file name"), "{failed:#}");
         });
     }
 }

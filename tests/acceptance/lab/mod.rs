@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::{Home, Ran, wait_for};
 use processes::Server;
 
-/// What a run came to, but for what is measured: each task with its outputs, and its metrics.
+/// The results of a run without measurements: each task with its outputs and metrics.
 fn outcome(ran: &Ran) -> Vec<Value> {
     let tasks = ran.tasks().iter().map(|task| {
         let mut metrics = task["metrics"].clone();
@@ -71,7 +71,7 @@ fn a_sweep_over_two_workers_has_the_results_of_one_machine() {
 }
 
 #[test]
-fn a_training_goes_on_elsewhere_when_its_worker_is_killed() {
+fn a_training_resumes_elsewhere_when_its_worker_is_killed() {
     let server = Server::start(&["--lease", "1"]);
     let mut first = server.worker("first", &[]);
     server.wait_for_workers(1);
@@ -90,7 +90,7 @@ fn a_training_goes_on_elsewhere_when_its_worker_is_killed() {
 }
 
 #[test]
-fn a_killed_server_goes_on_with_what_its_workers_did_meanwhile() {
+fn a_restarted_server_keeps_what_its_workers_did_meanwhile() {
     let mut server = Server::start(&[]);
     let _workers = ["left", "right"].map(|name| server.worker(name, &["--jobs", "1"]));
     server.wait_for_workers(2);
@@ -104,7 +104,7 @@ fn a_killed_server_goes_on_with_what_its_workers_did_meanwhile() {
     assert_eq!(outcome(&sweep), outcome(here.run("axes.yaml", &[]).succeeded()));
     assert_eq!(outcome(&trained), outcome(here.run("resumed.yaml", &[]).succeeded()));
     assert_eq!((sweep.state(), trained.state()), ("succeeded", "succeeded"));
-    // The workers kept what they were at: nothing was begun twice.
+    // The workers kept their attempts: none was begun twice.
     assert_eq!(trained.task("train")["attempts"], 1, "{}", server.log(&training, "train"));
     let most = sweep.tasks().iter().filter_map(|task| task["attempts"].as_u64()).max();
     assert_eq!(most, Some(1), "{:#}", sweep.json);
@@ -118,7 +118,7 @@ fn a_run_waits_for_a_worker_says_why_and_can_be_stopped() {
         let why = server.json(&["why", &run, "data"]);
         (why["state"] == "ready").then_some(why)
     });
-    assert!(why["why"].as_str().is_some_and(|why| why.contains("there is no worker")), "{why}");
+    assert!(why["why"].as_str().is_some_and(|why| why.contains("no worker is connected")), "{why}");
     let why = server.json(&["why", &run, "train"]);
     assert!(why["why"].as_str().is_some_and(|why| why.contains("waits for `data`")), "{why}");
     let _worker = server.worker("late", &[]);
@@ -132,7 +132,7 @@ fn a_run_waits_for_a_worker_says_why_and_can_be_stopped() {
     wait_for("the training once more", || (server.json(&["why", &again, "train"])["state"] == "running").then_some(()));
     assert!(server.output(&["cancel", &again]).status.success());
     assert_eq!(server.finished(&again).task("data")["cached"], true);
-    // The run is the server's, and so is its process.
+    // The run's process is the server's, which must not be killed.
     let refused = server.home.output(&["cancel", &again]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--server"), "{refused:?}");
 }

@@ -11,19 +11,10 @@ use crate::support::{Home, Ran, fixture, signal, wait_for};
 pub struct Process(Child);
 
 impl Process {
-    pub fn id(&self) -> u32 {
-        self.0.id()
-    }
-
     /// Kills it, however it is, and waits until it is gone.
     pub fn kill(&mut self) {
         signal(self.0.id(), "KILL");
         self.0.wait().expect("the process is gone");
-    }
-
-    /// Waits until it ends by itself; gives its exit code.
-    pub fn wait(&mut self) -> Option<i32> {
-        self.0.wait().expect("the process ends").code()
     }
 }
 

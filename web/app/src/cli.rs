@@ -3,15 +3,21 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use assay_server::RunStateName;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use self::compare::{CompareArgs, CompareFormat};
+pub use self::start::StartArgs;
 use crate::commands;
 use crate::lab_args::{LabCommand, ListenArgs};
 
 mod compare;
+mod start;
+
+/// How long threads that block on the network or on files are waited for at the end.
+const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// An error on its way to the person who typed the command; its text says what, where and what to do.
 pub type CommandError = Box<dyn Error + Send + Sync>;
@@ -40,7 +46,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR", env = "ASSAY_HOME", default_value = ".assay")]
     home: PathBuf,
 
-    /// The server that `submit`, `worker` and the commands on runs speak to, instead of the store of this machine
+    /// The server for `submit`, `worker` and the commands on runs, instead of the store of this machine
     #[arg(long, global = true, value_name = "URL", env = "ASSAY_SERVER", hide_env_values = true)]
     server: Option<String>,
 
@@ -222,16 +228,8 @@ Example:
 /// `assay run`
 #[derive(Args)]
 pub struct RunArgs {
-    /// The workflow file
-    pub file: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
-    /// Run this job and what it needs, and no other; may be given several times
-    #[arg(long, value_name = "JOB")]
-    pub only: Vec<String>,
-    /// Run tasks although their results are known: those of the jobs named by --only, or all
-    #[arg(long)]
-    pub force: bool,
+    pub start: StartArgs,
     /// Run at most so many tasks at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
@@ -241,12 +239,6 @@ pub struct RunArgs {
     /// Show each task from the cache and every line of the tasks' logs
     #[arg(long, short)]
     pub verbose: bool,
-    /// A word to find the run by; may be given several times
-    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
-    pub tags: Vec<String>,
-    /// A remark on the run
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
     /// Print one JSON object on standard output at the end, and no live display
     #[arg(long)]
     pub json: bool,
@@ -529,9 +521,10 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
         _ => {}
     }
     let server = cli.server.as_deref().filter(|server| !server.is_empty());
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let done = runtime.block_on(async {
         if let Some(server) = server.filter(|_| cli.command.is_remote()) {
-            return crate::lab_args::ask_server(server, &cli.command).await;
+            return crate::lab_args::run_on_server(server, &cli.command).await;
         }
         match cli.command {
             Command::Run(args) => commands::run::run(home, args).await,
@@ -555,7 +548,10 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
                 unreachable!("handled above")
             }
         }
-    })
+    });
+    // A transfer that blocks on the network must not keep a stopped worker alive.
+    runtime.shutdown_timeout(SHUTDOWN);
+    done
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The commands of a lab: their options, and what is asked of a server in the place of the store of this machine.
+//! The commands of a lab: their options, and how commands on runs are answered by a server instead of the store of this machine.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use assay_store::Store;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::{Cli, Command, CommandError, JsonArg, Overrides, parse_tag};
+use crate::cli::{Cli, Command, CommandError, JsonArg, StartArgs, parse_tag};
 use crate::commands::{self, Printed};
 use crate::remote::Remote;
 
-/// How often a log that is followed is asked for.
+/// How often new lines of a followed log are requested.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// The commands of a lab.
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 pub enum LabCommand {
     /// Send a workflow file to a server
     ///
-    /// The files that it includes, and those that its tasks name by fixed paths, are sent along.
+    /// The files that it includes, and the local files that its tasks name by fixed paths, are uploaded with it.
     #[command(after_help = "\
 Examples:
   assay submit experiment.yaml --server http://lab:7177
@@ -30,7 +30,7 @@ Examples:
     Submit(SubmitArgs),
     /// Be a worker node: run tasks of a server on this machine
     ///
-    /// The worker connects to the server, and needs no open port. It keeps working while the server cannot be reached.
+    /// The worker connects to the server and needs no open port. Its tasks continue while the server cannot be reached.
     #[command(after_help = "\
 Examples:
   assay worker --server http://lab:7177
@@ -42,19 +42,19 @@ Examples:
   assay workers --server http://lab:7177
   assay workers --json")]
     Workers(JsonArg),
-    /// Say why a task of a run on a server does not run
+    /// Explain why a task of a run on a server does not run
     #[command(after_help = "\
 Examples:
   assay why latest 'train[states=16]#1' --server http://lab:7177")]
     Why(WhyArgs),
     /// Run the failed tasks of a run on a server again
     ///
-    /// The workflow is submitted once more; tasks that succeeded are answered from the cache.
+    /// The workflow is submitted again; tasks that succeeded are answered from the cache.
     #[command(after_help = "\
 Examples:
   assay retry 3 --server http://lab:7177")]
     Retry(RetryArgs),
-    /// Make, list or revoke the tokens with which other machines use this machine's server
+    /// Create, list or revoke the tokens with which other machines use this machine's server
     #[command(
         subcommand,
         after_help = "\
@@ -73,18 +73,18 @@ pub struct ListenArgs {
     /// Accept submissions and worker nodes on this address, such as 127.0.0.1:7177
     #[arg(long, value_name = "ADDR", conflicts_with = "port")]
     pub listen: Option<SocketAddr>,
-    /// Whether this machine runs tasks, too
+    /// Which machines run tasks
     #[arg(long, value_enum, default_value_t = WorkersOfServer::None, requires = "listen")]
     pub workers: WorkersOfServer,
-    /// How many seconds a worker node may be away before its tasks are given to others
+    /// How many seconds a worker node may be away before its tasks are given to other workers
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "listen", value_parser = parse_seconds)]
     pub lease: f64,
 }
 
-/// Who runs tasks besides worker nodes.
+/// Which machines run tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WorkersOfServer {
-    /// Worker nodes alone
+    /// Only worker nodes
     None,
     /// The server's machine as well
     Local,
@@ -93,23 +93,9 @@ pub enum WorkersOfServer {
 /// `assay submit`
 #[derive(Args)]
 pub struct SubmitArgs {
-    /// The workflow file
-    pub file: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
-    /// Run this job and what it needs, and no other; may be given several times
-    #[arg(long, value_name = "JOB")]
-    pub only: Vec<String>,
-    /// Run tasks although their results are known: those of the jobs named by --only, or all
-    #[arg(long)]
-    pub force: bool,
-    /// A word to find the run by; may be given several times
-    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
-    pub tags: Vec<String>,
-    /// A remark on the run
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
-    /// Wait for the end of the run; the exit code tells how it ended
+    pub start: StartArgs,
+    /// Wait for the end of the run; the exit code is that of `assay run`
     #[arg(long)]
     pub follow: bool,
     /// Print one JSON object on standard output
@@ -120,16 +106,16 @@ pub struct SubmitArgs {
 /// `assay worker`
 #[derive(Args)]
 pub struct WorkerArgs {
-    /// What people call it; the machine's name unless given
+    /// The worker's name; by default the machine's name
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// A word that describes it; may be given several times
+    /// A word that describes the worker; may be given several times
     #[arg(long = "label", value_name = "WORD", value_parser = parse_tag)]
     pub labels: Vec<String>,
-    /// The folder for its files; `worker` in the store's folder unless given
+    /// The folder for its files; by default `worker` in the store's folder
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// How many GiB of artifacts it keeps
+    /// How many GiB of downloaded artifacts it keeps
     #[arg(long, value_name = "GIB", default_value_t = 20)]
     pub cache_gib: u64,
     /// Run at most so many tasks at the same time
@@ -162,13 +148,13 @@ pub struct RetryArgs {
 /// `assay token`
 #[derive(Subcommand)]
 pub enum TokenCommand {
-    /// Make a token; it is printed once
+    /// Create a token; it is printed only once
     #[command(after_help = "Example:\n  assay token create --scope worker --expires 90d")]
     Create {
         /// What it allows; each scope includes reading
         #[arg(long, value_enum)]
         scope: Scope,
-        /// How long it is valid, such as 12h or 90d; for ever unless given
+        /// How long it is valid, such as 12h or 90d; by default for ever
         #[arg(long, value_name = "TIME", value_parser = parse_period)]
         expires: Option<Duration>,
     },
@@ -219,7 +205,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 fn parse_period(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no period: give a whole number with `h` or `d`, as in 12h or 90d");
+    let wrong = || format!("`{text}` is not a period: give a whole number with `h` or `d`, as in 12h or 90d");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let number: u64 = number.parse().ok().filter(|number| (1..=1_000_000).contains(number)).ok_or_else(wrong)?;
     match unit {
@@ -230,8 +216,8 @@ fn parse_period(text: &str) -> Result<Duration, String> {
 }
 
 impl Command {
-    /// Whether the command can be about a server in the place of the store of this machine. Others would change that store although
-    /// a server was named.
+    /// Whether the command goes to a server if one is named. `run`, `plan` and `server` always work here; of the others, those that a
+    /// server cannot answer are refused, since they would read or change the store of this machine instead.
     pub fn is_remote(&self) -> bool {
         use Command as C;
         !matches!(self, C::Lab(_) | C::Run(_) | C::Plan(_) | C::Server(_))
@@ -241,12 +227,12 @@ impl Command {
 /// Carries out a command of a lab.
 ///
 /// # Errors
-/// If it needs a server and none was named, or the server refuses.
+/// If it needs a server and none is named, or the server refuses.
 pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Result<ExitCode, CommandError> {
     if let LabCommand::Token(command) = command {
         return commands::token::run(home, command).await;
     }
-    let server = server.ok_or("name the server: --server http://HOST:PORT, or ASSAY_SERVER")?;
+    let server = server.ok_or("no server is named: give --server http://HOST:PORT, or set ASSAY_SERVER")?;
     let remote = Remote::new(server)?;
     match command {
         LabCommand::Submit(args) => commands::submit::run(&remote, args).await,
@@ -258,11 +244,11 @@ pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Resu
     }
 }
 
-/// Carries out a command on runs by asking a server.
+/// Carries out a command on runs on a server.
 ///
 /// # Errors
-/// If the server refuses, or the command is one of the store of this machine alone.
-pub async fn ask_server(server: &str, command: &Command) -> Result<ExitCode, CommandError> {
+/// If the server refuses, or only the store of this machine can answer the command.
+pub async fn run_on_server(server: &str, command: &Command) -> Result<ExitCode, CommandError> {
     let remote = Remote::new(server)?;
     match command {
         Command::Cancel(args) => {
@@ -271,12 +257,13 @@ pub async fn ask_server(server: &str, command: &Command) -> Result<ExitCode, Com
             commands::cancel::wait_for_server(&remote, run).await
         }
         Command::Show(_) | Command::Results(_) | Command::Runs(_) | Command::Logs(_) => {
-            // The server reads the same command line, but for the program's name.
-            let args: Vec<String> = std::env::args().skip(1).collect();
+            // The server reads the same command line, without the program's name.
+            let args: Vec<String> =
+                std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
             let follow = matches!(command, Command::Logs(args) if args.follow);
             let mut cursor = Value::Null;
             loop {
-                let (printed, over, next) = remote.report(&args, &cursor).await?;
+                let (printed, over, next) = remote.run_command(&args, &cursor).await?;
                 printed.print()?;
                 if over || !follow {
                     return Ok(ExitCode::SUCCESS);
@@ -285,25 +272,26 @@ pub async fn ask_server(server: &str, command: &Command) -> Result<ExitCode, Com
                 tokio::time::sleep(PAUSE).await;
             }
         }
-        _ => Err("this command is about the store of this machine, and a server was named; leave out --server, and unset ASSAY_SERVER".into()),
+        _ => Err("a server cannot answer this command, which reads the store of this machine; omit --server and unset ASSAY_SERVER".into()),
     }
 }
 
-/// What a command of another machine says of this store: its output, whether more will come, and from where to go on.
+/// Answers a reading command of another machine: its output, whether that is all, and the cursor for the next request.
 ///
 /// # Errors
-/// If it is no command that only reads, or fails.
+/// If the command does not only read, or fails.
 pub async fn answer_request(store: &Store, request: &Value) -> Result<Value, CommandError> {
     let words = request["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let cli = Cli::try_parse_from(std::iter::once("assay").chain(words))?;
     let width = request["width"].as_u64().map_or(usize::MAX, |width| width as usize);
-    // Commands that the answer mentions are to be typed on the other machine, which has its own store.
+    // The answer may suggest commands. They are typed on the other machine, where the store of this one has no path.
     let home = Path::new(".assay");
+    let server = request["server"].as_str();
     let (printed, over, cursor) = match &cli.command {
-        Command::Show(args) => (commands::show::text(store, home, args, width).await?, true, Value::Null),
-        Command::Results(args) => (commands::results::text(store, args, width).await?, true, Value::Null),
+        Command::Show(args) => (commands::show::render_run(store, home, server, args, width).await?, true, Value::Null),
+        Command::Results(args) => (commands::results::render_results(store, args, width).await?, true, Value::Null),
         Command::Runs(args) => (commands::runs::text(store, home, args).await?, true, Value::Null),
-        Command::Logs(args) => commands::logs::page(store, args, &request["cursor"]).await?,
+        Command::Logs(args) => commands::logs::render_log(store, args, &request["cursor"]).await?,
         _ => return Err("a server answers only `show`, `results`, `runs` and `logs`".into()),
     };
     let Printed { out, err } = printed;

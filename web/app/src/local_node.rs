@@ -81,7 +81,7 @@ impl LocalNode {
         Self::probe_named(workflow.backends(), Finder::new(home)?).await
     }
 
-    /// Looks for every backend that is built in or a program of its own, but for those that serve tests.
+    /// Looks for every backend, built in or a separate program, except those for tests.
     ///
     /// # Errors
     /// If this program's own file cannot be found.

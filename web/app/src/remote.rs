@@ -1,4 +1,4 @@
-//! A server that commands speak to: its API, and what it says in the place of a command of this machine.
+//! The client of a server: its API, and commands that it carries out instead of this machine.
 
 use assay_server::RunStateName;
 use assay_worker::{ServerAddress, TransferError, Transport};
@@ -20,18 +20,18 @@ impl Remote {
     /// The server at an address, with the token of this process's environment.
     ///
     /// # Errors
-    /// If the address is none.
+    /// If the address is invalid.
     pub fn new(address: &str) -> Result<Remote, CommandError> {
         let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         Ok(Remote { transport: Transport::new(ServerAddress::parse(address)?, token) })
     }
 
-    /// What moves files.
+    /// Transfers files.
     pub fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         work: impl FnOnce(&Transport) -> Result<String, TransferError> + Send + 'static,
     ) -> Result<Value, CommandError> {
@@ -40,17 +40,18 @@ impl Remote {
         let answer = tokio::task::spawn_blocking(move || work(&transport)).await?;
         let text = answer.map_err(|error| match error {
             TransferError::Refused { message, .. } => message,
-            TransferError::Failed(why) => format!("the server at {server} cannot be asked: {why}"),
+            TransferError::Failed(why) => format!("cannot reach the server {server}: {why}"),
         })?;
-        Ok(serde_json::from_str(&text).map_err(|error| format!("{server} is no Assay server: {error}"))?)
+        Ok(serde_json::from_str(&text)
+            .map_err(|error| format!("the answer of {server} is not that of an Assay server: {error}"))?)
     }
 
-    /// What the API says at a path.
+    /// Gets JSON from a path of the API.
     ///
     /// # Errors
     /// If the server cannot be reached, or refuses.
     pub async fn get(&self, path: String) -> Result<Value, CommandError> {
-        self.ask(move |transport| transport.get_text(&path)).await
+        self.send_request(move |transport| transport.get_text(&path)).await
     }
 
     /// Posts JSON to a path of the API.
@@ -59,42 +60,43 @@ impl Remote {
     /// If the server cannot be reached, or refuses.
     pub async fn post(&self, path: String, body: &Value) -> Result<Value, CommandError> {
         let body = body.to_string();
-        self.ask(move |transport| transport.post_json(&path, &body)).await
+        self.send_request(move |transport| transport.post_json(&path, &body)).await
     }
 
-    /// What a command says there: its output, whether more will come, and from where to go on.
+    /// Carries out a reading command there: its output, whether that is all, and the cursor for the next request.
     ///
     /// # Errors
     /// As [`Remote::post`], and if the command fails there.
-    pub async fn report(&self, args: &[String], cursor: &Value) -> Result<(Printed, bool, Value), CommandError> {
+    pub async fn run_command(&self, args: &[String], cursor: &Value) -> Result<(Printed, bool, Value), CommandError> {
         let width = console::Term::stdout().size_checked().map(|(_, columns)| columns);
-        let request = json!({"args": args, "width": width, "cursor": cursor});
+        let server = self.transport.server().to_string();
+        let request = json!({"args": args, "width": width, "cursor": cursor, "server": server});
         let answer = self.post("/api/v1/reports".into(), &request).await?;
         let part = |key: &str| answer[key].as_str().map(str::to_owned);
         let printed = Printed { out: part("out"), err: part("err") };
         Ok((printed, answer["over"].as_bool().unwrap_or(true), answer["cursor"].clone()))
     }
 
-    /// The number of a run that a person names by it, or by `latest`.
+    /// The number of a run that is named by its number or by `latest`.
     ///
     /// # Errors
     /// As [`Remote::get`], and if there is no run.
     pub async fn find_run(&self, text: &str) -> Result<i64, CommandError> {
         if text != "latest" {
-            return text.parse().map_err(|_| format!("`{text}` is no run: give its number, or `latest`").into());
+            return text.parse().map_err(|_| format!("`{text}` is not a run: give its number, or `latest`").into());
         }
         let runs = self.get("/api/runs?limit=1".into()).await?;
         runs[0]["id"].as_i64().ok_or_else(|| "there are no runs on this server yet".into())
     }
 
-    /// How a run stands.
+    /// The state of a run, and its tasks by their states.
     ///
     /// # Errors
     /// As [`Remote::get`].
     pub async fn run_state(&self, run: i64) -> Result<(RunStateName, Value), CommandError> {
         let view = self.get(format!("/api/runs/{run}")).await?;
         let state = view["summary"]["state"].as_str().and_then(RunStateName::from_name);
-        let state = state.ok_or("the server did not say how the run stands")?;
+        let state = state.ok_or("the server's answer has no state of the run")?;
         Ok((state, view["summary"]["states"].clone()))
     }
 }

@@ -19,6 +19,19 @@ pub fn results_table(record: &RunRecord, kinds: &[StepKind], width: usize) -> St
 
 /// How a run ended, for a person: what failed and why, and where to look further.
 pub fn outcome_text(record: &RunRecord, home: &Path) -> String {
+    let server = command_line(home, &["server"]);
+    let page = format!("{server}   then http://127.0.0.1:7177/runs/{}", record.id());
+    format_outcome(record, &page, &|words| command_line(home, words))
+}
+
+/// As [`outcome_text`], for a run on a server: `server` is its address.
+pub fn remote_outcome_text(record: &RunRecord, server: &str) -> String {
+    let page = format!("{server}/runs/{}", record.id());
+    let command = |words: &[&str]| command_line(Path::new(".assay"), &[words, &["--server", server]].concat());
+    format_outcome(record, &page, &command)
+}
+
+fn format_outcome(record: &RunRecord, page: &str, command: &dyn Fn(&[&str]) -> String) -> String {
     let mut text = String::new();
     let run = record.id().to_string();
     for task in &record.tasks {
@@ -28,12 +41,11 @@ pub fn outcome_text(record: &RunRecord, home: &Path) -> String {
             if let Some(hint) = &failure.hint {
                 text += &format!("  help: {}\n", printable_lines(hint));
             }
-            text += &format!("  its log: {}\n\n", command_line(home, &["logs", &run, &task.address]));
+            text += &format!("  its log: {}\n\n", command(&["logs", &run, &task.address]));
         }
     }
     text += &format!("{}\n", summary(record));
-    let server = command_line(home, &["server"]);
-    text += &format!("look at it:  {server}   then http://127.0.0.1:7177/runs/{run}\n");
+    text += &format!("look at it:  {page}\n");
     text
 }
 

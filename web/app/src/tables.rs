@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_server::{AxisEffect, AxisLevel, CellValue, Column, EFFECTS_NOTE, Effects, Interaction, Results, Row};
-use assay_spec::{printable, value_name};
+use assay_spec::{printable, printable_lines, value_name};
 use assay_statistics::format;
 use console::measure_text_width;
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub fn results_table(results: &Results, width: usize) -> String {
         drop_columns(&leading, &columns, width)
     });
     let tables: Vec<String> = tables.collect();
-    with_remarks(results, tables.into_iter().chain(effects_tables(results)).collect(), |_| true)
+    with_remarks(results, tables.into_iter().chain(format_effects(results)).collect(), |_| true)
 }
 
 /// A table in Markdown.
@@ -77,7 +77,7 @@ pub fn format_markdown(head: &[String], rows: &[Vec<String>]) -> String {
     [line(head), line(&rule)].into_iter().chain(rows.iter().map(|row| line(row))).collect::<Vec<_>>().join("\n")
 }
 
-/// The same in Markdown.
+/// The table of results in Markdown.
 pub fn results_markdown(results: &Results) -> String {
     let mut parts: Vec<String> = Vec::new();
     for section in split_sections(results) {
@@ -87,11 +87,11 @@ pub fn results_markdown(results: &Results) -> String {
         let row = |row: usize| columns.iter().map(|(_, cells)| cells[row].clone()).collect();
         parts.push(format_markdown(&head, &(0..section.rows.len()).map(row).collect::<Vec<Vec<String>>>()));
     }
-    parts.extend(effects_tables(results).into_iter().map(|text| format!("```text\n{text}\n```")));
+    parts.extend(format_effects(results).into_iter().map(|text| format!("```text\n{text}\n```")));
     let list = |text: &str| text.lines().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n");
     parts.extend([list(&list_verdicts(results)), list(&results.notes.join("\n"))]);
     parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    printable_lines(&parts.join("\n\n")).into_owned()
 }
 
 /// A title and the cells below it.
@@ -224,8 +224,8 @@ fn value_texts(results: &Results, section: &Section, at: usize) -> Vec<String> {
     format::align_decimals(&texts, ' ', ' ')
 }
 
-/// What the axes of sweeps do: a table for each metric, and a line for each axis and each pair of axes.
-fn effects_tables(results: &Results) -> Vec<String> {
+/// The effects of the axes of sweeps: a table for each metric, and a line for each axis and each pair of axes.
+fn format_effects(results: &Results) -> Vec<String> {
     let of_metric = |effects: &Effects| {
         let head = ["axis", "level", "mean", "effect", ""].map(str::to_owned);
         let levels = effects.axes.iter().flat_map(|axis| axis.levels.iter().map(move |level| (axis, level)));
@@ -252,12 +252,12 @@ fn effects_tables(results: &Results) -> Vec<String> {
     results.effects.iter().map(of_metric).collect()
 }
 
-/// Tables with what may be said of their columns and what the intervals cover; of the notes, those that concern what is shown.
+/// Tables with the conclusions about their columns and the notes for which `concerns` is true.
 fn with_remarks(results: &Results, mut parts: Vec<String>, concerns: impl Fn(&str) -> bool) -> String {
     let notes: Vec<&str> = results.notes.iter().map(String::as_str).filter(|note| concerns(note)).collect();
     parts.extend([list_verdicts(results), notes.join("\n")]);
     parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    printable_lines(&parts.join("\n\n")).into_owned()
 }
 
 /// Columns as one table, or as several below one another, each with the leading columns, where one would be too wide.
@@ -309,7 +309,7 @@ fn value_text(results: &Results, row: &Row, column: usize) -> String {
         None => String::new(),
     };
     let value = row.values[column].as_ref().map(|value| format!("{}{}", mark(value), value.measured.text));
-    let missing = row.missing[column].text(row.values[column].as_ref().map_or(0, |value| value.measured.n));
+    let missing = row.missing[column].describe(row.values[column].as_ref().map_or(0, |value| value.measured.n));
     match (value, missing.is_empty()) {
         (value, true) => value.unwrap_or_else(|| "-".to_owned()),
         (value, false) => format!("{} ({missing})", value.as_deref().unwrap_or("-")),

@@ -1,4 +1,4 @@
-//! The claims of runs, judged by what the store has of them.
+//! Judges the claims of recorded runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use assay_spec::{Claim, StepKind, Workflow};
 use assay_store::{RunView, Store, StoreError, TaskView};
 use serde_json::Value;
 
-/// How many runs are looked at for workflows with claims.
+/// How many runs are searched for workflows with claims.
 const MOST_RUNS: u64 = 200;
 
 /// The claims of a workflow, judged by its latest run.
@@ -17,8 +17,8 @@ const MOST_RUNS: u64 = 200;
 pub struct JudgedRun {
     /// The run.
     pub run: RunView,
-    /// The claims in the order of the file; `Err` says why the recorded file cannot be read any more.
-    pub findings: Result<Vec<JudgedClaim>, String>,
+    /// The claims in the order of the file; `Err` says why this version cannot read the recorded file.
+    pub claims: Result<Vec<JudgedClaim>, String>,
     /// The addresses of the run's tasks, by their places.
     pub addresses: Vec<String>,
 }
@@ -53,7 +53,7 @@ fn outcome_of(state: TaskStateName) -> Outcome {
 /// The workflow of a recorded run, read again with the parameters that the run had.
 ///
 /// # Errors
-/// If the recorded file is none that this version can read: files that include others are recorded as one text.
+/// If this version cannot read the recorded file. Files that include others are recorded as one text.
 pub fn recorded_workflow(run: &RunView, kinds: &[StepKind]) -> Result<Workflow, String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let params = run.params.as_object().into_iter().flatten();
@@ -61,8 +61,9 @@ pub fn recorded_workflow(run: &RunView, kinds: &[StepKind]) -> Result<Workflow, 
     assay_spec::check(&run.summary.file, &run.source, kinds, &overrides).map_err(|problems| problems.to_string())
 }
 
-/// The parameters of a run that differ from those of its file, with their values; none where the file cannot be read.
-pub(crate) fn changed_params(run: &RunView, kinds: &[StepKind]) -> Vec<(String, String)> {
+/// The parameters of a run that differ from those of its file, with their values; empty if the file cannot be read.
+#[must_use]
+pub fn changed_params(run: &RunView, kinds: &[StepKind]) -> Vec<(String, String)> {
     let Ok(plain) = assay_spec::check(&run.summary.file, &run.source, kinds, &[]) else { return Vec::new() };
     let changed =
         run.params.as_object().into_iter().flatten().filter(|(name, value)| plain.params.get(*name) != Some(value));
@@ -84,28 +85,30 @@ pub async fn latest_claims(store: &Store, kinds: &[StepKind]) -> Result<Vec<Judg
         }
         let Some(run) = store.run(summary.id).await?.filter(|run| run.source.contains("claims")) else { continue };
         let workflow = recorded_workflow(&run, kinds);
+        if workflow.as_ref().is_ok_and(|workflow| workflow.claims.is_empty()) {
+            continue;
+        }
         let tasks = store.tasks(summary.id).await?;
-        let findings = match workflow {
-            Ok(workflow) if workflow.claims.is_empty() => continue,
+        let claims = match workflow {
             Ok(workflow) => {
-                let backends = backends_of(store, summary.id).await?;
+                let backends = backends_of(store, summary.id, &tasks).await?;
                 let missing =
                     |name: &str| (!backends.contains(name)).then(|| "no task of the run computed on it".to_owned());
                 Ok(judge_tasks(&workflow.claims, &tasks, &missing))
             }
-            // A run without the section is not this page's business, whatever is wrong with it.
+            // A run whose file has no claims is not reported, whatever else is wrong with the file.
             Err(_) if !run.source.lines().any(|line| line.starts_with("claims:")) => continue,
             Err(problems) => Err(problems),
         };
-        judged.push(JudgedRun { run, findings, addresses: tasks.into_iter().map(|task| task.address).collect() });
+        judged.push(JudgedRun { run, claims, addresses: tasks.into_iter().map(|task| task.address).collect() });
     }
     Ok(judged)
 }
 
 /// The backends that attempts of a run computed on, those of its cached tasks included.
-async fn backends_of(store: &Store, run: RunId) -> Result<BTreeSet<String>, StoreError> {
+async fn backends_of(store: &Store, run: RunId, tasks: &[TaskView]) -> Result<BTreeSet<String>, StoreError> {
     let mut backends: BTreeSet<String> = BTreeSet::from(["cpu".to_owned()]);
-    let sources = store.tasks(run).await?.into_iter().filter_map(|task| Some(task.source?.run));
+    let sources = tasks.iter().filter_map(|task| Some(task.source.as_ref()?.run));
     let runs: BTreeMap<i64, RunId> = sources.chain([run]).map(|run| (run.0, run)).collect();
     for run in runs.into_values() {
         let attempts = store.run_attempts(run).await?;

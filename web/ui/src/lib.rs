@@ -31,6 +31,6 @@ mod server;
 mod templates;
 mod views;
 
-pub use claims::{JudgedRun, judge_tasks, latest_claims, recorded_workflow};
+pub use claims::{JudgedRun, changed_params, judge_tasks, latest_claims, recorded_workflow};
 pub use lab::{Lab, Reporter, hash_token};
 pub use server::{ServeError, router, serve, serve_lab};

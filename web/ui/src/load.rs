@@ -13,7 +13,7 @@ use crate::views::states::is_final;
 
 /// The most points of one curve that are read from the store.
 pub(crate) const MOST_POINTS: u64 = 2000;
-/// How many runs are read from the store at a time where only some are wanted.
+/// How many runs are read from the store at a time for a filter.
 const RUNS_PAGE: u64 = 500;
 /// The most lines of a log that are read at once.
 const LOG_PAGE: u64 = 5000;
@@ -46,13 +46,13 @@ impl RunFilter {
         *self == RunFilter::default()
     }
 
-    /// The same as parameters of an address, each behind `&`.
-    pub fn query(&self) -> String {
+    /// The filter as parameters of an address, each after `&`.
+    pub fn query_suffix(&self) -> String {
         let one = |key: &str, text: &Option<String>| text.as_ref().map(|text| format!("&{key}={}", encode(text)));
         [one("tag", &self.tag), one("name", &self.name)].into_iter().flatten().collect()
     }
 
-    fn admits(&self, run: &RunSummary) -> bool {
+    fn matches(&self, run: &RunSummary) -> bool {
         self.tag.as_ref().is_none_or(|tag| run.tags.contains(tag))
             && self.name.as_ref().is_none_or(|name| run.name.contains(name.as_str()))
     }
@@ -72,7 +72,7 @@ pub(crate) async fn runs(
     while (wanted.len() as u64) < limit {
         let page = site.store.runs(RUNS_PAGE, from).await?;
         let last = (page.len() as u64) < RUNS_PAGE;
-        for run in page.into_iter().filter(|run| filter.admits(run)) {
+        for run in page.into_iter().filter(|run| filter.matches(run)) {
             if passed >= offset && (wanted.len() as u64) < limit {
                 wanted.push(run);
             }

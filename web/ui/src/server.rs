@@ -66,7 +66,7 @@ pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
 const HEADERS_TAKE: Duration = Duration::from_secs(10);
 /// How long requests under way may take to be finished when the server ends.
 const FINISHING_TAKES: Duration = Duration::from_secs(10);
-/// How many connections may be open that are not those of workers.
+/// How many connections may be open, not counting those of workers.
 const MOST_CONNECTIONS: usize = 2000;
 /// How long nobody is accepted after that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -87,12 +87,7 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let mut router = router(store, kinds);
-    if listener.local_addr()?.ip().is_loopback() {
-        router = router.layer(middleware::from_fn(security::local_names_only));
-    }
-    accept(router, listener, shutdown, HEADERS_TAKE).await;
-    Ok(())
+    serve_router(router(store, kinds), listener, shutdown).await
 }
 
 /// Serves the pages, and the API of a server with worker nodes, until `shutdown` resolves. `pages` is open for reading.
@@ -106,7 +101,14 @@ pub async fn serve_lab(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let mut router = with_lab(router(pages, kinds), Arc::new(lab));
+    serve_router(with_lab(router(pages, kinds), Arc::new(lab)), listener, shutdown).await
+}
+
+async fn serve_router(
+    mut router: Router,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
     if listener.local_addr()?.ip().is_loopback() {
         router = router.layer(middleware::from_fn(security::local_names_only));
     }
@@ -128,13 +130,13 @@ async fn accept(router: Router, listener: TcpListener, shutdown: impl Future<Out
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
-        // One too many is closed at once: it would keep a file open that others need.
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
         let Ok((stream, _)) = accepted else {
             // There are too many open files, or the connection is gone already: neither is a reason to end.
             tokio::time::sleep(PAUSE).await;
             continue;
         };
+        // One connection too many is closed at once: it would hold a file descriptor that others need.
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
         let connection = http.serve_connection(TokioIo::new(stream), service.clone()).with_upgrades();
         let mut ended = ended.clone();
         tokio::spawn(async move {

@@ -5,7 +5,7 @@ use assay_spec::{Check, Formula, Function, Operator};
 use crate::verdict::Arithmetic;
 
 /// The value of an operation.
-pub(crate) fn apply(operator: Operator, left: f64, right: f64) -> f64 {
+pub(crate) fn apply_operator(operator: Operator, left: f64, right: f64) -> f64 {
     match operator {
         Operator::Add => left + right,
         Operator::Subtract => left - right,
@@ -16,7 +16,7 @@ pub(crate) fn apply(operator: Operator, left: f64, right: f64) -> f64 {
 }
 
 /// The value of a function; NaN where it has none.
-pub(crate) fn call(function: Function, arguments: &[f64]) -> f64 {
+pub(crate) fn call_function(function: Function, arguments: &[f64]) -> f64 {
     let first = arguments.first().copied().unwrap_or(f64::NAN);
     match function {
         Function::Sum => arguments.iter().sum(),
@@ -35,18 +35,22 @@ pub(crate) fn call(function: Function, arguments: &[f64]) -> f64 {
 }
 
 /// The value of a formula without results; NaN where it has some, or no value.
-fn value(formula: &Formula) -> f64 {
+fn constant_value(formula: &Formula) -> f64 {
     match formula {
         Formula::Number(number) => *number,
-        Formula::Operation(operator, left, right) => apply(*operator, value(left), value(right)),
-        Formula::Ratio(left, right) => value(left) / value(right),
-        Formula::Call(function, arguments) => call(*function, &arguments.iter().map(value).collect::<Vec<_>>()),
+        Formula::Operation(operator, left, right) => {
+            apply_operator(*operator, constant_value(left), constant_value(right))
+        }
+        Formula::Ratio(left, right) => constant_value(left) / constant_value(right),
+        Formula::Call(function, arguments) => {
+            call_function(*function, &arguments.iter().map(constant_value).collect::<Vec<_>>())
+        }
         Formula::Cells(_) | Formula::Exponent(..) | Formula::Crossover(..) => f64::NAN,
     }
 }
 
 /// A number as arithmetic is shown: six significant digits, without trailing zeros.
-pub(crate) fn number(value: f64) -> String {
+pub(crate) fn format_number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }
@@ -59,16 +63,16 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// Works out a comparison of claimed numbers.
-pub(crate) fn work_out(check: &Check) -> Arithmetic {
-    let left = value(&check.left);
+pub(crate) fn evaluate_arithmetic(check: &Check) -> Arithmetic {
+    let left = constant_value(&check.left);
     let text = check.text.split_whitespace().collect::<Vec<_>>().join(" ");
     match &check.comparison {
         Some((comparison, right)) => {
-            let right = value(right);
-            let shown = format!("{} {} {}", number(left), comparison.symbol(), number(right));
+            let right = constant_value(right);
+            let shown = format!("{} {} {}", format_number(left), comparison.symbol(), format_number(right));
             Arithmetic { text, shown, holds: comparison.holds(left, right) }
         }
-        None => Arithmetic { text, shown: number(left), holds: false },
+        None => Arithmetic { text, shown: format_number(left), holds: false },
     }
 }
 
@@ -77,7 +81,7 @@ mod tests {
     use super::*;
 
     fn holds(text: &str) -> bool {
-        work_out(&assay_spec::parse_formula(text).unwrap()).holds
+        evaluate_arithmetic(&assay_spec::parse_formula(text).unwrap()).holds
     }
 
     #[test]
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn both_sides_are_shown() {
-        let shown = |text: &str| work_out(&assay_spec::parse_formula(text).unwrap()).shown;
+        let shown = |text: &str| evaluate_arithmetic(&assay_spec::parse_formula(text).unwrap()).shown;
         assert_eq!(shown("mean(1, 2,\n 2) == 1.7"), "1.66667 == 1.7");
         assert_eq!(shown("22_089 * 2 > 0.0000125"), "44178 > 0.0000125");
         assert_eq!(shown("1234567.9 < 0"), "1234568 < 0");

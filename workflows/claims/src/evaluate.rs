@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use assay_spec::{Axis, CellRef, Formula};
 
-use crate::arithmetic::{apply, call};
+use crate::arithmetic::{apply_operator, call_function};
 use crate::observation::{Observation, Outcome};
 
 /// The observations of a run, as formulas see them.
@@ -17,16 +17,16 @@ pub(crate) type Replicate = Option<u32>;
 
 impl<'a> Sample<'a> {
     /// The observations of a reference.
-    pub fn selected(&self, cells: &CellRef) -> impl Iterator<Item = &'a Observation<'a>> {
+    pub fn selected_tasks(&self, cells: &CellRef) -> impl Iterator<Item = &'a Observation<'a>> {
         self.observations.iter().filter(move |task| {
             let fits = |one: &assay_spec::Selection| task.matrix.get(&one.axis).is_some_and(|value| one.matches(value));
             task.job == cells.job && cells.selected.iter().all(fits)
         })
     }
 
-    /// The replicates of a reference. `Err` says why there are none that could be judged.
+    /// The replicates of a reference. `Err` says why they cannot be judged.
     pub fn replicates(&self, cells: &CellRef) -> Result<BTreeSet<Replicate>, String> {
-        let tasks: Vec<&Observation<'_>> = self.selected(cells).collect();
+        let tasks: Vec<&Observation<'_>> = self.selected_tasks(cells).collect();
         let count = |outcome| tasks.iter().filter(|task| task.outcome == outcome).count();
         if tasks.is_empty() {
             return Err(format!("{cells} has no results: it was not run"));
@@ -36,7 +36,7 @@ impl<'a> Sample<'a> {
             (0, pending) => return Err(format!("{pending} of {} tasks behind {cells} have not ended", tasks.len())),
             (failed, _) => {
                 return Err(format!(
-                    "{failed} of {} tasks behind {cells} failed or were left out, and the others are no fair sample",
+                    "{failed} of {} tasks behind {cells} failed or were skipped, and the others are not a fair sample",
                     tasks.len()
                 ));
             }
@@ -60,10 +60,10 @@ impl<'a> Sample<'a> {
     /// Whether a metric has the same values in every one of some replicates.
     pub fn is_constant(&self, cells: &CellRef, replicates: &[Replicate]) -> bool {
         let values = |replicate: Replicate| -> BTreeSet<(String, String, u64)> {
-            let tasks = self.selected(cells).filter(|task| task.replicate == replicate);
+            let tasks = self.selected_tasks(cells).filter(|task| task.replicate == replicate);
             let of_task = |task: &'a Observation<'a>| {
                 let cell = serde_json::to_string(task.matrix).unwrap_or_default();
-                let fits = |name: &str| name == cells.metric || varying(&cells.metric, name).is_some();
+                let fits = |name: &str| name == cells.metric || variable_part(&cells.metric, name).is_some();
                 let metrics = task.metrics.iter().filter(move |(name, _)| fits(name));
                 metrics.map(move |(name, value)| (cell.clone(), name.clone(), value.to_bits()))
             };
@@ -74,10 +74,10 @@ impl<'a> Sample<'a> {
     }
 
     /// The mean of a metric over the selected cells, in one replicate.
-    fn mean(&self, cells: &CellRef, replicate: Replicate) -> Result<f64, String> {
+    fn mean_metric(&self, cells: &CellRef, replicate: Replicate) -> Result<f64, String> {
         let mut values = Vec::new();
-        for task in self.selected(cells).filter(|task| task.replicate == replicate) {
-            values.push(metric(task, &cells.metric, cells)?);
+        for task in self.selected_tasks(cells).filter(|task| task.replicate == replicate) {
+            values.push(finite_metric(task, &cells.metric, cells)?);
         }
         if values.is_empty() {
             return Err(format!("{cells} has no value in every replicate"));
@@ -86,19 +86,20 @@ impl<'a> Sample<'a> {
     }
 
     /// The points of a power law in one replicate.
-    fn points(&self, cells: &CellRef, axis: &Axis, replicate: Replicate) -> Result<Vec<(f64, f64)>, String> {
+    fn power_law_points(&self, cells: &CellRef, axis: &Axis, replicate: Replicate) -> Result<Vec<(f64, f64)>, String> {
         let mut points: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for task in self.selected(cells).filter(|task| task.replicate == replicate) {
+        for task in self.selected_tasks(cells).filter(|task| task.replicate == replicate) {
             match axis {
                 Axis::Matrix(axis) => {
                     let x = task.matrix.get(axis).and_then(serde_json::Value::as_f64).filter(|x| *x > 0.0);
                     let Some(x) = x else { continue };
-                    points.entry(x.to_bits()).or_default().push(metric(task, &cells.metric, cells)?);
+                    points.entry(x.to_bits()).or_default().push(finite_metric(task, &cells.metric, cells)?);
                 }
                 Axis::MetricPart => {
-                    for (x, name) in task.metrics.keys().filter_map(|name| Some((varying(&cells.metric, name)?, name)))
+                    for (x, name) in
+                        task.metrics.keys().filter_map(|name| Some((variable_part(&cells.metric, name)?, name)))
                     {
-                        points.entry(x.to_bits()).or_default().push(metric(task, name, cells)?);
+                        points.entry(x.to_bits()).or_default().push(finite_metric(task, name, cells)?);
                     }
                 }
             }
@@ -107,58 +108,61 @@ impl<'a> Sample<'a> {
         let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
         let points: Vec<(f64, f64)> = points.iter().map(|(x, values)| (f64::from_bits(*x), mean(values))).collect();
         match points.len() {
-            0 | 1 => Err(format!("{cells} has {} points along {axis}, and a power law needs two", points.len())),
+            0 | 1 => Err(format!("{cells} has {} points along {axis}: a power law needs at least two", points.len())),
             _ if points.iter().any(|(_, y)| *y <= 0.0) => {
-                Err(format!("{cells} has a value that is not above zero, and a power law needs that"))
+                Err(format!("{cells} has a value that is not above zero: a power law cannot be fitted"))
             }
             _ => Ok(points),
         }
     }
 
     /// The value of a formula in one replicate.
-    pub fn value(&self, formula: &Formula, replicate: Replicate) -> Result<f64, String> {
+    pub fn evaluate(&self, formula: &Formula, replicate: Replicate) -> Result<f64, String> {
         let value = match formula {
             Formula::Number(number) => *number,
-            Formula::Cells(cells) => self.mean(cells, replicate)?,
+            Formula::Cells(cells) => self.mean_metric(cells, replicate)?,
             Formula::Operation(operator, left, right) => {
-                apply(*operator, self.value(left, replicate)?, self.value(right, replicate)?)
+                apply_operator(*operator, self.evaluate(left, replicate)?, self.evaluate(right, replicate)?)
             }
             Formula::Ratio(left, right) => {
-                let (left, right) = (self.value(left, replicate)?, self.value(right, replicate)?);
+                let (left, right) = (self.evaluate(left, replicate)?, self.evaluate(right, replicate)?);
                 if left <= 0.0 || right <= 0.0 {
                     return Err(format!("a ratio needs values above zero, and these are {left} and {right}"));
                 }
                 left / right
             }
-            Formula::Exponent(cells, axis) => Line::fit(&self.points(cells, axis, replicate)?).slope,
+            Formula::Exponent(cells, axis) => Line::fit(&self.power_law_points(cells, axis, replicate)?).slope,
             Formula::Crossover(first, second, axis) => {
-                let (first, second) = self.lines(first, second, axis, replicate)?;
+                let (first, second) = self.fit_power_laws(first, second, axis, replicate)?;
                 let x = -(first.intercept - second.intercept) / (first.slope - second.slope);
                 x.exp()
             }
             Formula::Call(function, arguments) => {
                 let values: Result<Vec<f64>, String> =
-                    arguments.iter().map(|argument| self.value(argument, replicate)).collect();
-                call(*function, &values?)
+                    arguments.iter().map(|argument| self.evaluate(argument, replicate)).collect();
+                call_function(*function, &values?)
             }
         };
         if value.is_finite() { Ok(value) } else { Err(format!("a replicate has the value {value}")) }
     }
 
     /// The power laws of two metrics in one replicate.
-    pub fn lines(
+    pub fn fit_power_laws(
         &self,
         first: &CellRef,
         second: &CellRef,
         axis: &Axis,
         replicate: Replicate,
     ) -> Result<(Line, Line), String> {
-        Ok((Line::fit(&self.points(first, axis, replicate)?), Line::fit(&self.points(second, axis, replicate)?)))
+        Ok((
+            Line::fit(&self.power_law_points(first, axis, replicate)?),
+            Line::fit(&self.power_law_points(second, axis, replicate)?),
+        ))
     }
 }
 
 /// A finite metric of a task.
-fn metric(task: &Observation<'_>, name: &str, cells: &CellRef) -> Result<f64, String> {
+fn finite_metric(task: &Observation<'_>, name: &str, cells: &CellRef) -> Result<f64, String> {
     match task.metrics.get(name) {
         Some(value) if value.is_finite() => Ok(*value),
         Some(value) => Err(format!("{cells} is {value} in a replicate")),
@@ -167,7 +171,7 @@ fn metric(task: &Observation<'_>, name: &str, cells: &CellRef) -> Result<f64, St
 }
 
 /// The number that stands in a name where the pattern has `*`.
-fn varying(pattern: &str, name: &str) -> Option<f64> {
+fn variable_part(pattern: &str, name: &str) -> Option<f64> {
     let (mut parts, mut found) = (name.split('/'), None);
     for wanted in pattern.split('/') {
         match (wanted, parts.next()?) {

@@ -19,7 +19,7 @@ pub(crate) struct Hypothesis {
 
 impl Hypothesis {
     /// What a claim tests; `None` if it has no check.
-    pub fn of(claim: &Claim) -> Option<Hypothesis> {
+    pub fn from_claim(claim: &Claim) -> Option<Hypothesis> {
         let check = claim.check.as_ref()?;
         if let Some(claimed) = claim.claimed {
             return Some(Hypothesis {
@@ -27,7 +27,7 @@ impl Hypothesis {
                 formula: check.left.clone(),
                 band: claimed.band(),
                 closed: true,
-                claimed: describe(claimed, &claim.unit),
+                claimed: format_claimed(claimed, &claim.unit),
             });
         }
         let (comparison, right) = check.comparison.as_ref()?;
@@ -75,7 +75,7 @@ impl Hypothesis {
     }
 
     /// The value or an end of the band on the scale that is tested.
-    pub fn on_scale(&self, value: f64) -> f64 {
+    pub fn to_test_scale(&self, value: f64) -> f64 {
         match self.logarithmic {
             true if value <= 0.0 => f64::NEG_INFINITY,
             true => value.ln(),
@@ -83,8 +83,8 @@ impl Hypothesis {
         }
     }
 
-    /// Back from the scale that is tested.
-    pub fn off_scale(&self, value: f64) -> f64 {
+    /// The value that has this place on the scale that is tested.
+    pub fn invert_test_scale(&self, value: f64) -> f64 {
         if self.logarithmic { value.exp() } else { value }
     }
 }
@@ -101,10 +101,10 @@ fn is_ratio(formula: &Formula) -> bool {
 }
 
 /// A claimed value, for people.
-fn describe(claimed: Claimed, unit: &str) -> String {
+fn format_claimed(claimed: Claimed, unit: &str) -> String {
     match claimed {
         Claimed::Value { value, tolerance: Tolerance::Relative(share) } => {
-            format!("{} ± {} %", quantity(value, unit), crate::arithmetic::number(100.0 * share))
+            format!("{} ± {} %", quantity(value, unit), crate::arithmetic::format_number(100.0 * share))
         }
         Claimed::Value { value, tolerance: Tolerance::Absolute(off) } => {
             format!("{} ± {}", quantity(value, unit), quantity(off, unit))

@@ -6,7 +6,7 @@ use assay_spec::{Axis, CellRef, Claim, Formula, Operator};
 use assay_statistics::format::{p_value, quantity, ratio, with_interval};
 use assay_statistics::{Estimate, Method, holm};
 
-use crate::arithmetic::work_out;
+use crate::arithmetic::evaluate_arithmetic;
 use crate::evaluate::{Replicate, Sample};
 use crate::hypothesis::Hypothesis;
 use crate::observation::Observation;
@@ -17,7 +17,7 @@ use crate::verdict::{Arithmetic, JudgedClaim, Measurement, Verdict};
 const ALPHA: f64 = 0.05;
 /// The confidence level of the intervals that are shown.
 pub const CLAIMS_LEVEL: f64 = 0.95;
-/// The metric that a measurement has which other programs disturbed.
+/// A measurement that other programs disturbed has this metric.
 const DISTURBED: &str = "load/others";
 
 /// An end of a band: the claim holds there where the mean is above the limit. For an upper end both are negated.
@@ -39,12 +39,12 @@ enum Evidence {
 
 /// A claim with what was found so far.
 struct Draft {
-    finding: JudgedClaim,
+    judged: JudgedClaim,
     hypothesis: Option<Hypothesis>,
     evidence: Option<Evidence>,
 }
 
-/// Judges the claims of a file by the tasks of one run. `missing` says why a backend is not here; `None` where it is.
+/// Judges the claims of a file by the tasks of one run. `missing` says why a backend is not available, and is `None` if it is.
 #[must_use]
 pub fn judge_claims(
     claims: &[Claim],
@@ -52,47 +52,47 @@ pub fn judge_claims(
     missing: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<JudgedClaim> {
     let sample = Sample { observations };
-    let mut drafts: Vec<Draft> = claims.iter().map(|claim| draft(claim, &sample, missing)).collect();
-    let tested: Vec<usize> = (0..drafts.len()).filter(|&at| p_of(&drafts[at]).is_some()).collect();
-    let p: Vec<f64> = tested.iter().filter_map(|&at| p_of(&drafts[at])).collect();
-    // Only values outside of 0 to 1 are refused, and these are none.
+    let mut drafts: Vec<Draft> = claims.iter().map(|claim| draft_verdict(claim, &sample, missing)).collect();
+    let tested: Vec<usize> = (0..drafts.len()).filter(|&at| p_value_of(&drafts[at]).is_some()).collect();
+    let p: Vec<f64> = tested.iter().filter_map(|&at| p_value_of(&drafts[at])).collect();
+    // `holm` refuses only values outside 0 to 1. A value that is not a number decides nothing.
     let corrected = holm(&p).unwrap_or_else(|_| vec![1.0; p.len()]);
     for ((&at, p), corrected) in tested.iter().zip(&p).zip(corrected) {
-        let harder = corrected_beside(&tested, &drafts, *p);
-        decide(&mut drafts[at], corrected, tested.len() - harder);
+        let smaller = count_smaller_p_values(&tested, &drafts, *p);
+        decide_verdict(&mut drafts[at], corrected, tested.len() - smaller);
     }
-    drafts.into_iter().map(|draft| draft.finding).collect()
+    drafts.into_iter().map(|draft| draft.judged).collect()
 }
 
 /// How many tested claims have a smaller p-value.
-fn corrected_beside(tested: &[usize], drafts: &[Draft], p: f64) -> usize {
-    tested.iter().filter(|&&other| p_of(&drafts[other]).is_some_and(|other| other < p)).count()
+fn count_smaller_p_values(tested: &[usize], drafts: &[Draft], p: f64) -> usize {
+    tested.iter().filter(|&&other| p_value_of(&drafts[other]).is_some_and(|other| other < p)).count()
 }
 
 /// The p-value of the verdict that the data point to.
-fn p_of(draft: &Draft) -> Option<f64> {
+fn p_value_of(draft: &Draft) -> Option<f64> {
     match &draft.evidence {
         Some(Evidence::Tested { edges, .. }) => Some(p_inside(edges).min(p_outside(edges))),
         _ => None,
     }
 }
 
-/// Against "the value lies outside": every end has to be passed.
+/// The p-value against "the value lies outside": the mean has to pass every end.
 fn p_inside(edges: &[Edge]) -> f64 {
     edges.iter().map(|edge| edge.estimate.p_above(edge.limit)).fold(0.0, f64::max)
 }
 
-/// Against "the value lies inside": one end has to be missed. Each has 2.5 %, so that both together have 5 %.
+/// The p-value against "the value lies inside": the mean has to miss one end. Each end has 2.5 %, both together 5 %.
 fn p_outside(edges: &[Edge]) -> f64 {
     edges.iter().map(|edge| edge.estimate.p_below(edge.limit)).fold(1.0, f64::min)
 }
 
-/// A claim as far as it can be judged by itself.
-fn draft(claim: &Claim, sample: &Sample<'_>, missing: &dyn Fn(&str) -> Option<String>) -> Draft {
-    let arithmetic: Vec<Arithmetic> = claim.arithmetic.iter().map(work_out).collect();
-    let hypothesis = Hypothesis::of(claim);
+/// Judges a claim as far as that is possible without the other claims.
+fn draft_verdict(claim: &Claim, sample: &Sample<'_>, missing: &dyn Fn(&str) -> Option<String>) -> Draft {
+    let arithmetic: Vec<Arithmetic> = claim.arithmetic.iter().map(evaluate_arithmetic).collect();
+    let hypothesis = Hypothesis::from_claim(claim);
     let end = |end: f64| end.is_finite().then_some(end);
-    let mut finding = JudgedClaim {
+    let mut judged = JudgedClaim {
         id: claim.id.clone(),
         says: claim.says.clone(),
         source: claim.source.clone(),
@@ -108,66 +108,67 @@ fn draft(claim: &Claim, sample: &Sample<'_>, missing: &dyn Fn(&str) -> Option<St
         tasks: Vec::new(),
         place: claim.place.clone(),
     };
-    let done = |finding: JudgedClaim| Draft { finding, hypothesis: None, evidence: None };
-    let wrong: Vec<String> = finding
+    let done = |judged: JudgedClaim| Draft { judged, hypothesis: None, evidence: None };
+    let wrong: Vec<String> = judged
         .arithmetic
         .iter()
         .filter(|one| !one.holds)
         .map(|one| format!("{} is false: {}", one.text, one.shown))
         .collect();
     if !wrong.is_empty() {
-        finding.verdict = Verdict::Impossible;
-        finding.reason = format!("the claimed numbers contradict each other: {}", wrong.join("; "));
-        return done(finding);
+        judged.verdict = Verdict::Impossible;
+        judged.reason = format!("the claimed numbers contradict each other: {}", wrong.join("; "));
+        return done(judged);
     }
     let lacking: Vec<String> =
         claim.needs.iter().filter_map(|name| Some(format!("{name} ({})", missing(name)?))).collect();
-    if let Some(reason) = not_tested(claim, &lacking) {
-        finding.verdict = Verdict::NotTested;
-        finding.reason = reason;
-        return done(finding);
+    if let Some(reason) = reason_not_tested(claim, &lacking) {
+        judged.verdict = Verdict::NotTested;
+        judged.reason = reason;
+        return done(judged);
     }
     let Some(hypothesis) = hypothesis else {
-        finding.verdict = Verdict::Consistent;
-        finding.reason = "the claimed numbers agree with each other; nothing was measured".to_owned();
-        return done(finding);
+        judged.verdict = Verdict::Consistent;
+        judged.reason = "the claimed numbers agree with each other; nothing was measured".to_owned();
+        return done(judged);
     };
     let cells = hypothesis.formula.cells();
-    finding.tasks = tasks_of(&cells, sample);
-    let evidence =
-        gather(&hypothesis, sample, claim.exact).unwrap_or_else(|reason| Evidence::None { reason, value: None });
-    judge_alone(&mut finding, &hypothesis, &evidence, &claim.unit);
+    judged.tasks = tasks_behind(&cells, sample);
+    let evidence = gather_evidence(&hypothesis, sample, claim.exact)
+        .unwrap_or_else(|reason| Evidence::None { reason, value: None });
+    apply_evidence(&mut judged, &hypothesis, &evidence, &claim.unit);
     let disturbed = sample
         .observations
         .iter()
-        .filter(|task| finding.tasks.contains(&task.task) && task.metrics.contains_key(DISTURBED));
+        .filter(|task| task.metrics.contains_key(DISTURBED) && judged.tasks.binary_search(&task.task).is_ok());
     let disturbed = disturbed.count();
     if disturbed > 0 {
-        finding.reason +=
-            &format!(" ({disturbed} of {} measurements were disturbed by other programs)", finding.tasks.len());
+        judged.reason +=
+            &format!(" ({disturbed} of {} measurements were disturbed by other programs)", judged.tasks.len());
     }
-    Draft { finding, hypothesis: Some(hypothesis), evidence: Some(evidence) }
+    Draft { judged, hypothesis: Some(hypothesis), evidence: Some(evidence) }
 }
 
-/// Why a claim is not tested.
-fn not_tested(claim: &Claim, lacking: &[String]) -> Option<String> {
+/// Why a claim is not tested; `None` if it is.
+fn reason_not_tested(claim: &Claim, lacking: &[String]) -> Option<String> {
     match (&claim.not_tested, lacking) {
         (Some(reason), _) => Some(reason.clone()),
         (None, [_, ..]) => Some(format!("it needs {}", lacking.join(" and "))),
         (None, []) if claim.check.is_none() && !claim.needs.is_empty() => {
-            Some("what it needs is here, but the file has no check for it".to_owned())
+            Some("the backends are available, but the claim has no check".to_owned())
         }
         _ => None,
     }
 }
 
-fn tasks_of(cells: &[&CellRef], sample: &Sample<'_>) -> Vec<usize> {
-    let tasks: BTreeSet<usize> = cells.iter().flat_map(|cells| sample.selected(cells)).map(|task| task.task).collect();
+fn tasks_behind(cells: &[&CellRef], sample: &Sample<'_>) -> Vec<usize> {
+    let tasks: BTreeSet<usize> =
+        cells.iter().flat_map(|cells| sample.selected_tasks(cells)).map(|task| task.task).collect();
     tasks.into_iter().collect()
 }
 
-/// What can be said before the other claims are known.
-fn judge_alone(finding: &mut JudgedClaim, hypothesis: &Hypothesis, evidence: &Evidence, unit: &str) {
+/// Fills in the measurement, and the verdict where no test is needed.
+fn apply_evidence(judged: &mut JudgedClaim, hypothesis: &Hypothesis, evidence: &Evidence, unit: &str) {
     let shown = |estimate: &Estimate| match hypothesis.formula {
         Formula::Ratio(..) => ratio(estimate),
         _ => with_interval(estimate, unit),
@@ -192,34 +193,34 @@ fn judge_alone(finding: &mut JudgedClaim, hypothesis: &Hypothesis, evidence: &Ev
     };
     match evidence {
         Evidence::None { reason, value } => {
-            finding.reason = reason.clone();
-            finding.measured = value.map(|value| measurement(value, None, 1, false, false));
+            judged.reason = reason.clone();
+            judged.measured = value.map(|value| measurement(value, None, 1, false, false));
         }
         Evidence::Exact { value, n } => {
             let holds = hypothesis.holds(*value);
-            finding.verdict = if holds { Verdict::Supported } else { Verdict::Refuted };
+            judged.verdict = if holds { Verdict::Supported } else { Verdict::Refuted };
             let relation = if holds { "lies inside" } else { "lies outside" };
-            finding.reason = format!(
+            judged.reason = format!(
                 "{}, which does not scatter, {relation} the claimed {}",
                 quantity(*value, unit),
                 hypothesis.claimed
             );
-            finding.measured = Some(measurement(*value, None, *n, false, true));
+            judged.measured = Some(measurement(*value, None, *n, false, true));
         }
         Evidence::Tested { value, ends, n, paired, .. } => {
-            finding.measured = Some(measurement(*value, Some(*ends), *n, *paired, false));
+            judged.measured = Some(measurement(*value, Some(*ends), *n, *paired, false));
         }
     }
 }
 
 /// The verdict of a test, once all claims are known. `open` is the number of claims whose p-value is not smaller.
-fn decide(draft: &mut Draft, corrected: f64, open: usize) {
+fn decide_verdict(draft: &mut Draft, corrected: f64, open: usize) {
     let (Some(Evidence::Tested { edges, .. }), Some(hypothesis)) = (&draft.evidence, &draft.hypothesis) else { return };
-    let finding = &mut draft.finding;
+    let judged = &mut draft.judged;
     let (inside, outside) = (p_inside(edges), p_outside(edges));
     let p = inside.min(outside);
-    let suffix = std::mem::take(&mut finding.reason);
-    let text = finding.measured.as_mut().map(|measured| {
+    let suffix = std::mem::take(&mut judged.reason);
+    let text = judged.measured.as_mut().map(|measured| {
         (measured.p, measured.p_corrected) = (Some(p), Some(corrected));
         measured.text.clone()
     });
@@ -227,15 +228,15 @@ fn decide(draft: &mut Draft, corrected: f64, open: usize) {
     let claimed = &hypothesis.claimed;
     let corrected_text = if corrected > p { format!("{} after correction", p_value(corrected)) } else { p_value(p) };
     let reason = if corrected <= ALPHA && inside <= outside {
-        finding.verdict = Verdict::Supported;
+        judged.verdict = Verdict::Supported;
         format!("{text} lies inside the claimed {claimed} ({corrected_text})")
     } else if corrected <= ALPHA {
-        finding.verdict = Verdict::Refuted;
+        judged.verdict = Verdict::Refuted;
         format!("{text} lies outside the claimed {claimed} ({corrected_text})")
     } else {
         let alpha = ALPHA / open.max(1) as f64;
-        finding.replicates_to_decide = replicates_to_decide(edges, alpha);
-        let advice = match finding.replicates_to_decide {
+        judged.replicates_to_decide = replicates_to_decide(edges, alpha);
+        let advice = match judged.replicates_to_decide {
             Some(n) => format!("{n} replicates would decide it with a chance of 80 % if the values stay as they are"),
             None => {
                 "more than 1,000 replicates would be needed: the value lies at the edge of what is claimed".to_owned()
@@ -243,7 +244,7 @@ fn decide(draft: &mut Draft, corrected: f64, open: usize) {
         };
         format!("{text} does not decide about the claimed {claimed} ({corrected_text}); {advice}")
     };
-    finding.reason = reason + &suffix;
+    judged.reason = reason + &suffix;
 }
 
 fn replicates_to_decide(edges: &[Edge], alpha: f64) -> Option<usize> {
@@ -259,7 +260,7 @@ fn replicates_to_decide(edges: &[Edge], alpha: f64) -> Option<usize> {
 }
 
 /// The evidence for a hypothesis; `Err` says why there is none.
-fn gather(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) -> Result<Evidence, String> {
+fn gather_evidence(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) -> Result<Evidence, String> {
     let cells = hypothesis.formula.cells();
     let mut sets: Vec<BTreeSet<Replicate>> = Vec::new();
     for cells in &cells {
@@ -278,7 +279,7 @@ fn gather(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) -> Result<E
         return gather_crossover(hypothesis, sample, (first, second, axis), &common);
     }
     let values: Result<Vec<f64>, String> =
-        common.iter().map(|&replicate| sample.value(&hypothesis.formula, replicate)).collect();
+        common.iter().map(|&replicate| sample.evaluate(&hypothesis.formula, replicate)).collect();
     let values = values?;
     let constant = cells.iter().all(|cells| sample.is_constant(cells, &common));
     match (values.as_slice(), constant) {
@@ -290,25 +291,29 @@ fn gather(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) -> Result<E
         }),
         (values, true) => Ok(Evidence::Exact { value: values[0], n: values.len() }),
         (_, false) if exact => {
-            Err("the claim says that its values are exact, and they differ between replicates".to_owned())
+            Err("the claim states `exact: true`, but its values differ between replicates".to_owned())
         }
-        (values, false) => tested(hypothesis, values, values.len(), cells.len() > 1),
+        (values, false) => test_values(hypothesis, values, values.len(), cells.len() > 1),
     }
 }
 
 /// The test of values on their scale.
-fn tested(hypothesis: &Hypothesis, values: &[f64], n: usize, paired: bool) -> Result<Evidence, String> {
-    let values: Vec<f64> = values.iter().map(|&value| hypothesis.on_scale(value)).collect();
-    let Some(estimate) = MeanEstimate::of(&values) else {
-        return Err("the values scatter, and what is computed of them does not: more replicates are needed".to_owned());
+fn test_values(hypothesis: &Hypothesis, values: &[f64], n: usize, paired: bool) -> Result<Evidence, String> {
+    let values: Vec<f64> = values.iter().map(|&value| hypothesis.to_test_scale(value)).collect();
+    if values.iter().any(|value| !value.is_finite()) {
+        return Err("a ratio needs values above zero".to_owned());
+    }
+    let Some(estimate) = MeanEstimate::from_values(&values) else {
+        let reason = "the metrics scatter, but the value of the formula does not: more replicates are needed";
+        return Err(reason.to_owned());
     };
-    Ok(evidence_of(hypothesis, estimate, n, paired))
+    Ok(evidence_from_estimate(hypothesis, estimate, n, paired))
 }
 
-fn evidence_of(hypothesis: &Hypothesis, estimate: MeanEstimate, n: usize, paired: bool) -> Evidence {
+fn evidence_from_estimate(hypothesis: &Hypothesis, estimate: MeanEstimate, n: usize, paired: bool) -> Evidence {
     let half = estimate.half_width(CLAIMS_LEVEL);
-    let ends = (hypothesis.off_scale(estimate.mean - half), hypothesis.off_scale(estimate.mean + half));
-    let (low, high) = (hypothesis.on_scale(hypothesis.band.0), hypothesis.on_scale(hypothesis.band.1));
+    let ends = (hypothesis.invert_test_scale(estimate.mean - half), hypothesis.invert_test_scale(estimate.mean + half));
+    let (low, high) = (hypothesis.to_test_scale(hypothesis.band.0), hypothesis.to_test_scale(hypothesis.band.1));
     let mut edges = Vec::new();
     if low.is_finite() {
         edges.push(Edge { estimate, limit: low });
@@ -316,7 +321,12 @@ fn evidence_of(hypothesis: &Hypothesis, estimate: MeanEstimate, n: usize, paired
     if high.is_finite() {
         edges.push(Edge { estimate: MeanEstimate { mean: -estimate.mean, ..estimate }, limit: -high });
     }
-    Evidence::Tested { value: hypothesis.off_scale(estimate.mean), ends, edges, n, paired }
+    let value = hypothesis.invert_test_scale(estimate.mean);
+    if edges.is_empty() {
+        let reason = "the claimed band has no end that a test could miss".to_owned();
+        return Evidence::None { reason, value: Some(value) };
+    }
+    Evidence::Tested { value, ends, edges, n, paired }
 }
 
 /// The evidence from two sides whose replicates have different numbers.
@@ -340,25 +350,26 @@ fn gather_unpaired(
         let count = side.cells().len();
         let at = cells.iter().position(|cells| side.cells().first() == Some(cells))?;
         let same = sets[at..].iter().take(count).all(|set| *set == sets[at]);
-        same.then(|| sets[at].iter().map(|&replicate| sample.value(side, replicate)).collect())
+        same.then(|| sets[at].iter().map(|&replicate| sample.evaluate(side, replicate)).collect())
     };
     let Some((left, right)) = sides.and_then(|(left, right)| Some((values(left)?, values(right)?))) else {
         return Err("the jobs have different replicates: give them the same number".to_owned());
     };
-    let scaled = |side: Vec<f64>| side.into_iter().map(|value| hypothesis.on_scale(value)).collect::<Vec<f64>>();
+    let scaled = |side: Vec<f64>| side.into_iter().map(|value| hypothesis.to_test_scale(value)).collect::<Vec<f64>>();
     let (left, right) = (scaled(left?), scaled(right?));
     if left.iter().chain(&right).any(|value| !value.is_finite()) {
         return Err("a ratio needs values above zero".to_owned());
     }
     let n = left.len().min(right.len());
     match MeanEstimate::welch(&left, &right) {
-        Some(estimate) => Ok(evidence_of(hypothesis, estimate, n, false)),
-        None => Ok(Evidence::Exact { value: hypothesis.off_scale(left[0] - right[0]), n }),
+        Some(estimate) => Ok(evidence_from_estimate(hypothesis, estimate, n, false)),
+        None => Ok(Evidence::Exact { value: hypothesis.invert_test_scale(left[0] - right[0]), n }),
     }
 }
 
-/// The evidence for a crossover. It lies above a value exactly where the curves are, at that value, still on the side on which
-/// they begin: the gap between the fitted power laws there is what is tested, which is sounder than the quotient of two fits.
+/// The evidence for a crossover. The crossover lies above a limit exactly if the fitted power laws have not crossed at that limit.
+/// The test is therefore of the gap between them at the limit, whose distribution is closer to normal than that of the
+/// crossover, a quotient of two fits.
 fn gather_crossover(
     hypothesis: &Hypothesis,
     sample: &Sample<'_>,
@@ -366,12 +377,12 @@ fn gather_crossover(
     replicates: &[Replicate],
 ) -> Result<Evidence, String> {
     let lines: Result<Vec<_>, String> =
-        replicates.iter().map(|&replicate| sample.lines(first, second, axis, replicate)).collect();
+        replicates.iter().map(|&replicate| sample.fit_power_laws(first, second, axis, replicate)).collect();
     let lines = lines?;
     let slopes: Vec<f64> = lines.iter().map(|(a, b)| a.slope - b.slope).collect();
     let sign = if slopes[0] < 0.0 { -1.0 } else { 1.0 };
     if slopes.iter().any(|slope| slope * sign <= 0.0) {
-        return Err("the replicates do not agree which of the two grows faster".to_owned());
+        return Err("the replicates disagree about which of the two metrics grows faster".to_owned());
     }
     let low = lines.iter().map(|(a, b)| a.range.0.max(b.range.0)).fold(0.0, f64::max);
     let high = lines.iter().map(|(a, b)| a.range.1.min(b.range.1)).fold(f64::INFINITY, f64::min);
@@ -388,18 +399,18 @@ fn gather_crossover(
             direction * sign * (a.intercept - b.intercept + (a.slope - b.slope) * limit.ln())
         };
         let gaps: Vec<f64> = lines.iter().map(gap).collect();
-        let Some(estimate) = MeanEstimate::of(&gaps) else {
-            return Err("the curves do not scatter: a crossover without uncertainty is not judged".to_owned());
+        let Some(estimate) = MeanEstimate::from_values(&gaps) else {
+            return Err("the curves do not scatter, so that the crossover has no uncertainty to judge it by".to_owned());
         };
         edges.push(Edge { estimate, limit: 0.0 });
     }
     if !outside.is_empty() {
         let range = format!("{} to {}", quantity(low, ""), quantity(high, ""));
-        return Err(format!("the claimed {} lies outside of the measured {range}", outside.join(" and ")));
+        return Err(format!("the claimed {} lies outside the measured range, {range}", outside.join(" and ")));
     }
     let crossings: Vec<f64> = lines.iter().map(|(a, b)| -(a.intercept - b.intercept) / (a.slope - b.slope)).collect();
-    let Some(crossing) = MeanEstimate::of(&crossings) else {
-        return Err("the curves do not scatter: a crossover without uncertainty is not judged".to_owned());
+    let Some(crossing) = MeanEstimate::from_values(&crossings) else {
+        return Err("the curves do not scatter, so that the crossover has no uncertainty to judge it by".to_owned());
     };
     let half = crossing.half_width(CLAIMS_LEVEL);
     let ends = ((crossing.mean - half).exp(), (crossing.mean + half).exp());

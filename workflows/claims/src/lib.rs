@@ -1,17 +1,17 @@
 //! Claims as tests: from the claims of a workflow and the results of a run to verdicts.
 //!
 //! A claim is a hypothesis about one number: the value of its formula lies inside a band. [`judge_claims`] computes the
-//! formula once for each replicate and holds the mean against the ends of the band. What always holds:
+//! formula once for each replicate and compares the mean with the ends of the band. What always holds:
 //!
 //! - This crate is pure: claims and observations in, verdicts out. It knows no store, clock or file.
 //! - `supported` and `refuted` are both statements with an error: each end of a band has 2.5 %, so that a verdict agrees with
 //!   the 95 % interval, and Holm's correction holds the chance of any false verdict in a file below 5 %.
 //! - Replicates with one number are pairs. Ratios are judged on a logarithmic scale.
 //! - One observation decides nothing, unless the claim says that its values are exact. A failed replicate leaves a claim
-//!   undecided, because those that succeeded are no fair sample.
+//!   undecided, because those that succeeded are not a fair sample.
 //! - `undecided` is not evidence that a claim is wrong.
 //!
-//! Reading order: [`observation`] for what goes in, [`verdict`] for what comes out; in between [`arithmetic`],
+//! Reading order: [`observation`] is the input, [`verdict`] the output; in between [`arithmetic`],
 //! [`hypothesis`], [`evaluate`], [`test`] and [`judge`].
 
 mod arithmetic;

@@ -1,4 +1,4 @@
-//! What claims are held against: the tasks of one run.
+//! The tasks of one run, which claims are judged by.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,6 @@ pub enum Outcome {
     Finished,
     /// It has not ended yet.
     Pending,
-    /// It failed, or was left out.
+    /// It failed, was skipped or was cancelled.
     Failed,
 }

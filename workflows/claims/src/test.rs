@@ -10,7 +10,7 @@ pub(crate) struct MeanEstimate {
     pub error: f64,
     /// Degrees of freedom.
     pub freedom: f64,
-    /// Replicates: of a comparison without pairs, those of the smaller side.
+    /// The number of replicates; for a comparison without pairs, that of the smaller side.
     pub replicates: f64,
 }
 
@@ -30,11 +30,11 @@ fn variance_of(values: &[f64]) -> f64 {
 
 impl MeanEstimate {
     /// The mean of two or more values; `None` if they do not scatter.
-    pub fn of(values: &[f64]) -> Option<MeanEstimate> {
+    pub fn from_values(values: &[f64]) -> Option<MeanEstimate> {
         let n = values.len() as f64;
         let variance = variance_of(values);
         let mean = mean_of(values);
-        // What the rounding of the arithmetic leaves is no scatter.
+        // Differences from rounding are not scatter.
         let scatters = variance.sqrt() > 1e-12 * mean.abs().max(f64::MIN_POSITIVE);
         scatters.then(|| MeanEstimate { mean, error: (variance / n).sqrt(), freedom: n - 1.0, replicates: n })
     }
@@ -53,7 +53,7 @@ impl MeanEstimate {
     }
 
     /// The p-value against the statement that the mean lies on the other side of a limit: twice the one-sided one, so that it
-    /// is held against 5 % while each side has 2.5 %.
+    /// is compared with 5 % while each side has 2.5 %.
     pub fn p_above(&self, limit: f64) -> f64 {
         (2.0 * student_cdf(-(self.mean - limit) / self.error, self.freedom)).min(1.0)
     }
@@ -68,7 +68,7 @@ impl MeanEstimate {
         student_quantile(0.5 + level / 2.0, self.freedom) * self.error
     }
 
-    /// The replicates with which a mean this far from a limit is told from it with a chance of 80 %, at a two-sided `alpha`.
+    /// The replicates with which a test finds a mean at this distance from a limit with a chance of 80 %, at a two-sided `alpha`.
     pub fn replicates_for(&self, distance: f64, alpha: f64) -> Option<usize> {
         let finds = |n: usize| {
             let scale = n as f64 / self.replicates;
@@ -100,7 +100,7 @@ mod tests {
     /// `scipy.stats.ttest_1samp([1.0, 2.0, 4.0], 1.0)`: t = 1.5118578920369088, p = 0.26970325665977857.
     #[test]
     fn p_values_are_those_of_scipy() {
-        let found = MeanEstimate::of(&[1.0, 2.0, 4.0]).unwrap();
+        let found = MeanEstimate::from_values(&[1.0, 2.0, 4.0]).unwrap();
         assert!((found.p_above(1.0) - 0.269_703_256_659_778_57).abs() < 1e-10, "{}", found.p_above(1.0));
         assert!((found.p_below(1.0) - 1.0).abs() < 1e-12);
         assert!((found.p_above(10.0) - 1.0).abs() < 1e-12);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_does_not_scatter_has_no_test() {
-        assert_eq!(MeanEstimate::of(&[0.1 + 0.2, 0.3]), None);
+        assert_eq!(MeanEstimate::from_values(&[0.1 + 0.2, 0.3]), None);
         assert_eq!(MeanEstimate::welch(&[1.0, 1.0], &[2.0, 2.0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What is found of a claim.
+//! The verdict on a claim, and what it rests on.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A claim with what was found of it.
+/// A claim with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JudgedClaim {
     /// The claim's name.
@@ -77,7 +77,7 @@ pub struct JudgedClaim {
     /// How often the claim would have to be repeated for a decision with a chance of 80 %, if it is undecided and the
     /// estimate stays as it is; `None` where that is unknown or more than 1,000.
     pub replicates_to_decide: Option<usize>,
-    /// In which way the check is smaller than what was claimed.
+    /// How the check is smaller than the published experiment.
     pub scaled: Option<String>,
     /// The comparisons of claimed numbers.
     pub arithmetic: Vec<Arithmetic>,
@@ -92,7 +92,7 @@ pub struct JudgedClaim {
 pub struct Measurement {
     /// The mean over the replicates; of a ratio the geometric one.
     pub value: f64,
-    /// The lower end of the 95 % interval; `None` of one observation.
+    /// The lower end of the 95 % interval; `None` for a single observation.
     pub low: Option<f64>,
     /// The upper end.
     pub high: Option<f64>,

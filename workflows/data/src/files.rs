@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -45,7 +45,7 @@ pub struct Digest {
 }
 
 impl Files {
-    /// The files at `path`, which people call `name`. `scratch` is a folder for a decompressed archive.
+    /// The files at `path`, which messages call `name`. `scratch` is a folder for decompressed archives.
     ///
     /// # Errors
     /// If there is nothing, or it is compressed in a way that is not known, or a damaged archive, or more than 64 GiB when unpacked.
@@ -57,7 +57,7 @@ impl Files {
         let mut files = Files { name: name.to_owned(), places: BTreeMap::new() };
         let found = std::fs::metadata(path).map_err(|error| unreadable(name, &error))?;
         if found.is_dir() {
-            for FoundFile { name, path, bytes } in Walk::DATASET.files(path)? {
+            for FoundFile { name, path, bytes } in Walk::DATASET.find_files(path)? {
                 files.places.insert(name, Place { path, offset: 0, bytes });
             }
             return files.checked();
@@ -66,9 +66,8 @@ impl Files {
         if start.is_tar() {
             files.add_archive(path)?;
         } else if start.is_gzip() && Start::read(&mut decompressed(path, 0, found.len(), name)?, name)?.is_tar() {
-            let unpacked = scratch.join("unpacked.tar");
-            let mut target = File::create(&unpacked).map_err(|error| unwritable(&unpacked, &error))?;
-            unpack(decompressed(path, 0, found.len(), name)?, &mut target, (name, &unpacked), most)?;
+            let (unpacked, mut target) = create_unpacked(scratch)?;
+            unpack_archive(decompressed(path, 0, found.len(), name)?, &mut target, (name, &unpacked), most)?;
             files.add_archive(&unpacked)?;
         } else {
             let place = Place { path: path.to_owned(), offset: 0, bytes: found.len() };
@@ -98,7 +97,7 @@ impl Files {
                 continue;
             }
             let place = Place { path: path.to_owned(), offset: entry.raw_file_position(), bytes: entry.size() };
-            if place.offset + place.bytes > length {
+            if place.offset.saturating_add(place.bytes) > length {
                 let message = format!("the archive `{name}` is truncated: `{inside}` is not complete");
                 return Err(DataError::new(message, "get it again"));
             }
@@ -281,8 +280,21 @@ impl Start {
     }
 }
 
-/// Copies a decompressed archive, called `name`, to a file at `place`, as long as it has no more than `most` bytes.
-fn unpack(
+/// Creates a file for a decompressed archive. The archives of a dataset share the folder, such as one for training and one for the test.
+fn create_unpacked(scratch: &Path) -> Result<(PathBuf, File), DataError> {
+    let mut number = 1_u32;
+    loop {
+        let path = scratch.join(format!("unpacked-{number}.tar"));
+        match File::create_new(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(unwritable(&path, &error)),
+        }
+    }
+}
+
+/// Copies a decompressed archive, called `name`, to a file at `place`. Fails at more than `most` bytes.
+fn unpack_archive(
     mut source: Box<dyn Read + Send>,
     target: &mut File,
     (name, place): (&str, &Path),
@@ -316,7 +328,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> DataError {
 /// An error while reading: most often a file that ends early.
 pub(crate) fn broken(name: &str, error: &std::io::Error) -> DataError {
     let what = match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => "is truncated".to_owned(),
+        ErrorKind::UnexpectedEof => "is truncated".to_owned(),
         _ => format!("is damaged: {error}"),
     };
     DataError::new(format!("`{name}` {what}"), "get it again, and compare its size with the published one")
@@ -408,7 +420,20 @@ mod tests {
         assert!(Files::open_up_to(&path, "bomb", folder.path(), archive.len() as u64).is_ok());
         let error = Files::open_up_to(&path, "bomb", folder.path(), 1 << 18).unwrap_err();
         assert_eq!(error.message, "the archive `bomb` has more than 262144 bytes when it is decompressed");
-        assert!(std::fs::metadata(folder.path().join("unpacked.tar")).unwrap().len() <= 1 << 18);
+        assert!(std::fs::metadata(folder.path().join("unpacked-2.tar")).unwrap().len() <= 1 << 18);
+    }
+
+    #[test]
+    fn archives_may_share_a_scratch_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str, text: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, gzip(&tar_of(&[("text", text)]))).unwrap();
+            Files::open(&path, name, folder.path()).unwrap()
+        };
+        let (train, test) = (open("train", b"one"), open("test", b"two"));
+        assert_eq!(train.read_text("text", 9).unwrap(), "one");
+        assert_eq!(test.read_text("text", 9).unwrap(), "two");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The files below a folder: the one walk that sizes, hashes, stores and reads a folder, so that all of them see the same files.
+//! The files below a folder. Sizing, hashing, storing and reading a folder share this walk, so that all see the same files.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -19,37 +19,41 @@ pub struct FoundFile {
     pub bytes: u64,
 }
 
-/// Which files of a folder count.
+/// Which files below a folder are visited.
 #[derive(Debug, Clone, Copy)]
 pub struct Walk {
     /// Whether a file or a folder of this name is left out.
     pub leaves_out: fn(&str) -> bool,
-    /// Whether a link to a folder counts as the folder. Where it does not, it is refused, since it may lead in a circle.
+    /// Whether a link to a folder is followed. If not, it is refused, since it may lead in a circle.
     pub follows_links: bool,
 }
 
 impl Walk {
-    /// The files of a dataset: hidden files and folders (`.git`) are left out. A link to a file counts as the file.
+    /// The files of a dataset: hidden files and folders (`.git`) are left out. A link to a file is read as the file.
     pub const DATASET: Walk = Walk { leaves_out: is_hidden, follows_links: false };
 
     /// All files below `folder`. In every folder, entries are in the order of their names.
     ///
     /// # Errors
-    /// As [`Walk::visit`].
-    pub fn files(self, folder: &Path) -> Result<Vec<FoundFile>, DataError> {
+    /// As [`Walk::visit_files`].
+    pub fn find_files(self, folder: &Path) -> Result<Vec<FoundFile>, DataError> {
         let mut found = Vec::new();
-        self.visit(folder, &mut |file| {
+        self.visit_files(folder, &mut |file| {
             found.push(file);
             ControlFlow::Continue(())
         })?;
         Ok(found)
     }
 
-    /// Gives every file below `folder` to `observe`, in the order of [`Walk::files`], until it breaks.
+    /// Calls `observe` with every file below `folder`, in the order of [`Walk::find_files`], until it breaks.
     ///
     /// # Errors
     /// If a folder cannot be read, a name is not UTF-8, an entry is neither a file nor a folder, or folders lie too deep.
-    pub fn visit(self, folder: &Path, observe: &mut dyn FnMut(FoundFile) -> ControlFlow<()>) -> Result<(), DataError> {
+    pub fn visit_files(
+        self,
+        folder: &Path,
+        observe: &mut dyn FnMut(FoundFile) -> ControlFlow<()>,
+    ) -> Result<(), DataError> {
         self.visit_below(folder, "", 0, observe).map(|_| ())
     }
 
@@ -62,19 +66,19 @@ impl Walk {
     ) -> Result<ControlFlow<()>, DataError> {
         if depth == DEEPEST {
             let what = format!("lies in folders more than {DEEPEST} deep; perhaps a link leads back");
-            return Err(refused(folder, &what, "remove the link, or name another folder"));
+            return Err(entry_error(folder, &what, "remove the link, or name another folder"));
         }
-        for name in self.names(folder)? {
+        for name in self.entry_names(folder)? {
             let path = folder.join(&name);
-            let found = std::fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
+            let found = std::fs::metadata(&path).map_err(|error| read_error(&path, &error))?;
             let name = format!("{below}{name}");
             let flow = if found.is_file() {
                 observe(FoundFile { name, path, bytes: found.len() })
             } else if found.is_dir() && (self.follows_links || !path.is_symlink()) {
                 self.visit_below(&path, &format!("{name}/"), depth + 1, observe)?
             } else {
-                let what = if found.is_dir() { "is a link to a folder" } else { "is no regular file" };
-                return Err(refused(&path, what, "remove it from the folder, or name another folder"));
+                let what = if found.is_dir() { "is a link to a folder" } else { "is not a regular file" };
+                return Err(entry_error(&path, what, "remove it from the folder, or name another folder"));
             };
             if flow.is_break() {
                 return Ok(flow);
@@ -83,15 +87,15 @@ impl Walk {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The names of a folder's entries that count, in order.
-    fn names(self, folder: &Path) -> Result<Vec<String>, DataError> {
+    /// The sorted names of a folder's entries, without those that are left out.
+    fn entry_names(self, folder: &Path) -> Result<Vec<String>, DataError> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))? {
-            let name = entry.map_err(|error| unreadable(folder, &error))?.file_name();
+        for entry in std::fs::read_dir(folder).map_err(|error| read_error(folder, &error))? {
+            let name = entry.map_err(|error| read_error(folder, &error))?.file_name();
             match name.to_str() {
                 Some(name) if (self.leaves_out)(name) => {}
                 Some(name) => names.push(name.to_owned()),
-                None => return Err(refused(&folder.join(&name), "has a name that is not UTF-8", "rename it")),
+                None => return Err(entry_error(&folder.join(&name), "has a name that is not UTF-8", "rename it")),
             }
         }
         names.sort_unstable();
@@ -105,11 +109,11 @@ pub fn is_hidden(name: &str) -> bool {
     name.starts_with('.')
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> DataError {
-    refused(path, &format!("cannot be read: {error}"), "check the path and its permissions")
+fn read_error(path: &Path, error: &std::io::Error) -> DataError {
+    entry_error(path, &format!("cannot be read: {error}"), "check the path and its permissions")
 }
 
-fn refused(path: &Path, what: &str, hint: &str) -> DataError {
+fn entry_error(path: &Path, what: &str, hint: &str) -> DataError {
     DataError::new(format!("`{}` {what}", path.display()), hint)
 }
 
@@ -130,7 +134,7 @@ mod tests {
         ["b/z", "b/.git/x", ".hidden", "a", "b/c/d"].iter().for_each(|name| write(folder.path(), name));
         std::fs::create_dir(folder.path().join("empty")).unwrap();
         std::os::unix::fs::symlink("a", folder.path().join("c")).unwrap();
-        let found = Walk::DATASET.files(folder.path()).unwrap();
+        let found = Walk::DATASET.find_files(folder.path()).unwrap();
         let names: Vec<(&str, u64)> = found.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
         assert_eq!(names, [("a", 1), ("b/c/d", 5), ("b/z", 3), ("c", 1)]);
         assert_eq!(found[1].path, folder.path().join("b/c/d"));
@@ -140,7 +144,7 @@ mod tests {
     fn what_may_lead_in_a_circle_or_has_no_name_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(folder.path(), folder.path().join("back")).unwrap();
-        let message = |walk: Walk| walk.files(folder.path()).unwrap_err().message;
+        let message = |walk: Walk| walk.find_files(folder.path()).unwrap_err().message;
         assert!(message(Walk::DATASET).ends_with("/back` is a link to a folder"));
         assert!(message(Walk { follows_links: true, ..Walk::DATASET }).contains("perhaps a link leads back"));
         std::fs::remove_file(folder.path().join("back")).unwrap();

@@ -13,7 +13,7 @@ use crate::model::Model;
 pub struct Score {
     /// The mean cross entropy in nats, a scalar on the tape.
     pub loss: Tensor,
-    /// Whether each prediction was right, in the order of the batch; among equal logits the lowest index is what was predicted.
+    /// Whether each prediction was right, in the order of the batch. Among equal logits, the prediction is the lowest index.
     pub hits: Vec<bool>,
 }
 
@@ -43,7 +43,7 @@ impl Model {
         let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
         let loss_targets = targets.loss_targets(logits.dims().last().copied().unwrap_or(1), logits.dtype());
         let loss_targets = loss_targets.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
-        Ok(Score { loss: loss_targets.loss(&logits, 0.0)?, hits: hits(&logits, &targets.ids)? })
+        Ok(Score { loss: loss_targets.loss(&logits, 0.0)?, hits: find_hits(&logits, &targets.ids)? })
     }
 }
 
@@ -179,16 +179,16 @@ fn next_tokens(tokens: &[u32], padded: usize, lengths: &[usize]) -> Vec<Option<u
     (0..tokens.len()).map(next).collect()
 }
 
-/// Whether each row of logits that matters is largest at its target; a tie goes to the lower index.
-fn hits(rows: &Tensor, targets: &[Option<u32>]) -> Result<Vec<bool>, ModelError> {
+/// For each row of logits with a target, whether the target's logit is the largest; a tie goes to the lower index.
+fn find_hits(rows: &Tensor, targets: &[Option<u32>]) -> Result<Vec<bool>, ModelError> {
     let width = *rows.dims().last().unwrap_or(&1);
     Ok(match rows.to_host()? {
-        HostData::F32(values) => largest_at(&values, width, targets),
-        other => largest_at(&other.to_f64(), width, targets),
+        HostData::F32(values) => find_hits_in_rows(&values, width, targets),
+        other => find_hits_in_rows(&other.to_f64(), width, targets),
     })
 }
 
-fn largest_at<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> Vec<bool> {
+fn find_hits_in_rows<T: PartialOrd>(values: &[T], width: usize, targets: &[Option<u32>]) -> Vec<bool> {
     let right = |(row, target): (&[T], &Option<u32>)| {
         let target = (*target)?;
         let mut best = 0;

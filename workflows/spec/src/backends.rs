@@ -1,4 +1,4 @@
-//! The backends that the tasks of a workflow ask for, also those of jobs whose tasks are not known before the run.
+//! The backends that the tasks of a workflow ask for, including those of jobs whose tasks are not known before the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use crate::template::{Moment, Template};
 use crate::workflow::{Resource, Workflow};
 
 /// How many combinations of matrix values are tried for one job.
-const MOST: usize = 256;
+const MOST_COMBINATIONS: usize = 256;
 
 impl Workflow {
-    /// The backends that tasks ask for, also those of jobs whose tasks are not known yet, as far as these name them without
-    /// matrix values that depend on results.
+    /// The backends that tasks ask for, including those of jobs whose tasks are not known yet, unless their names depend on
+    /// matrix values that are results.
     #[must_use]
     pub fn backends(&self) -> BTreeSet<String> {
         let known = self.tasks.iter().flat_map(|task| &task.resources);
@@ -66,7 +66,11 @@ impl Workflow {
                 cell.insert(axis.clone(), value.clone());
                 cell
             };
-            cells = cells.iter().flat_map(|cell| values.iter().map(|value| with(cell, value))).take(MOST).collect();
+            cells = cells
+                .iter()
+                .flat_map(|cell| values.iter().map(|value| with(cell, value)))
+                .take(MOST_COMBINATIONS)
+                .collect();
         }
         cells
     }
@@ -79,7 +83,7 @@ impl Workflow {
         }
         let mut add = |axis: &str, value: Value| {
             let values = axes.entry(axis.to_owned()).or_default();
-            if values.len() < MOST && !values.contains(&value) {
+            if values.len() < MOST_COMBINATIONS && !values.contains(&value) {
                 values.push(value);
             }
         };

@@ -114,7 +114,7 @@ struct Checker<'a> {
 const BUDGET: usize = 5_000_000;
 
 impl<'a> Checker<'a> {
-    /// A check that has no tasks yet. `kinds` are those of the jobs, where they are known.
+    /// A check that has no tasks yet. `kinds` are the kinds of the jobs, as far as they are known.
     fn new(
         source: &'a Arc<Source>,
         draft: &'a Draft,
@@ -163,7 +163,7 @@ impl<'a> Checker<'a> {
         (0..count).for_each(|place| self.settings(place));
         (0..count).for_each(|place| self.check_condition(place));
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
-        let claims = self.claims();
+        let claims = self.check_claims();
         self.log.is_empty().then(|| self.finish(templates, strategies, claims)).flatten()
     }
 
@@ -252,8 +252,8 @@ impl<'a> Checker<'a> {
         }
         let upstream: Vec<usize> = self.places(&self.graph.each[place]);
         let mut reader = Reader { source: self.source, log: self.log };
-        let made = expand::tasks(&mut reader, (place, job), &strategy, &upstream, &self.tasks, &mut self.weight);
-        let Some(mut tasks) = made else { return };
+        let expanded = expand::tasks(&mut reader, (place, job), &strategy, &upstream, &self.tasks, &mut self.weight);
+        let Some(mut tasks) = expanded else { return };
         let needed = self.graph.needs[place].iter().filter_map(|&other| {
             let (_, places) = self.expanded[other].as_ref()?;
             Some((self.draft.jobs[other].name.name.as_str(), places.as_slice()))

@@ -28,7 +28,7 @@ impl Condition {
     /// With a status function, the condition decides about failures itself, so that it is asked once all needs are over; with
     /// `failure()`, once everything above is.
     pub fn trigger(&self) -> TriggerRule {
-        if self.looks_above() {
+        if self.depends_on_ancestors() {
             TriggerRule::AncestorsDone
         } else if self.template.computed().iter().any(|computed| computed.asks_for_status()) {
             TriggerRule::AllDone
@@ -37,8 +37,8 @@ impl Condition {
         }
     }
 
-    /// Whether it depends on how tasks ended that its task needs indirectly.
-    pub fn looks_above(&self) -> bool {
+    /// Whether it depends on how tasks ended that its task needs only indirectly.
+    pub fn depends_on_ancestors(&self) -> bool {
         let computed = self.template.computed();
         computed.iter().flat_map(|computed| &computed.functions).any(|called| called.name == "failure")
     }
@@ -101,12 +101,12 @@ impl Reader<'_> {
     }
 }
 
-/// What a condition came to.
+/// The value of a condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Why the task does not run; `None` if it does.
     pub skipped: Option<String>,
-    /// What a person should know of how that came about, such as a cell that `best()` had to leave out.
+    /// Warnings of the evaluation, such as a cell that `best()` left out.
     pub warnings: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Workflow {
         let needed = Needed::new(self, task, finished);
         let mut scope = needed.scope(&condition.template.computed())?;
         let status = match condition.waits() {
-            true => needed.status(condition.looks_above())?,
+            true => needed.status(condition.depends_on_ancestors())?,
             false => Status { success: true, failure: false, cancelled: false },
         };
         scope.insert(STATUS, minijinja::Value::from_object(status));
@@ -148,8 +148,8 @@ impl Workflow {
 }
 
 impl Needed<'_> {
-    /// What the status functions answer for this task. `above` says whether failures further above than its needs are
-    /// looked for.
+    /// The values of the status functions for this task. With `above`, failures of everything above it count, not only those
+    /// of its needs.
     pub fn status(&self, above: bool) -> Result<Status, ResolveError> {
         let tasks = &self.workflow.tasks;
         let mut status = Status { success: true, failure: false, cancelled: false };

@@ -1,4 +1,4 @@
-//! What a job's config declares of the metrics that its program reports, such as `metrics: {loss: {better: lower}}`.
+//! The declarations of metrics in a job's config, for the program that reports them, such as `metrics: {loss: {better: lower}}`.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::node::Data;
 use crate::resolve::Globals;
 use crate::template::{Moment, Template};
 
-/// Which direction is better of each metric that the config of a job declares: none where its kind has no such property. `None`
-/// if that depends on the cell or on results.
+/// The better direction of each metric that the config of a job declares; empty if its kind has no property for declarations.
+/// `None` if the declarations depend on the cell or on results.
 pub(crate) fn declared_directions(
     kind: &StepKind,
     with: Option<&Template>,
     globals: &Globals,
 ) -> Option<BTreeMap<String, Better>> {
-    let Some(declared) = kind.declaring("metrics").and_then(|property| with?.part(property)) else {
+    let Some(declared) = kind.declaring_property("metrics").and_then(|property| with?.part(property)) else {
         return Some(BTreeMap::new());
     };
     let mut errors = Vec::new();

@@ -184,7 +184,7 @@ impl Reader<'_> {
                 "description" => draft.description = self.text(entry),
                 "params" => draft.params = self.params(entry),
                 "jobs" => draft.jobs = self.jobs(entry),
-                "claims" => draft.claims = self.claims(entry),
+                "claims" => draft.claims = self.read_claims(entry),
                 _ => {}
             }
         }

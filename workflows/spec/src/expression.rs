@@ -210,7 +210,7 @@ impl Computed {
         convert: fn(&minijinja::Value) -> Result<T, minijinja::Error>,
     ) -> Result<T, EvaluationError> {
         let notes = scope.get_attr(NOTES).ok().and_then(|notes| notes.downcast_object::<Notes>());
-        // A result that an earlier expression missed does not explain an error of this one.
+        // A missing result of an earlier expression does not explain an error of this one.
         let take_missing = || notes.as_ref().and_then(|notes| notes.take_missing());
         take_missing();
         let value = self.code.eval(scope.clone());

@@ -38,8 +38,8 @@ pub struct LocalFile {
 }
 
 impl ResolvedStep {
-    /// Puts the contents of all files in the places of their paths, and makes the cache key anew. A folder of a list stands for any
-    /// number of files, and for none if it is empty.
+    /// Replaces the paths of all files by their contents, and recomputes the cache key. A list becomes a map of the contents under its
+    /// key; it is empty if the list names only empty folders.
     pub fn pin_all(&mut self, contents: &[(LocalFile, ArtifactRef)]) {
         for listed in self.files.drain(..).filter(|file| file.element.is_some()) {
             if let Some(place) = self.config.get_mut(&listed.key) {
@@ -171,7 +171,7 @@ mod tests {
         assert!(step.files.is_empty());
         assert_eq!(step.config["files"]["lib/b.py"]["$artifact"], "1".repeat(64));
         assert_eq!(step.artifacts.len(), 2);
-        // The list named empty folders only.
+        // The list names only empty folders.
         empty.pin_all(&[]);
         assert_eq!((&empty.config, empty.files.len()), (&json!({"files": {}}), 0));
     }

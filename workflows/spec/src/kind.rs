@@ -28,11 +28,11 @@ impl StepKind {
     /// (`outputs`, `metrics`), whose keys are their names.
     #[must_use]
     pub fn declares(&self, what: &str) -> bool {
-        self.declaring(what).is_some()
+        self.declaring_property(what).is_some()
     }
 
     /// The property of the config that declares such results.
-    pub(crate) fn declaring(&self, what: &str) -> Option<&str> {
+    pub(crate) fn declaring_property(&self, what: &str) -> Option<&str> {
         let properties = self.schema.get("properties").and_then(Value::as_object);
         let declares = |property: &Value| property.get("x-declares") == Some(&Value::from(what));
         properties.into_iter().flatten().find(|(_, property)| declares(property)).map(|(name, _)| name.as_str())

@@ -31,7 +31,7 @@ const MAX_DEPTH: usize = 32;
 pub(crate) const NUMBER: &str = "__number";
 
 /// The filters, for messages. Each is minijinja's own of that name, but for `int`, `float`, `join`,
-/// `map`, `selectattr` and `sum`, which take less, and for those that compare elements, which take none that is undefined.
+/// `map`, `selectattr` and `sum`, which take less, and for those that compare elements, which refuse undefined ones.
 pub(crate) const FILTERS: &[&str] = &[
     "abs",
     "default",
@@ -275,17 +275,17 @@ fn is_defined(state: &State, value: &Value) -> bool {
     !value.is_undefined()
 }
 
-/// A value that can be compared. One that is not defined, or that stands for an error such as a metric that is not finite, is
-/// refused: minijinja orders such values before or behind all others.
-fn comparable(value: Value) -> Result<Value, Error> {
+/// A value that can be compared. A value that is undefined, or that stands for an error such as a metric that is not finite, is
+/// refused: minijinja sorts such values before or after all others.
+fn check_comparable(value: Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Undefined => Err(Error::from(ErrorKind::UndefinedError)),
-        _ => sound(value),
+        _ => reject_invalid(value),
     }
 }
 
 /// A value, or the error that it stands for.
-fn sound(value: Value) -> Result<Value, Error> {
+fn reject_invalid(value: Value) -> Result<Value, Error> {
     match value.kind() {
         // minijinja shows the error of an element alone.
         ValueKind::Invalid => Value::from(vec![value]).try_iter()?.checked().next().unwrap_or(Ok(Value::UNDEFINED)),
@@ -294,19 +294,19 @@ fn sound(value: Value) -> Result<Value, Error> {
 }
 
 /// The elements of a list that are compared with one another.
-fn elements(values: &Value) -> Result<Vec<Value>, Error> {
+fn comparable_elements(values: &Value) -> Result<Vec<Value>, Error> {
     if values.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
     }
-    values.try_iter()?.map(comparable).collect()
+    values.try_iter()?.map(check_comparable).collect()
 }
 
 fn max(values: Value) -> Result<Value, Error> {
-    Ok(elements(&values)?.into_iter().max().unwrap_or(Value::UNDEFINED))
+    Ok(comparable_elements(&values)?.into_iter().max().unwrap_or(Value::UNDEFINED))
 }
 
 fn min(values: Value) -> Result<Value, Error> {
-    Ok(elements(&values)?.into_iter().min().unwrap_or(Value::UNDEFINED))
+    Ok(comparable_elements(&values)?.into_iter().min().unwrap_or(Value::UNDEFINED))
 }
 
 /// minijinja's `sort`, of elements that have the attributes by which they are sorted.
@@ -315,19 +315,19 @@ fn sort(state: &State, values: Value, kwargs: Kwargs) -> Result<Value, Error> {
     filters::sort(state, values, kwargs)
 }
 
-/// minijinja's `unique`, with the same condition.
+/// minijinja's `unique`, with the same requirement.
 fn unique(state: &State, values: Value, kwargs: Kwargs) -> Result<Value, Error> {
     check_attributes(&values, &kwargs)?;
     filters::unique(state, values, kwargs)
 }
 
-/// Whether what `attribute=` names can be compared in every element, or else the elements themselves.
+/// Checks that the attributes that `attribute=` names can be compared in every element; without it, the elements themselves.
 fn check_attributes(values: &Value, kwargs: &Kwargs) -> Result<(), Error> {
     let attributes: Option<&str> = kwargs.get("attribute")?;
-    let Some(attributes) = attributes else { return elements(values).map(drop) };
-    for value in elements(values)? {
+    let Some(attributes) = attributes else { return comparable_elements(values).map(drop) };
+    for value in comparable_elements(values)? {
         for attribute in attributes.split(',').map(str::trim).filter(|attribute| !attribute.is_empty()) {
-            comparable(follow(&value, attribute)?)?;
+            check_comparable(follow(&value, attribute)?)?;
         }
     }
     Ok(())
@@ -336,7 +336,7 @@ fn check_attributes(values: &Value, kwargs: &Kwargs) -> Result<(), Error> {
 /// What a path of names and places leads to, such as `outputs.model` or `items.0`.
 fn follow(value: &Value, path: &str) -> Result<Value, Error> {
     path.split('.').try_fold(value.clone(), |at, part| {
-        sound(match part.parse::<usize>() {
+        reject_invalid(match part.parse::<usize>() {
             Ok(place) => at.get_item_by_index(place)?,
             Err(_) => at.get_attr(part)?,
         })
@@ -347,7 +347,7 @@ fn follow(value: &Value, path: &str) -> Result<Value, Error> {
 fn attribute_of(state: &State, value: &Value, attribute: &Value, default: &Value) -> Result<Value, Error> {
     let found = match attribute.as_str() {
         Some(path) => follow(value, path),
-        None => value.get_item(attribute).and_then(sound),
+        None => value.get_item(attribute).and_then(reject_invalid),
     };
     match found {
         Ok(found) if !found.is_undefined() => Ok(found),
@@ -381,16 +381,16 @@ fn sum(state: &State, values: Value, attribute: Option<&str>, kwargs: Kwargs) ->
     }
     let attribute = attribute.map_or_else(|| kwargs.get::<Option<&str>>("attribute"), |name| Ok(Some(name)))?;
     let part = |value: Value| match attribute {
-        Some(attribute) => follow(&value, attribute).and_then(comparable),
+        Some(attribute) => follow(&value, attribute).and_then(check_comparable),
         None => Ok(value),
     };
-    let terms: Vec<Value> = elements(&values)?.into_iter().map(part).collect::<Result<_, Error>>()?;
+    let terms: Vec<Value> = comparable_elements(&values)?.into_iter().map(part).collect::<Result<_, Error>>()?;
     kwargs.assert_all_used()?;
     filters::sum(state, Value::from(terms), None, None, Kwargs::from_iter::<[(&str, Value); 0]>([]))
 }
 
-/// minijinja's `selectattr`, where the test's arguments are looked at once for each element. An attribute that is not there is
-/// an error, but for the tests that ask whether it is: every other test would be false of it.
+/// minijinja's `selectattr`, where the test's arguments are looked at once for each element. A missing attribute is an error,
+/// except for the tests `defined` and `undefined`: every other test would be false for it.
 fn select_by_attribute(
     state: &mut State,
     values: Value,
@@ -406,9 +406,10 @@ fn select_by_attribute(
     for value in values.try_iter()? {
         let part = follow(&value, &attribute)?;
         let passed = match &test {
-            None => comparable(part)?.is_true(),
+            None => check_comparable(part)?.is_true(),
             Some(test) => {
-                let part = if matches!(test.as_str(), "defined" | "undefined") { part } else { comparable(part)? };
+                let part =
+                    if matches!(test.as_str(), "defined" | "undefined") { part } else { check_comparable(part)? };
                 let mut arguments = vec![part];
                 arguments.extend(argument.clone());
                 state.perform_test(test, &arguments)?
@@ -492,7 +493,7 @@ fn convert(value: &Value, depth: usize, left: &mut (usize, usize)) -> Result<Jso
             }
             Ok(Json::Object(map))
         }
-        ValueKind::Invalid => sound(value.clone()).and_then(|value| convert(&value, depth, left)),
+        ValueKind::Invalid => reject_invalid(value.clone()).and_then(|value| convert(&value, depth, left)),
         kind => Err(refused(format!("{} cannot be a value", called(kind)))),
     }
 }

@@ -1,4 +1,4 @@
-//! The local files that a workflow names before it runs: what has to come along where it is sent to another machine.
+//! The local files that a workflow names before it runs: they are uploaded together with a workflow that runs on another machine.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::template::Moment;
 use crate::workflow::Workflow;
 
 impl Workflow {
-    /// The local files that a task's config names by values which depend on no result of another task.
+    /// The local files that a task's config names, except those whose path depends on results of other tasks.
     #[must_use]
     pub fn named_files(&self, task: usize) -> Vec<LocalFile> {
         let Some((found, template)) = self.tasks.get(task).zip(self.template_of(task)) else { return Vec::new() };
-        // Expressions over results that are not there leave their values out; all others are filled in.
+        // Expressions over missing results leave their values out; all others are filled in.
         let finished = |_: usize| Some(Finished::without_result(Conclusion::Success));
         let needed = Needed::new(self, found, &finished);
         let Ok(scope) = needed.scope(&template.with.computed()) else { return Vec::new() };

@@ -34,7 +34,7 @@ pub(crate) struct Visible {
     pub outputs: Option<&'static [OutputKind]>,
     /// `None` if its kind is unknown.
     pub metrics: Option<&'static [MetricKind]>,
-    /// Which direction is better of the metrics that its config declares; `None` if that is not known before the run.
+    /// The better directions of the metrics that its config declares; `None` if they are not known before the run.
     pub directions: Option<BTreeMap<String, Better>>,
     pub kind: String,
     /// Every axis that some cell of it has; `None` if its cells are unknown.

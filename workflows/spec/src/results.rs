@@ -214,7 +214,7 @@ impl NeededTask {
 pub(crate) struct NeededJob {
     pub job: String,
     pub kind: Arc<StepKind>,
-    /// What its config declares of its metrics; `None` if that depends on the cell.
+    /// The better directions of the metrics that its config declares; `None` if they depend on the cell.
     pub directions: Option<BTreeMap<String, Better>>,
     /// In the order of the workflow.
     pub tasks: Vec<NeededTask>,
@@ -244,8 +244,8 @@ impl Object for NeededJob {
 }
 
 impl NeededJob {
-    /// Which direction of a metric is better, as its config or else its kind says.
-    fn better(&self, metric: &str) -> Option<Better> {
+    /// The better direction of a metric: that of its config, or else of its kind.
+    fn better_direction(&self, metric: &str) -> Option<Better> {
         let declared = self.directions.iter().find_map(|known| known.get(metric).copied());
         declared.or_else(|| metric_kind(self.kind.metrics, metric).map(|kind| kind.better))
     }
@@ -359,7 +359,7 @@ pub(crate) fn best(job: &Value, metric: &str, kwargs: Kwargs) -> Result<Value, E
             let other = crate::scalar::shorten(other, 20);
             return Err(refused(format!("`mode` is 'min' or 'max', not '{other}'")));
         }
-        None => match job.better(metric) {
+        None => match job.better_direction(metric) {
             Some(Better::Higher) => true,
             Some(Better::Lower) => false,
             Some(Better::Neither) | None => {

@@ -73,3 +73,9 @@ fn a_file_of_claims_alone_has_no_jobs() {
     assert_eq!(workflow.claims.len(), 2);
     assert_eq!(workflow.claims[0].arithmetic[0].text, "round(mean(1, 2, 4), 2) == 2.33");
 }
+
+#[test]
+fn an_empty_claim_is_refused() {
+    let problems = check("f.yaml", "claims: [{}]", &fake::kinds(), &[]).expect_err("a claim without an id");
+    assert!(problems.to_string().contains("a claim has no `id`"), "{problems}");
+}

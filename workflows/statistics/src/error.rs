@@ -29,14 +29,14 @@ pub enum StatisticsError {
         /// How many there were.
         found: usize,
     },
-    /// Two sides that belong together item by item differ in their numbers.
-    #[error("{what} need as many of one as of the other, and {first} and {second} were given")]
-    Unequal {
-        /// What belongs together.
+    /// Two lists that belong together item by item have different lengths.
+    #[error("{what} must be equal in number, and {first} and {second} were given")]
+    UnequalCounts {
+        /// What the lists hold.
         what: &'static str,
-        /// The number on the first side.
+        /// The length of the first list.
         first: usize,
-        /// The number on the second side.
+        /// The length of the second list.
         second: usize,
     },
     /// An argument lies outside its range.

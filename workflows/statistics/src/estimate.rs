@@ -68,6 +68,15 @@ impl Estimate {
         Estimate { value, interval: Some(interval), n, method }
     }
 
+    /// From an estimate of a logarithm to one of the number itself; the method stays.
+    #[must_use]
+    pub fn exponentiate(&self) -> Self {
+        match self.interval {
+            Some(i) => Estimate::with(self.value.exp(), (i.low.exp(), i.high.exp()), i.level, self.n, self.method),
+            None => Estimate::bare(self.value.exp(), self.n),
+        }
+    }
+
     /// The interval's lower end.
     #[must_use]
     pub fn low(&self) -> Option<f64> {

@@ -47,29 +47,28 @@ pub fn plus_minus(estimate: &Estimate, unit: &str) -> String {
     scale.name(&format!("{} ± {}", fixed(value, place), fixed(half, place)))
 }
 
-/// Texts of [`plus_minus`] and [`quantity`] for one column, padded so that decimal points stand below each other where the
-/// column is set to the right in digits of one width. `blank` is as wide as a digit, `point` as a decimal point. Other
-/// texts stay as they are.
+/// Pads texts of [`plus_minus`] and [`quantity`] so that their decimal points line up in a right-aligned column with digits of
+/// one width. `blank` is as wide as a digit, `point` as a decimal point. Other texts stay unchanged.
 #[must_use]
 pub fn align_decimals(texts: &[String], blank: char, point: char) -> Vec<String> {
-    let parts: Vec<Option<Parts<'_>>> = texts.iter().map(|text| Parts::of(text)).collect();
-    let most = |of: &dyn Fn(&Parts<'_>) -> usize| parts.iter().flatten().map(of).max().unwrap_or(0);
-    let value_places = most(&|part| places(part.value));
-    let spread_places = most(&|part| part.spread.map_or(0, places));
-    let spread_digits = most(&|part| part.spread.map_or(0, whole_digits));
+    let parts: Vec<Option<NumberParts<'_>>> = texts.iter().map(|text| NumberParts::parse(text)).collect();
+    let most = |of: &dyn Fn(&NumberParts<'_>) -> usize| parts.iter().flatten().map(of).max().unwrap_or(0);
+    let value_places = most(&|part| decimal_places(part.value));
+    let spread_places = most(&|part| part.spread.map_or(0, decimal_places));
+    let spread_digits = most(&|part| part.spread.map_or(0, integer_width));
     let unit_width = most(&|part| part.unit.chars().count());
     let blanks = |count: usize| std::iter::repeat_n(blank, count).collect::<String>();
-    // What a number lacks of so many places.
-    let lacking = |number: &str, wanted: usize| match places(number) {
+    // The padding of a number up to so many decimal places.
+    let lacking = |number: &str, wanted: usize| match decimal_places(number) {
         0 if wanted > 0 => format!("{point}{}", blanks(wanted)),
         known => blanks(wanted - known),
     };
-    let align = |(text, part): (&String, &Option<Parts<'_>>)| {
-        let Some(Parts { value, spread, unit }) = part else { return text.clone() };
+    let align = |(text, part): (&String, &Option<NumberParts<'_>>)| {
+        let Some(NumberParts { value, spread, unit }) = part else { return text.clone() };
         let mut out = format!("{value}{}", lacking(value, value_places));
         match spread {
             Some(spread) => {
-                let before = blanks(spread_digits - whole_digits(spread));
+                let before = blanks(spread_digits - integer_width(spread));
                 out += &format!(" ± {before}{spread}{}", lacking(spread, spread_places));
             }
             None if spread_digits > 0 => out += &format!("{}{}", blanks(3 + spread_digits), lacking("", spread_places)),
@@ -83,25 +82,25 @@ pub fn align_decimals(texts: &[String], blank: char, point: char) -> Vec<String>
     std::iter::zip(texts, &parts).map(align).collect()
 }
 
-/// How many digits stand behind the point.
-fn places(number: &str) -> usize {
+/// How many digits a number has after its decimal point.
+fn decimal_places(number: &str) -> usize {
     number.split_once('.').map_or(0, |(_, places)| places.len())
 }
 
-/// How many characters stand before it.
-fn whole_digits(number: &str) -> usize {
+/// How many characters a number has before its decimal point.
+fn integer_width(number: &str) -> usize {
     number.split('.').next().map_or(0, str::len)
 }
 
 /// The parts of a number with its uncertainty and unit.
-struct Parts<'a> {
+struct NumberParts<'a> {
     value: &'a str,
     spread: Option<&'a str>,
     unit: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Option<Self> {
+impl<'a> NumberParts<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
         let is_number =
             |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-'));
         let (value, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -113,7 +112,7 @@ impl<'a> Parts<'a> {
             None => (None, rest),
         };
         let plain = is_number(&value) && spread.as_ref().is_none_or(is_number);
-        (plain && !unit.contains([' ', '['])).then_some(Parts { value, spread, unit })
+        (plain && !unit.contains([' ', '['])).then_some(NumberParts { value, spread, unit })
     }
 }
 

@@ -34,13 +34,13 @@ pub struct About {
     pub max_length: usize,
     /// The config that made it.
     pub config: serde_json::Value,
-    /// The name of each class; empty where classes have numbers only.
+    /// The name of each class; empty if classes have only numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// The name of each group of sequences that is scored by itself too, such as the task of a question; empty where there are none.
+    /// The name of each group of sequences that is also scored by itself, such as the task of a question; empty without groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// The files that it was read from.
+    /// The files that it was read from; empty if it was generated.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub sources: Sources,
 }
@@ -48,21 +48,21 @@ pub struct About {
 /// The files that a dataset was read from.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sources {
-    /// The files with their hashes, or the first of very many.
+    /// The files with their hashes; of very many, the first hundred.
     pub files: Vec<SourceFile>,
     /// The files that are not listed one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<OtherFiles>,
 }
 
-/// Files that are not listed one by one.
+/// The files of a dataset that are not listed one by one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OtherFiles {
-    /// How many.
+    /// The number of files.
     pub count: usize,
     /// The sum of their sizes as published, in bytes.
     pub bytes: u64,
-    /// BLAKE3 of their hashes in hexadecimal, one after another; in hexadecimal.
+    /// BLAKE3, in hexadecimal, of their concatenated hexadecimal hashes.
     pub blake3: String,
 }
 
@@ -78,7 +78,7 @@ pub struct SourceFile {
 }
 
 impl Sources {
-    /// Whether it was generated.
+    /// Whether no file was read: the dataset was generated.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()

@@ -11,7 +11,7 @@ use crate::scoring::{GroupScore, score_groups, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
 impl GroupScore {
-    /// Whether at least 95 % of the answers are right (Weston et al. 2015, section 5).
+    /// Whether at least 95 % of the answers are right: the threshold of Weston et al. (2015).
     fn is_solved(self) -> bool {
         100 * self.correct >= 95 * self.count
     }
@@ -108,7 +108,7 @@ impl Step for Evaluate {
                 context.metric(&format!("{name}/accuracy_{end}"), 0, value);
             }
         }
-        // A split need not have every task.
+        // A task without questions in the split has no error, and does not count as solved.
         let mut solved = 0;
         for (task, score) in groups.iter().zip(by_group).filter(|(_, score)| score.count > 0) {
             let wrong = score.count - score.correct;

@@ -65,16 +65,16 @@ pub fn score_split(
     score_batches(model, split, Batching::Sequences(batch_size), cancelled)
 }
 
-/// How many sequences of a group were classified, and how many of them right.
+/// The number of classified sequences of a group, and of the correct ones among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupScore {
     /// Sequences whose predicted class is the label.
     pub correct: usize,
-    /// All of them.
+    /// All classified sequences of the group.
     pub count: usize,
 }
 
-/// As [`score_split`], and the score of each of `groups` groups in the same pass. Of a language model, every group has the count 0.
+/// As [`score_split`], and the score of each of `groups` groups from the same pass. For a language model, every group has the count 0.
 ///
 /// # Errors
 /// As [`score_split`].
@@ -115,7 +115,7 @@ pub fn score_batches(
     score_observed(model, split, batching, cancelled, &mut |_, _| {})
 }
 
-/// As [`score_batches`]; `observe` is given the sequences of each batch, and whether each prediction was right.
+/// As [`score_batches`]; `observe` receives the sequences of each batch, and whether each prediction was right.
 fn score_observed(
     model: &Model,
     split: &Split,

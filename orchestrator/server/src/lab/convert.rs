@@ -1,11 +1,12 @@
-//! Between the messages of the wire and those inside of this process: hashes on the one side, files on the other.
+//! Converts between the messages of the wire, which name files by hashes, and those of this process, which name them by paths.
 
-use std::io::Read;
+use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use assay_core::AttemptId;
 use assay_protocol::{AttemptEvent, AttemptOutcome, Failure, FailureClass};
 use assay_wire as wire;
+use assay_worker::hash_file;
 use assay_worker::link::Assignment;
 
 use super::memory::LabBody;
@@ -13,15 +14,16 @@ use super::memory::LabBody;
 /// The most files of a checkpoint that are sent to another worker.
 const MOST_FILES: usize = 1000;
 
-/// Where the files lie that workers brought for an attempt.
-pub(super) fn folder_of(uploads: &Path, attempt: AttemptId) -> PathBuf {
+/// The folder for what a worker uploads for an attempt.
+pub(super) fn upload_folder(uploads: &Path, attempt: AttemptId) -> PathBuf {
     let AttemptId { task, epoch } = attempt;
     uploads.join(format!("{}-{}-{epoch}", task.run, task.task))
 }
 
 /// An assignment for a worker that does not share this machine's files.
 pub(super) fn assignment_for_wire(assignment: Assignment) -> wire::Assignment {
-    let checkpoint = list_checkpoint(&assignment.resume);
+    // Without a checkpoint the attempt starts over.
+    let checkpoint = list_checkpoint(&assignment.resume).unwrap_or_default();
     let resume = assignment.resume.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     wire::Assignment {
         attempt: assignment.attempt,
@@ -41,42 +43,33 @@ pub(super) fn assignment_for_wire(assignment: Assignment) -> wire::Assignment {
     }
 }
 
-/// The files that an earlier attempt left. What cannot be read is left out: the attempt then begins anew.
-fn list_checkpoint(folder: &Path) -> Vec<wire::FileRef> {
+/// The files that an earlier attempt left. A part of a checkpoint would be a wrong one, so it is an error if one of its files cannot be
+/// read, or if there are too many.
+fn list_checkpoint(folder: &Path) -> std::io::Result<Vec<wire::FileRef>> {
     let mut files = Vec::new();
     let mut folders = vec![(folder.to_owned(), String::new())];
     while let Some((folder, prefix)) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            let (path, kind) = (format!("{prefix}{name}"), entry.file_type());
-            if kind.as_ref().is_ok_and(std::fs::FileType::is_dir) {
+            let (path, kind) = (format!("{prefix}{name}"), entry.file_type()?);
+            if kind.is_dir() {
                 folders.push((entry.path(), format!("{path}/")));
-            } else if kind.is_ok_and(|kind| kind.is_file()) && wire::is_relative_path(&path) {
-                files.extend(hash_file(&entry.path()).ok().map(|hash| wire::FileRef { path, hash }));
-            }
-            if files.len() >= MOST_FILES {
-                return files;
+            } else if kind.is_file() && wire::is_relative_path(&path) {
+                if files.len() == MOST_FILES {
+                    return Err(Error::from(ErrorKind::InvalidInput));
+                }
+                files.push(wire::FileRef { path, hash: hash_file(&entry.path())? });
             }
         }
     }
     files.sort();
-    files
+    Ok(files)
 }
 
-fn hash_file(path: &Path) -> std::io::Result<String> {
-    let (mut file, mut hasher) = (std::fs::File::open(path)?, blake3::Hasher::new());
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize().to_hex().to_string()),
-            read => hasher.update(&buffer[..read]),
-        };
-    }
-}
-
-/// What a report says, with its files where the store can take them from. Blocks on files.
-pub(super) fn report_body(uploads: &Path, report: wire::AttemptReport) -> LabBody {
-    let folder = folder_of(uploads, report.attempt);
+/// Converts a report, and places its files where the store can take them from. Blocks on files.
+pub(super) fn read_report(uploads: &Path, report: wire::AttemptReport) -> LabBody {
+    let folder = upload_folder(uploads, report.attempt);
     let event = match report.body {
         wire::ReportBody::Queued { why } => AttemptEvent::Queued(why),
         wire::ReportBody::Greeted { hello } => AttemptEvent::Greeted(hello),
@@ -86,10 +79,8 @@ pub(super) fn report_body(uploads: &Path, report: wire::AttemptReport) -> LabBod
         wire::ReportBody::Log { level, text } => AttemptEvent::Log(level, text),
         wire::ReportBody::Checkpoint { files } => {
             let place = folder.join(format!("checkpoint-{}", report.seq));
-            // An incomplete one is not put in the place of the one that is there.
-            if lay_out(&folder, &place, &files).is_err() {
-                let _ = std::fs::remove_dir_all(&place);
-            }
+            // If this fails, `place` does not exist, and the checkpoint before it stays.
+            let _ = lay_out_checkpoint(&folder, &place, &files);
             return LabBody::Checkpoint(place);
         }
         wire::ReportBody::Ended { ended: wire::Ended::Failed { failure } } => {
@@ -108,7 +99,7 @@ pub(super) fn report_body(uploads: &Path, report: wire::AttemptReport) -> LabBod
     LabBody::Event(event)
 }
 
-/// Gives uploaded files their names, each in a folder of its own.
+/// Links uploaded files to their names, each in a separate folder.
 fn lay_out_outputs(folder: &Path, artifacts: &[wire::UploadedFile]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut files = Vec::new();
     for (number, artifact) in artifacts.iter().enumerate() {
@@ -117,37 +108,51 @@ fn lay_out_outputs(folder: &Path, artifacts: &[wire::UploadedFile]) -> Result<Ve
         if !wire::is_file_name(file) || !wire::is_hash(hash) {
             let named = assay_spec::printable(file).into_owned();
             return Err(format!(
-                "its worker reported the output `{shown}` as the file `{named}`, which is no file name"
+                "its worker reported the output `{shown}` as the file `{named}`, which is not a file name"
             ));
         }
         let place = folder.join(format!("output-{number}"));
         let path = place.join(file);
-        // A report that comes twice finds the file there, perhaps while the store reads it.
-        let made = std::fs::create_dir_all(&place).and_then(|()| match path.exists() {
+        // When a report comes twice, the store may be reading the file already.
+        let linked = std::fs::create_dir_all(&place).and_then(|()| match path.exists() {
             true => Ok(()),
             false => std::fs::hard_link(folder.join(hash), &path),
         });
-        made.map_err(|error| format!("its worker reported the output `{shown}`, which it did not upload: {error}"))?;
+        linked
+            .map_err(|error| format!("its worker reported the output `{shown}`, which it did not upload: {error}"))?;
         files.push((output.clone(), path));
     }
     Ok(files)
 }
 
-/// Makes a folder of uploaded files, which are moved there.
-fn lay_out(folder: &Path, place: &Path, files: &[wire::FileRef]) -> std::io::Result<()> {
-    let invalid = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
-    std::fs::create_dir_all(place)?;
+/// The name of an uploaded file of a checkpoint. An output with the same content has another name: it is still needed when the checkpoint's
+/// files have been moved.
+pub(super) fn checkpoint_name(hash: &str) -> String {
+    format!("state-{hash}")
+}
+
+/// Moves uploaded files into a folder `place`, which then has all of them; after an error it does not exist. A folder that exists is left
+/// as it is: the report came twice.
+fn lay_out_checkpoint(folder: &Path, place: &Path, files: &[wire::FileRef]) -> std::io::Result<()> {
+    if place.exists() {
+        return Ok(());
+    }
+    let invalid = || Error::from(ErrorKind::InvalidInput);
+    let part = place.with_extension("part");
+    let _ = std::fs::remove_dir_all(&part);
+    std::fs::create_dir_all(&part)?;
     for wire::FileRef { path, hash } in files {
         if !wire::is_relative_path(path) || !wire::is_hash(hash) {
             return Err(invalid());
         }
-        let target = place.join(path);
+        let target = part.join(path);
         std::fs::create_dir_all(target.parent().ok_or_else(invalid)?)?;
-        std::fs::hard_link(folder.join(hash), target)?;
+        std::fs::hard_link(folder.join(checkpoint_name(hash)), target)?;
     }
+    std::fs::rename(&part, place)?;
     for wire::FileRef { hash, .. } in files {
-        // A content that two of the files have is gone after the first.
-        let _ = std::fs::remove_file(folder.join(hash));
+        // Of two files with the same content, the second finds nothing to remove.
+        let _ = std::fs::remove_file(folder.join(checkpoint_name(hash)));
     }
     Ok(())
 }
@@ -166,7 +171,7 @@ mod tests {
             lay_out_outputs(folder.path(), &[artifact])
         };
         for file in ["../../escaped", "/etc/passwd", "..", "", "a\0b"] {
-            assert!(lay(file, &hash).unwrap_err().contains("no file name"), "{file:?}");
+            assert!(lay(file, &hash).unwrap_err().contains("not a file name"), "{file:?}");
         }
         assert!(lay("model.bin", "../../../etc/passwd").is_err());
         assert!(lay("model.bin", &"1".repeat(64)).unwrap_err().contains("did not upload"));
@@ -179,16 +184,20 @@ mod tests {
     fn a_checkpoint_with_a_hostile_path_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
         let hash = "0".repeat(64);
-        let write = || std::fs::write(folder.path().join(&hash), "state").unwrap();
-        write();
+        std::fs::write(folder.path().join(checkpoint_name(&hash)), "state").unwrap();
+        std::fs::write(folder.path().join(&hash), "an output").unwrap();
         let place = folder.path().join("checkpoint-1");
         for path in ["../outside", "/outside", "a/../../outside", ""] {
             let file = wire::FileRef { path: path.into(), hash: hash.clone() };
-            assert!(lay_out(folder.path(), &place, &[file]).is_err(), "{path}");
+            assert!(lay_out_checkpoint(folder.path(), &place, &[file]).is_err() && !place.exists(), "{path}");
         }
         let file = wire::FileRef { path: "deep/state".into(), hash: hash.clone() };
-        lay_out(folder.path(), &place, &[file]).unwrap();
-        let listed = list_checkpoint(&place);
+        // The report may come twice.
+        for _ in 0..2 {
+            lay_out_checkpoint(folder.path(), &place, std::slice::from_ref(&file)).unwrap();
+        }
+        assert!(folder.path().join(&hash).exists(), "an output is not moved");
+        let listed = list_checkpoint(&place).unwrap();
         assert_eq!(listed.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["deep/state"]);
         assert_eq!(listed[0].hash, blake3::hash(b"state").to_hex().to_string());
     }

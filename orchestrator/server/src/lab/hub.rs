@@ -1,4 +1,4 @@
-//! The hub: runs on the one side, workers on the other.
+//! The hub: passes messages between the runs and the workers of a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
-use super::convert::{assignment_for_wire, folder_of, report_body};
+use super::convert::{assignment_for_wire, checkpoint_name, read_report, upload_folder};
 use super::memory::{Ack, LabBody, LabInput, LabMemory, LabReport};
 use super::nodes::{Connection, LOCAL, Line, Node, WorkerView};
 use super::ports::LabLedger;
@@ -25,14 +25,14 @@ use crate::plan::run_plan;
 use crate::ports::{Content, LedgerError};
 use crate::watch::RunReport;
 
-/// How often the hub looks whether a worker's lease is over.
+/// How often the hub checks whether a worker's lease is over.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// For runs on a server. The hub decides when a worker is lost, and says again what a worker that was away has missed, so that the core
-/// needs no lease and no resending. A task waits a day for a worker that can run it.
+/// For runs on a server. The hub decides when a worker is lost, and repeats what a worker missed while it was away, so the core needs
+/// neither lease nor resending. A task waits a day for a worker that can run it.
 const SETTINGS: Settings = Settings { lease_ms: None, patience_ms: 86_400_000, grace_ms: 10_000, resend_ms: None };
 
-/// What a hub is made with.
+/// The settings of a hub.
 pub struct HubSettings {
     /// The step kinds.
     pub kinds: Vec<StepKind>,
@@ -40,7 +40,7 @@ pub struct HubSettings {
     pub machine: Value,
     /// Assay's version and commit.
     pub version: String,
-    /// The store's folder; the hub keeps files on their way in `uploads` and `submissions` below it.
+    /// The store's folder. The hub keeps uploaded files in `uploads` and `submissions` below it.
     pub home: PathBuf,
     /// How long a worker may be away before its attempts are given to others.
     pub lease: Duration,
@@ -48,13 +48,13 @@ pub struct HubSettings {
     pub notify: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// Why the hub did not do what was asked.
+/// Why the hub refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
-    /// There is no such thing, or it is over.
+    /// What the request names does not exist.
     #[error("{0}")]
     Absent(String),
     /// The store failed.
@@ -82,38 +82,39 @@ struct State {
 }
 
 /// The folder for the files of submissions.
-fn submissions(home: &Path) -> PathBuf {
+fn submissions_folder(home: &Path) -> PathBuf {
     home.join("submissions")
 }
 
 impl Hub {
-    /// Opens the hub over a store: what was under way when the last server ended goes on.
+    /// Opens the hub over a store, and resumes the runs that were under way when the last server ended.
     ///
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn open(ledger: Arc<dyn LabLedger>, settings: HubSettings) -> Result<Arc<Hub>, HubError> {
         let hub = Hub { ledger, settings, state: Mutex::default(), joining: tokio::sync::Mutex::default() };
         let hub = Arc::new(hub);
-        hub.recall_nodes().await?;
+        hub.load_nodes().await?;
         let adopted = hub.ledger.adopt_submissions().await?;
         let runs: BTreeSet<String> = adopted.iter().map(|(run, _)| run.to_string()).collect();
         for folder in ["uploads", "submissions"] {
             remove_other_folders(&hub.settings.home.join(folder), &runs);
         }
         for (run, content) in adopted {
-            if let Err(error) = hub.go_on(run, &content).await {
-                (hub.settings.notify)(format!("run {run} cannot go on: {error}"));
+            if let Err(error) = hub.resume_run(run, &content).await {
+                (hub.settings.notify)(format!("cannot resume run {run}: {error}"));
             }
         }
         tokio::spawn(watch_leases(Arc::downgrade(&hub)));
         Ok(hub)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn recall_nodes(self: &Arc<Self>) -> Result<(), HubError> {
+    /// Loads the workers that the store knows; each has a whole lease to reconnect.
+    async fn load_nodes(self: &Arc<Self>) -> Result<(), HubError> {
         for (worker, content, gone) in self.ledger.load_nodes().await? {
             let register: wire::Register = serde_json::from_str(&content)
                 .map_err(|error| LedgerError::new(format!("the store has a worker that cannot be read: {error}")))?;
@@ -121,7 +122,7 @@ impl Hub {
             if ended && !gone {
                 self.ledger.retire_node(worker).await?;
             }
-            let mut state = self.state();
+            let mut state = self.lock_state();
             state.next_worker = state.next_worker.max(worker.0.saturating_add(1));
             if ended {
                 state.gone.insert(register.life);
@@ -133,8 +134,8 @@ impl Hub {
         Ok(())
     }
 
-    /// Goes on with a run that was under way when the last server ended.
-    async fn go_on(self: &Arc<Self>, run: RunId, content: &str) -> Result<(), HubError> {
+    /// Resumes a run that was under way when the last server ended.
+    async fn resume_run(self: &Arc<Self>, run: RunId, content: &str) -> Result<(), HubError> {
         let saved: Saved = serde_json::from_str(content)
             .map_err(|error| LedgerError::new(format!("its submission cannot be read: {error}")))?;
         let mut workflow = saved.submission.check(&self.settings.kinds).map_err(HubError::Refused)?;
@@ -146,7 +147,7 @@ impl Hub {
         let past = Past { run, workflow, forced, root };
         let mut driver = restore_driver(self.ledger.clone(), past, inputs.clone(), watch).await?;
         {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             let there: BTreeSet<WorkerId> = state.nodes.keys().copied().collect();
             let known: Vec<WorkerId> = driver.core.workers().map(|(worker, _)| worker).collect();
             for (&worker, node) in &state.nodes {
@@ -168,7 +169,7 @@ impl Hub {
     /// Begins a run.
     ///
     /// # Errors
-    /// If the workflow is not one, a file of it was not uploaded, or the store cannot be written.
+    /// If the workflow is invalid, one of its files was not uploaded, or the store cannot be written.
     pub async fn submit(self: &Arc<Self>, submission: LabSubmission) -> Result<RunId, HubError> {
         let mut workflow = submission.check(&self.settings.kinds).map_err(HubError::Refused)?;
         let devices = self.describe_devices(&workflow);
@@ -176,7 +177,7 @@ impl Hub {
         let forced = submission.forced(&workflow);
         let plan = run_plan(&workflow).map_err(|error| HubError::Refused(error.to_string()))?;
         for file in &submission.files {
-            self.content_of(&file.hash).await?;
+            self.locate_file(&file.hash).await?;
         }
         let new = Submission {
             file: submission.file.clone(),
@@ -196,12 +197,11 @@ impl Hub {
         let workflow = Arc::new(workflow);
         let mut driver = Driver::new(ledger, workflow, forced, run, core, BTreeMap::new(), inputs.clone(), watch);
         driver.lab = LabMemory::with_files(root);
-        // From here on the run survives the server.
         let saved = Saved { submission, devices };
         let content = serde_json::to_string(&saved).map_err(|error| HubError::Refused(error.to_string()))?;
         driver.apply_event(Event::Configured { settings: SETTINGS });
         {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             for (&worker, node) in &state.nodes {
                 let capacity = node.register.capacity.clone();
                 driver.workers.insert(worker, (capacity.name.clone(), node.to.clone()));
@@ -209,13 +209,13 @@ impl Hub {
             }
             state.runs.insert(run, inputs);
         }
-        // The journal has the run before the store promises to go on with it.
+        // Only a run that is in the journal can be resumed after a restart.
         let mut written = driver.begin_with(vec![Event::RunSubmitted { run, plan }]).await;
         if written.is_ok() {
             written = self.ledger.save_submission(run, content).await;
         }
         if let Err(error) = written {
-            self.state().runs.remove(&run);
+            self.lock_state().runs.remove(&run);
             return Err(error.into());
         }
         self.spawn_driver(run, driver, Vec::new(), received);
@@ -231,24 +231,24 @@ impl Hub {
     }
 
     async fn on_run_ended(&self, run: RunId, ended: Result<RunReport, LedgerError>) {
-        self.state().runs.remove(&run);
+        self.lock_state().runs.remove(&run);
         match ended {
             Ok(report) => {
                 (self.settings.notify)(format!("run {run} is over: {}", report.state));
-                // What cannot be removed now is removed when the server is started next.
-                let _ = tokio::fs::remove_dir_all(submissions(&self.settings.home).join(run.to_string())).await;
+                // A folder that cannot be removed now is removed when the server starts next.
+                let _ = tokio::fs::remove_dir_all(submissions_folder(&self.settings.home).join(run.to_string())).await;
             }
             Err(error) => {
-                (self.settings.notify)(format!("run {run} stands still until the server is started again: {error}"));
+                (self.settings.notify)(format!("run {run} is suspended until the server is restarted: {error}"));
             }
         }
     }
 
-    /// What the backends of the workers compute on. Where the workers differ, all of it: a measurement is then not taken for one of a
-    /// lab with other machines.
+    /// What the backends of the workers compute on; if the workers differ, a list of all, so that the cache does not answer with a
+    /// measurement of a lab with other machines.
     fn describe_devices(&self, workflow: &Workflow) -> BTreeMap<String, Value> {
-        let state = self.state();
-        let of = |backend: &String| {
+        let state = self.lock_state();
+        let describe = |backend: &String| {
             let mut found: Vec<Value> = Vec::new();
             for device in state.nodes.values().filter_map(|node| node.register.devices.get(backend)) {
                 if !found.contains(device) {
@@ -259,10 +259,11 @@ impl Hub {
             let described = if found.len() == 1 { found.remove(0) } else { Value::Array(found) };
             (backend.clone(), described)
         };
-        workflow.backends().iter().map(of).collect()
+        workflow.backends().iter().map(describe).collect()
     }
 
-    async fn content_of(&self, hash: &str) -> Result<PathBuf, HubError> {
+    /// Where the store keeps a file of a submission.
+    async fn locate_file(&self, hash: &str) -> Result<PathBuf, HubError> {
         let artifact = ArtifactRef { hash: hash.to_owned(), name: String::new(), bytes: 0 };
         match self.ledger.locate_content(&artifact).await? {
             Content::Whole(path) => Ok(path),
@@ -270,15 +271,15 @@ impl Hub {
         }
     }
 
-    /// Puts the files of a submission where the tasks of its run look for them.
+    /// Links the files of a submission to where the tasks of its run look for them.
     async fn lay_out_files(&self, run: RunId, submission: &LabSubmission) -> Result<PathBuf, HubError> {
-        let root = submissions(&self.settings.home).join(run.to_string());
+        let root = submissions_folder(&self.settings.home).join(run.to_string());
         let failed = |error: std::io::Error| LedgerError::new(format!("cannot keep the files of run {run}: {error}"));
         std::fs::create_dir_all(&root).map_err(failed)?;
         for file in &submission.files {
             let place = path_under(&root, &file.path);
             if !place.exists() {
-                let content = self.content_of(&file.hash).await?;
+                let content = self.locate_file(&file.hash).await?;
                 std::fs::create_dir_all(place.parent().unwrap_or(&root)).map_err(failed)?;
                 std::fs::hard_link(content, place).map_err(failed)?;
             }
@@ -300,7 +301,7 @@ impl Hub {
 
     /// Stops a run. `false` if it is not under way here.
     pub async fn cancel(&self, run: RunId) -> bool {
-        let inputs = self.state().runs.get(&run).cloned();
+        let inputs = self.lock_state().runs.get(&run).cloned();
         match inputs {
             Some(inputs) => inputs.send(Input::Cancel).await.is_ok(),
             None => false,
@@ -309,29 +310,31 @@ impl Hub {
 
     /// Why a task of a run that is under way does not run; `None` if the run is not under way here.
     pub async fn explain_task(&self, run: RunId, task: TaskIx) -> Option<String> {
-        let inputs = self.state().runs.get(&run).cloned()?;
+        let inputs = self.lock_state().runs.get(&run).cloned()?;
         let (answer, answered) = oneshot::channel();
         inputs.send(Input::Lab(LabInput::Why { task, answer })).await.ok()?;
         answered.await.ok()
     }
 
-    /// The workers that are there or were a moment ago.
+    /// The workers that are connected or away for less than the lease.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerView> {
-        self.state().nodes.iter().map(|(&worker, node)| WorkerView::of(worker, node)).collect()
+        self.lock_state().nodes.iter().map(|(&worker, node)| WorkerView::new(worker, node)).collect()
     }
 
     /// How many runs are under way.
     #[must_use]
-    pub fn running(&self) -> usize {
-        self.state().runs.len()
+    pub fn running_count(&self) -> usize {
+        self.lock_state().runs.len()
     }
 
-    /// Where an upload of a worker for an attempt belongs; `None` for what is no hash, or if the run is not under way.
+    /// Where a worker's upload for an attempt belongs: an output, or a file of its checkpoint. `None` if the text is not a hash or the run
+    /// is not under way.
     #[must_use]
-    pub fn upload_place(&self, attempt: AttemptId, hash: &str) -> Option<PathBuf> {
-        let known = self.state().runs.contains_key(&attempt.task.run) && wire::is_hash(hash);
-        known.then(|| folder_of(&self.settings.home.join("uploads"), attempt).join(hash))
+    pub fn upload_place(&self, attempt: AttemptId, hash: &str, checkpoint: bool) -> Option<PathBuf> {
+        let known = self.lock_state().runs.contains_key(&attempt.task.run) && wire::is_hash(hash);
+        let name = if checkpoint { checkpoint_name(hash) } else { hash.to_owned() };
+        known.then(|| upload_folder(&self.settings.home.join("uploads"), attempt).join(name))
     }
 
     /// Adds a worker in this process.
@@ -356,14 +359,14 @@ impl Hub {
         };
         let worker = self.number_node(&register).await?;
         let node = Node { register, to, line: Line::default(), connection: None, heard: Instant::now() };
-        self.admit(worker, node).await;
+        self.add_node(worker, node).await;
         let hub = Arc::clone(self);
         tokio::spawn(async move {
             while let Some(message) = from.recv().await {
                 let (FromWorker::AttemptEvent(id, _) | FromWorker::AttemptEnded(id, _)) = &message else { continue };
-                let inputs = hub.state().runs.get(&id.task.run).cloned();
+                let inputs = hub.lock_state().runs.get(&id.task.run).cloned();
                 if let Some(inputs) = inputs {
-                    // A run that is over needs no word any more.
+                    // A run that ended meanwhile needs no message.
                     let _ = inputs.send(Input::Worker(worker, Some(message))).await;
                 }
             }
@@ -371,19 +374,20 @@ impl Hub {
         Ok(())
     }
 
+    /// Gives a new worker its number, and stores it.
     async fn number_node(&self, register: &wire::Register) -> Result<WorkerId, HubError> {
-        let worker = WorkerId(self.state().next_worker);
+        let worker = WorkerId(self.lock_state().next_worker);
         let content = serde_json::to_string(register).map_err(|error| HubError::Refused(error.to_string()))?;
         self.ledger.save_node(worker, content).await?;
-        self.state().next_worker = worker.0.saturating_add(1);
+        self.lock_state().next_worker = worker.0.saturating_add(1);
         Ok(worker)
     }
 
-    /// Makes a worker known to every run.
-    async fn admit(&self, worker: WorkerId, node: Node) {
+    /// Adds a worker, and tells every run of it.
+    async fn add_node(&self, worker: WorkerId, node: Node) {
         let (capacity, to) = (node.register.capacity.clone(), node.to.clone());
         let runs: Vec<_> = {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             state.nodes.insert(worker, node);
             state.runs.values().cloned().collect()
         };
@@ -396,8 +400,8 @@ impl Hub {
     /// Registers a worker. The receiver gives what is to be sent to it, in order.
     ///
     /// # Errors
-    /// With what the worker is to be told instead.
-    pub async fn connect(
+    /// With the message to send to the worker instead.
+    pub async fn connect_worker(
         self: &Arc<Self>,
         register: wire::Register,
     ) -> Result<(Connection, UnboundedReceiver<wire::ToWorker>), wire::ToWorker> {
@@ -407,7 +411,7 @@ impl Hub {
         let (to, outgoing) = mpsc::unbounded_channel();
         let held = register.held.clone();
         let known = {
-            let state = self.state();
+            let state = self.lock_state();
             if state.gone.contains(&register.life) {
                 return Err(wire::ToWorker::Dismissed);
             }
@@ -417,14 +421,14 @@ impl Hub {
             Some(worker) => worker,
             None => {
                 let worker = self.number_node(&register).await.map_err(|error| refuse(error.to_string()))?;
-                self.admit(worker, new_node(register)).await;
+                self.add_node(worker, new_node(register)).await;
                 worker
             }
         };
         let lease_ms = u64::try_from(self.settings.lease.as_millis()).unwrap_or(u64::MAX);
         let _ = to.send(wire::ToWorker::Welcome { worker, lease_ms });
         let (number, runs) = {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             state.connections += 1;
             let number = state.connections;
             let Some(node) = state.nodes.get_mut(&worker) else { return Err(wire::ToWorker::Dismissed) };
@@ -442,9 +446,9 @@ impl Hub {
         Ok((Connection { hub: Arc::clone(self), worker, number, to }, outgoing))
     }
 
-    /// Notes a sign of life. `false` if the connection is no longer the worker's.
-    pub(super) fn hear(&self, worker: WorkerId, connection: u64) -> bool {
-        match self.state().nodes.get_mut(&worker) {
+    /// Notes a sign of life. `false` if the worker has another connection by now, or is gone.
+    pub(super) fn note_sign_of_life(&self, worker: WorkerId, connection: u64) -> bool {
+        match self.lock_state().nodes.get_mut(&worker) {
             Some(node) if node.connection == Some(connection) => {
                 node.heard = Instant::now();
                 true
@@ -453,43 +457,44 @@ impl Hub {
         }
     }
 
-    pub(super) fn disconnect(&self, worker: WorkerId, connection: u64) {
-        if let Some(node) = self.state().nodes.get_mut(&worker).filter(|node| node.connection == Some(connection)) {
+    pub(super) fn disconnect_worker(&self, worker: WorkerId, connection: u64) {
+        if let Some(node) = self.lock_state().nodes.get_mut(&worker).filter(|node| node.connection == Some(connection))
+        {
             node.connection = None;
             node.line.replace(None);
         }
     }
 
-    /// Passes a report on to its run. One of a run that is over is acknowledged at once.
-    pub(super) async fn report(
+    /// Passes a report on to its run. A report of a run that is over is acknowledged at once.
+    pub(super) async fn forward_report(
         self: &Arc<Self>,
         worker: WorkerId,
         report: wire::AttemptReport,
         to: &UnboundedSender<wire::ToWorker>,
     ) {
         let (attempt, seq) = (report.attempt, report.seq);
-        let inputs = self.state().runs.get(&attempt.task.run).cloned();
+        let inputs = self.lock_state().runs.get(&attempt.task.run).cloned();
         let uploads = self.settings.home.join("uploads");
         let last = matches!(report.body, wire::ReportBody::Ended { .. });
-        let folder = folder_of(&uploads, attempt);
+        let folder = upload_folder(&uploads, attempt);
         let Some(inputs) = inputs else {
             return Ack { attempt, seq, to: to.clone(), leftover: last.then_some(folder) }.send();
         };
-        let Ok(body) = tokio::task::spawn_blocking(move || report_body(&uploads, report)).await else { return };
+        let Ok(body) = tokio::task::spawn_blocking(move || read_report(&uploads, report)).await else { return };
         let leftover = match &body {
             LabBody::Checkpoint(place) => Some(place.clone()),
             LabBody::Ended(..) => Some(folder),
             LabBody::Event(_) => None,
         };
         let ack = Ack { attempt, seq, to: to.clone(), leftover };
-        // The run may end meanwhile; the report then comes again.
+        // If the run ends meanwhile, the worker sends the report again.
         let _ = inputs.send(Input::Lab(LabInput::Reported(LabReport { worker, attempt, seq, body, ack }))).await;
     }
 
-    /// A worker left, or was away for its lease: its attempts are given to others.
-    pub(super) async fn retire(&self, worker: WorkerId) {
+    /// Removes a worker that left or was away for its lease: its attempts are given to others.
+    pub(super) async fn retire_worker(&self, worker: WorkerId) {
         let (node, runs) = {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             let Some(node) = state.nodes.remove(&worker) else { return };
             state.gone.insert(node.register.life.clone());
             (node, state.runs.values().cloned().collect::<Vec<_>>())
@@ -497,7 +502,7 @@ impl Hub {
         node.line.send(wire::ToWorker::Dismissed);
         if let Err(error) = self.ledger.retire_node(worker).await {
             (self.settings.notify)(format!(
-                "cannot write that the worker `{}` is gone: {error}",
+                "cannot record that the worker `{}` is gone: {error}",
                 node.register.capacity.name
             ));
         }
@@ -509,20 +514,20 @@ impl Hub {
     async fn end_leases(&self) {
         let lease = self.settings.lease;
         let over: Vec<(WorkerId, String)> = {
-            let state = self.state();
+            let state = self.lock_state();
             let lost = state.nodes.iter().filter(|(_, node)| !node.is_local() && node.heard.elapsed() > lease);
             lost.map(|(&worker, node)| (worker, node.register.capacity.name.clone())).collect()
         };
         for (worker, name) in over {
             (self.settings.notify)(format!(
-                "the worker `{name}` was not heard of for its lease; its tasks are given to others"
+                "the worker `{name}` was silent for its whole lease; its tasks are given to other workers"
             ));
-            self.retire(worker).await;
+            self.retire_worker(worker).await;
         }
     }
 }
 
-/// A worker that is known and not connected.
+/// A worker that is not connected yet.
 fn new_node(register: wire::Register) -> Node {
     let (to, assigned) = mpsc::channel(1024);
     let line = Line::default();
@@ -530,7 +535,7 @@ fn new_node(register: wire::Register) -> Node {
     Node { register, to, line, connection: None, heard: Instant::now() }
 }
 
-/// Carries what runs want of a worker to its connection, in order, as long as the worker is known.
+/// Forwards the messages of runs to a worker's connection, in order, until the worker is removed.
 async fn forward_assignments(mut assigned: mpsc::Receiver<ToWorker>, line: Line) {
     while let Some(message) = assigned.recv().await {
         match message {
@@ -554,7 +559,7 @@ async fn watch_leases(hub: std::sync::Weak<Hub>) {
     }
 }
 
-/// Removes the folders of runs that are not under way. A folder's name begins with its run's number.
+/// Removes the folders of runs that are not under way. A folder's name begins with the number of its run.
 fn remove_other_folders(folder: &Path, runs: &BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -574,13 +579,13 @@ fn check_register(register: &wire::Register) -> Result<(), String> {
     }
     let name = &capacity.name;
     if name.is_empty() || name.chars().count() > 100 || name.chars().any(char::is_control) {
-        return Err("a worker's name has 1 to 100 characters, none of them a control character".to_owned());
+        return Err("a worker's name must have 1 to 100 characters and no control characters".to_owned());
     }
     if life.len() < 16 || life.len() > 100 || life.starts_with(LOCAL) {
-        return Err("the worker did not name its life".to_owned());
+        return Err("the worker's `life` must have 16 to 100 characters".to_owned());
     }
     if capacity.cpus == 0 {
-        return Err("a worker has at least one processor".to_owned());
+        return Err("a worker must offer at least one processor".to_owned());
     }
     Ok(())
 }

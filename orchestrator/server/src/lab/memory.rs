@@ -1,4 +1,4 @@
-//! What a run on a server keeps in mind beyond one in this process, and what it hears from the hub.
+//! The additional state of a run on a server, and the messages that it gets from the hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::ports::Record;
 
 /// What the hub tells a run.
 pub(crate) enum LabInput {
-    /// A worker may be given attempts from now on.
+    /// A worker joined.
     Joined { worker: WorkerId, capacity: Capacity, to: mpsc::Sender<ToWorker> },
     /// A worker that was away is back, with these attempts of the run.
     Returned { worker: WorkerId, held: Vec<AttemptId> },
@@ -26,7 +26,7 @@ pub(crate) enum LabInput {
     Why { task: TaskIx, answer: oneshot::Sender<String> },
 }
 
-/// A report of a worker node, checked and with its files at hand.
+/// A report of a worker node, with its files placed.
 pub(crate) struct LabReport {
     pub(crate) worker: WorkerId,
     pub(crate) attempt: AttemptId,
@@ -37,18 +37,18 @@ pub(crate) struct LabReport {
 
 pub(crate) enum LabBody {
     Event(AttemptEvent),
-    /// A folder with what a later attempt resumes from; it is to take the place of the one there is.
+    /// A folder with a new checkpoint, which replaces the one before it.
     Checkpoint(PathBuf),
-    /// How the attempt ended, and the files that it made: the output's name and where the content lies.
+    /// How the attempt ended, and its output files: each with the output's name and the path.
     Ended(AttemptOutcome, Vec<(String, PathBuf)>),
 }
 
-/// What tells a worker that its reports of an attempt are stored up to a number.
+/// An acknowledgement: tells a worker that the reports of an attempt are stored up to a number.
 pub(crate) struct Ack {
     pub(crate) attempt: AttemptId,
     pub(crate) seq: u64,
     pub(crate) to: mpsc::UnboundedSender<wire::ToWorker>,
-    /// Files that were brought for this report, which nobody needs afterwards.
+    /// The uploaded files of this report, which are removed afterwards.
     pub(crate) leftover: Option<PathBuf>,
 }
 
@@ -62,28 +62,28 @@ impl Ack {
     }
 }
 
-/// What a run on a server keeps in mind beyond one in this process.
+/// The additional state of a run on a server.
 #[derive(Default)]
 pub(crate) struct LabMemory {
     /// The folder with the files that came with the submission; `None` for a run that reads the files of this machine.
     root: Option<PathBuf>,
     /// How far live attempts have reported.
     pub(crate) reported: BTreeMap<AttemptId, u64>,
-    /// Those of them that are to be recorded with the next batch.
+    /// The attempts among them whose number goes into the next batch of records.
     unrecorded: BTreeSet<AttemptId>,
     /// To be sent once the next batch is written.
     due: Vec<Ack>,
-    /// Acknowledgements of attempts whose outputs are on their way into the store.
+    /// The acknowledgements of attempts whose outputs are being stored.
     storing: BTreeMap<AttemptId, Ack>,
 }
 
 impl LabMemory {
-    /// Of a run whose files lie in this folder.
+    /// For a run whose files lie in this folder.
     pub(crate) fn with_files(root: PathBuf) -> LabMemory {
         LabMemory { root: Some(root), ..LabMemory::default() }
     }
 
-    /// The files of a config where they lie on this machine.
+    /// The files of a config with their paths on this machine.
     pub(crate) fn place_files(&self, files: &[LocalFile]) -> Vec<LocalFile> {
         let placed = |file: &LocalFile| match &self.root {
             Some(root) => LocalFile { path: path_under(root, &file.path), ..file.clone() },
@@ -92,13 +92,13 @@ impl LabMemory {
         files.iter().map(placed).collect()
     }
 
-    /// Everything so far is written.
-    pub(crate) fn acknowledge(&mut self) {
+    /// Sends the acknowledgements that are due: everything so far is written.
+    pub(crate) fn send_acknowledgements(&mut self) {
         self.due.drain(..).for_each(Ack::send);
     }
 
-    /// The outputs of an attempt are in the store, or cannot be put there; what that means is about to be written.
-    pub(crate) fn outputs_stored(&mut self, attempt: AttemptId) {
+    /// The outputs of an attempt were stored, or could not be: its end is acknowledged after the next batch of records.
+    pub(crate) fn on_outputs_settled(&mut self, attempt: AttemptId) {
         self.due.extend(self.storing.remove(&attempt));
     }
 }
@@ -113,17 +113,17 @@ impl Driver {
             LabInput::Returned { worker, held } => self.on_worker_returned(worker, &held),
             LabInput::Reported(report) => self.on_report(report),
             LabInput::Why { task, answer } => {
-                // Who asked may have gone away.
+                // The asker may have disconnected.
                 let _ = answer.send(self.explain_state(task));
             }
         }
     }
 
-    /// Tells a worker again what it may have missed while it was away.
+    /// Repeats what a worker may have missed while it was away.
     fn on_worker_returned(&mut self, worker: WorkerId, held: &[AttemptId]) {
         let Some((_, link)) = self.workers.get(&worker) else { return };
         for &attempt in held.iter().filter(|attempt| !self.core.accepts(**attempt)) {
-            // The channel is emptied by a task that does not wait for this one, and a stop that is lost is said again.
+            // The channel is emptied by a task that does not wait for this one. A stop that is lost is repeated.
             let _ = link.try_send(ToWorker::Stop(attempt));
         }
         for effect in self.core.outstanding() {
@@ -133,16 +133,16 @@ impl Driver {
         }
     }
 
-    /// Takes in a report once, in order, and of the live attempt alone. Each is acknowledged after what follows from it is written.
+    /// Handles each report of a live attempt once, in order. It is acknowledged after its consequences are written.
     fn on_report(&mut self, report: LabReport) {
         let LabReport { worker, attempt, seq, body, ack } = report;
         self.schedule_flush();
         let live = self.live.get(&attempt).is_some_and(|live| live.worker == worker);
         if !live || !self.core.accepts(attempt) {
-            // The slot of a superseded attempt is free once it has ended; that of another worker is not this one's to free.
+            // The end of a superseded attempt frees its slot on this worker, never one on another worker.
             let holds = self.core.worker(worker).is_some_and(|worker| worker.attempts().any(|held| held == attempt));
             if let (LabBody::Ended(..), true) = (&body, holds) {
-                self.on_worker_message(worker, superseded(attempt));
+                self.on_worker_message(worker, end_of_superseded(attempt));
             }
             self.lab.due.push(ack);
             return;
@@ -150,14 +150,14 @@ impl Driver {
         let last = self.lab.reported.get(&attempt).copied().unwrap_or(0);
         if seq <= last {
             match self.lab.storing.get_mut(&attempt) {
-                // Its end came again before it was stored: the latest connection is told.
+                // The end came again before its outputs were stored: the acknowledgement goes to the latest connection.
                 Some(waiting) if waiting.seq == seq => *waiting = ack,
                 _ => self.lab.due.push(ack),
             }
             return;
         }
         if seq > last + 1 {
-            // What lies between was lost with a connection; the worker sends it again.
+            // The reports before it were lost with a connection; the worker sends them again.
             return;
         }
         self.lab.reported.insert(attempt, seq);
@@ -168,7 +168,7 @@ impl Driver {
             }
             LabBody::Checkpoint(folder) => {
                 self.lab.unrecorded.insert(attempt);
-                self.take_checkpoint(attempt, &folder);
+                self.replace_checkpoint(attempt, &folder);
             }
             LabBody::Ended(outcome, files) => {
                 for (name, path) in files {
@@ -186,13 +186,13 @@ impl Driver {
         self.lab.due.push(ack);
     }
 
-    /// Puts what an attempt left for later ones in its place.
-    fn take_checkpoint(&mut self, attempt: AttemptId, folder: &Path) {
+    /// Replaces the checkpoint of a task by a new one.
+    fn replace_checkpoint(&mut self, attempt: AttemptId, folder: &Path) {
         let step = self.tasks.get(attempt.task.task.0 as usize).and_then(|task| task.step.as_ref());
         let Some(place) = step.map(|step| self.ledger.resume_dir(&step.key)).filter(|_| folder.is_dir()) else {
             return;
         };
-        // Where this fails, a later attempt resumes from an older state or from the beginning, which is slower and not wrong.
+        // If this fails, a later attempt resumes from an older state or starts over: slower, but not wrong.
         let _ = std::fs::create_dir_all(place.parent().unwrap_or(&place));
         let _ = std::fs::remove_dir_all(&place);
         let _ = std::fs::rename(folder, &place);
@@ -209,6 +209,6 @@ impl Driver {
     }
 }
 
-fn superseded(attempt: AttemptId) -> FromWorker {
+fn end_of_superseded(attempt: AttemptId) -> FromWorker {
     FromWorker::AttemptEnded(attempt, AttemptOutcome::Completed(BTreeMap::new()))
 }

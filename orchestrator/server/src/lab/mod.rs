@@ -5,8 +5,9 @@
 //! locks of its machine decide who goes first, as between two `assay run` on one machine.
 //!
 //! - Nothing that a worker reports is acknowledged before it is in the store ([`memory`]).
-//! - A worker that is away keeps its attempts for the lease. The hub's clock decides when that is over; runs only hear that the worker left.
-//! - After a restart each run is replayed from its journal ([`restore`]), before any worker is listened to.
+//! - A worker that is away keeps its attempts for the lease. The hub's clock decides when the lease is over; runs are only told that the
+//!   worker left.
+//! - After a restart each run is replayed from its journal ([`restore`]) before the server accepts workers.
 
 mod convert;
 mod hub;

@@ -12,10 +12,10 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::hub::Hub;
 
-/// A life of a worker in this process begins with this: it ends with the process.
+/// The prefix of the lives of workers in this process, which end with it.
 pub(super) const LOCAL: &str = "local-";
 
-/// The way to a worker that may be away: what is sent meanwhile is dropped, and said again when it is back.
+/// Sends messages to a worker that may be away: then they are dropped, and repeated when it is back.
 #[derive(Clone, Default)]
 pub(super) struct Line(Arc<Mutex<Option<UnboundedSender<wire::ToWorker>>>>);
 
@@ -26,21 +26,21 @@ impl Line {
 
     pub(super) fn send(&self, message: wire::ToWorker) {
         if let Some(to) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // A connection that is gone is found by its own side.
+            // If the connection is gone, its task notices.
             let _ = to.send(message);
         }
     }
 }
 
-/// A worker that is there, or was a moment ago.
+/// A worker that is connected, or away for less than the lease.
 pub(super) struct Node {
     pub(super) register: wire::Register,
-    /// For the drivers of runs.
+    /// Takes the messages of runs.
     pub(super) to: mpsc::Sender<ToWorker>,
     pub(super) line: Line,
     /// The number of its connection; `None` while it is away.
     pub(super) connection: Option<u64>,
-    /// When it was heard of.
+    /// When its last message came.
     pub(super) heard: Instant,
 }
 
@@ -59,7 +59,7 @@ pub struct WorkerView {
     pub name: String,
     /// `connected` or `away`.
     pub state: &'static str,
-    /// Seconds since it was heard of.
+    /// Seconds since its last message.
     pub heard_seconds: f64,
     /// Words that a person gave it.
     pub labels: BTreeSet<String>,
@@ -76,7 +76,7 @@ pub struct WorkerView {
 }
 
 impl WorkerView {
-    pub(super) fn of(worker: WorkerId, node: &Node) -> WorkerView {
+    pub(super) fn new(worker: WorkerId, node: &Node) -> WorkerView {
         let there = node.is_local() || node.connection.is_some();
         let wire::Register { version, labels, capacity, devices, .. } = &node.register;
         WorkerView {
@@ -103,23 +103,23 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes in a message. `false` if the connection is to be closed.
-    pub async fn receive(&self, message: wire::ToServer) -> bool {
-        if !self.hub.hear(self.worker, self.number) {
+    /// Handles a message. `false` if the connection is to be closed.
+    pub async fn handle_message(&self, message: wire::ToServer) -> bool {
+        if !self.hub.note_sign_of_life(self.worker, self.number) {
             return false;
         }
         match message {
             wire::ToServer::Heartbeat => {
-                // The other end of the channel is this connection's own.
+                // This connection has the receiver too.
                 let _ = self.to.send(wire::ToWorker::Alive);
             }
             wire::ToServer::Reports { reports } => {
                 for report in reports {
-                    self.hub.report(self.worker, report, &self.to).await;
+                    self.hub.forward_report(self.worker, report, &self.to).await;
                 }
             }
             wire::ToServer::Leave => {
-                self.hub.retire(self.worker).await;
+                self.hub.retire_worker(self.worker).await;
                 return false;
             }
             // A worker registers once on a connection.
@@ -131,6 +131,6 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.hub.disconnect(self.worker, self.number);
+        self.hub.disconnect_worker(self.worker, self.number);
     }
 }

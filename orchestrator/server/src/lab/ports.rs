@@ -1,4 +1,4 @@
-//! What a server needs of its store beyond what one run needs: what it goes on from after a restart.
+//! What a server needs of its store in addition to a single run: the state that it resumes from after a restart.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,33 @@ use serde_json::Value;
 
 use crate::ports::{Ledger, LedgerError, TaskStateName};
 
-/// The memory behind a server with worker nodes.
+/// The store of a server with worker nodes.
 #[async_trait::async_trait]
 pub trait LabLedger: Ledger {
-    /// Remembers what a run was submitted as.
+    /// Stores a run's submission.
     async fn save_submission(&self, run: RunId, content: String) -> Result<(), LedgerError>;
 
-    /// Takes over the submitted runs that are not over and whose process is gone, in the order of their numbers, each with what it
-    /// was submitted as.
+    /// Takes over the submitted runs that are not over and whose process is gone, in the order of their numbers; returns each with its
+    /// submission.
     async fn adopt_submissions(&self) -> Result<Vec<(RunId, String)>, LedgerError>;
 
-    /// What a run was submitted as; `None` for one that was not submitted to a server.
+    /// A run's submission; `None` for a run that was not submitted to a server.
     async fn submission(&self, run: RunId) -> Result<Option<String>, LedgerError>;
 
-    /// What happened in a run so far.
+    /// The history of a run so far.
     async fn load_history(&self, run: RunId) -> Result<History, LedgerError>;
 
-    /// Remembers a worker node under its number.
+    /// Stores a worker node under its number.
     async fn save_node(&self, worker: WorkerId, content: String) -> Result<(), LedgerError>;
 
     /// A worker node left or was given up.
     async fn retire_node(&self, worker: WorkerId) -> Result<(), LedgerError>;
 
-    /// The worker nodes that were ever there: number, content, and whether they are gone.
+    /// All worker nodes that ever registered: number, content, and whether they are gone.
     async fn load_nodes(&self) -> Result<Vec<(WorkerId, String, bool)>, LedgerError>;
 }
 
-/// What happened in a run so far.
+/// The history of a run so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
     /// The entries of its journal, as JSON, in order.
@@ -51,7 +51,7 @@ pub struct History {
 pub struct PastTask {
     /// The step kind.
     pub kind: String,
-    /// How it stands.
+    /// Its state.
     pub state: TaskStateName,
     /// The config without expressions, once it is known.
     pub config: Option<Value>,

@@ -1,4 +1,4 @@
-//! A run goes on after its server was restarted: the core is replayed from the journal, and the rest follows from the store.
+//! Restores a run after its server was restarted: the core is replayed from the journal, and the rest is read from the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::ports::{LedgerError, TaskStateName};
 use crate::task::{Live, TaskMemory};
 use crate::watch::RunEvent;
 
-/// A run to go on with.
+/// A run to resume.
 pub(super) struct Past {
     pub(super) run: RunId,
     pub(super) workflow: Workflow,
@@ -23,8 +23,8 @@ pub(super) struct Past {
     pub(super) root: PathBuf,
 }
 
-/// The driver of a run as it was when the last batch of its records was written. What was asked for then and not answered is asked for
-/// again by [`Driver::repeat_outstanding`].
+/// The driver of a run as it was when the last batch of its records was written. Effects that were not answered by then are repeated by
+/// [`Driver::repeat_outstanding`].
 ///
 /// # Errors
 /// If the store cannot be read, or its journal does not fit the workflow.
@@ -36,7 +36,7 @@ pub(super) async fn restore_driver(
 ) -> Result<Driver, LedgerError> {
     let Past { run, workflow, forced, root } = past;
     let History { entries, tasks, reported } = ledger.load_history(run).await?;
-    let memories: Vec<TaskMemory> = tasks.iter().map(recall_task).collect();
+    let memories: Vec<TaskMemory> = tasks.iter().map(restore_task).collect();
     let (core, workflow) = replay_run(run, workflow, &entries, &memories)?;
     if workflow.tasks.len() != memories.len() {
         return Err(LedgerError::new(format!("the tasks of run {run} are not those of its workflow")));
@@ -62,7 +62,7 @@ pub(super) async fn restore_driver(
     Ok(driver)
 }
 
-/// Replays the journal. The jobs whose cells results decided get their tasks again where they got them then.
+/// Replays the journal. Jobs whose cells were decided by results are expanded at the same entries as then.
 fn replay_run(
     run: RunId,
     mut workflow: Workflow,
@@ -89,8 +89,8 @@ fn replay_run(
     Ok((core, workflow))
 }
 
-/// A task as the driver keeps it in mind.
-fn recall_task(past: &PastTask) -> TaskMemory {
+/// The driver's state of a task.
+fn restore_task(past: &PastTask) -> TaskMemory {
     let step = past.config.clone().zip(past.key.clone()).map(|(config, key)| ResolvedStep {
         kind: past.kind.clone(),
         version: 0,
@@ -117,7 +117,7 @@ fn recall_task(past: &PastTask) -> TaskMemory {
 }
 
 impl Driver {
-    /// Asks again for what was asked for and not answered when the process ended.
+    /// Repeats the effects that were not answered when the process ended.
     pub(super) fn repeat_outstanding(&mut self) {
         for effect in self.core.outstanding() {
             self.dispatch_effect(effect);

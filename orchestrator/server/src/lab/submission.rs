@@ -1,4 +1,4 @@
-//! A workflow as it is submitted to a server: its text, the files that it includes and names, and what was said on the command line.
+//! A workflow as it is submitted to a server: its text, the files that it includes and names, and the options of the command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct LabSubmission {
     /// The texts of the files that it includes, by the names that it includes them by.
     #[serde(default)]
     pub included: BTreeMap<String, String>,
-    /// What takes the place of its parameters, in order.
+    /// Overrides of its parameters, in order.
     #[serde(default)]
     pub params: Vec<(String, String)>,
     /// Only these jobs and what they need; empty for all.
@@ -53,7 +53,7 @@ pub struct SubmittedFile {
     pub hash: String,
 }
 
-/// A submission as the server keeps it: with what else decides the keys of its tasks.
+/// A submission as the server stores it, with everything else that decides the keys of its tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Saved {
     pub(super) submission: LabSubmission,

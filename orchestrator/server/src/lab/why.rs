@@ -1,4 +1,4 @@
-//! Why a task does not run: for a person.
+//! Explains to a person why a task does not run.
 
 use assay_core::{Resource, TaskId, TaskIx, TaskState};
 use assay_statistics::format::{duration, quantity};
@@ -7,20 +7,20 @@ use crate::driver::Driver;
 use crate::ports::TaskStateName;
 
 impl Driver {
-    /// What a task waits for, or how it stands, in one or a few lines.
+    /// What a task waits for, or its state, in one or a few lines.
     pub(crate) fn explain_state(&self, task: TaskIx) -> String {
         let id = TaskId { run: self.run, task };
         let place = task.0 as usize;
         let (Some(known), Some(memory)) = (self.core.task(id), self.tasks.get(place)) else {
-            return "there is no such task".to_owned();
+            return "the run has no such task".to_owned();
         };
         let now = self.clock.now();
         match known.state() {
             TaskState::Waiting { .. } => self.explain_needs(place),
             TaskState::Resolving if self.elsewhere.contains(&task) => {
-                "another task does the same work, and this one takes over its result".to_owned()
+                "another task is doing the same work, and this one will use its result".to_owned()
             }
-            TaskState::Resolving => "its config is being worked out, or enough tasks of its job are ready".to_owned(),
+            TaskState::Resolving => "its config is being resolved, or enough tasks of its job are ready".to_owned(),
             TaskState::Ready { since } => {
                 let waited = duration(now.saturating_sub(since.0) as f64 / 1000.0);
                 format!("it has been ready for {waited}, and no worker has room for it\n{}", self.explain_workers(id))
@@ -28,14 +28,14 @@ impl Driver {
             TaskState::Running { worker, .. } => {
                 let name = self.workers.get(worker).map_or("a worker that is away", |(name, _)| name.as_str());
                 match memory.state {
-                    TaskStateName::Ready => format!("`{name}` has it, and waits for room on its machine"),
+                    TaskStateName::Ready => format!("it was assigned to `{name}`, and waits for room on that machine"),
                     _ => format!("it runs on `{name}`"),
                 }
             }
-            TaskState::Stopping { .. } => "it was told to stop".to_owned(),
+            TaskState::Stopping { .. } => "it is being stopped".to_owned(),
             TaskState::BackingOff { until, failures } => {
                 let left = duration(until.0.saturating_sub(now) as f64 / 1000.0);
-                format!("{failures} of its attempts failed; the next one follows in {left}")
+                format!("{failures} of its attempts failed; the next attempt starts in {left}")
             }
             _ => {
                 let words = crate::task::describe_state(known.state(), &self.workflow, &self.tasks);
@@ -45,6 +45,7 @@ impl Driver {
         }
     }
 
+    /// The unfinished tasks that a task needs.
     fn explain_needs(&self, place: usize) -> String {
         let needs = self.workflow.tasks.get(place).map_or(&[][..], |task| &task.needs);
         let open = needs.iter().filter(|&&need| self.tasks.get(need).is_some_and(|task| !task.state.is_final()));
@@ -70,7 +71,7 @@ impl Driver {
             lines.push(format!("  {}: {}", worker.capacity().name, reasons.join("; or ")));
         }
         if lines.is_empty() {
-            lines.push("  there is no worker; start one with `assay worker --server URL`".to_owned());
+            lines.push("  no worker is connected; start one with `assay worker --server URL`".to_owned());
         }
         let limit = self.core.run(id.run).and_then(|run| run.plan().jobs.get(plan.job.0 as usize));
         if let Some(most) = limit.and_then(|job| job.max_parallel) {
@@ -80,7 +81,7 @@ impl Driver {
     }
 }
 
-/// Why an attempt that takes this does not begin on a worker.
+/// Why an attempt with these resources does not begin on a worker.
 fn explain_variant(worker: &assay_core::Worker, variant: &Resource) -> String {
     let capacity = worker.capacity();
     if !capacity.backends.contains(&variant.backend) {

@@ -1,10 +1,10 @@
-//! What the axes of a sweep do: main effects and interactions of each metric, over all cells of a job.
+//! The effects of the axes of a sweep: main effects and interactions of each metric, over all cells of a job.
 
 use std::collections::BTreeMap;
 
 use assay_spec::{Better, value_name};
 use assay_statistics::factorial::{Analysis, Axis, Effect, FactorialObservation, analyse};
-use assay_statistics::{Direction, Estimate, Method, Scale, format};
+use assay_statistics::{Direction, Estimate, Scale, format};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use super::table::{Column, Row};
 
 /// The level of confidence of intervals.
 const LEVEL: f64 = 0.95;
-/// Below this corrected p-value an effect is called one.
+/// Below this corrected p-value an axis is said to have an effect.
 const ALPHA: f64 = 0.05;
 
-/// What the axes of a job do to a metric.
+/// The effects of the axes of a job on a metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effects {
     /// The job.
@@ -46,7 +46,7 @@ pub struct AxisEffect {
     pub share: Option<f64>,
     /// Its levels, in order.
     pub levels: Vec<AxisLevel>,
-    /// What may be said, in words.
+    /// The conclusion in words.
     pub finding: String,
 }
 
@@ -57,11 +57,11 @@ pub struct AxisLevel {
     pub value: String,
     /// The mean over the combinations of the other axes, each counting alike; geometric on the logarithmic scale.
     pub mean: f64,
-    /// The same for people.
+    /// The mean as text.
     pub mean_text: String,
     /// The mean less that of all levels, or its ratio to it, with its 95 % interval.
     pub effect: Estimate,
-    /// The same for people.
+    /// The effect as text.
     pub effect_text: String,
     /// Whether this level may be the best one as far as the data can tell.
     pub may_be_best: bool,
@@ -74,12 +74,12 @@ pub struct Interaction {
     pub axes: [String; 2],
     /// As [`AxisEffect::p`].
     pub p: Option<f64>,
-    /// What may be said, in words.
+    /// The conclusion in words.
     pub finding: String,
 }
 
-/// The effects on a column in each job that sweeps two or more axes; nothing where its metric has no direction, or where the
-/// data allow no analysis.
+/// The effects on a column in each job that sweeps two or more axes; none if its metric has no direction or the data do not allow
+/// an analysis.
 pub(super) fn find_effects(rows: &[Row], columns: &[Column], at: usize) -> Vec<Effects> {
     let mut jobs: Vec<&str> = Vec::new();
     for row in rows {
@@ -96,7 +96,7 @@ fn effects_in_job(rows: &[Row], column: &Column, at: usize, job: &str) -> Option
         Better::Higher => Direction::HigherIsBetter,
         Better::Neither => return None,
     };
-    // The same work as another row's is no further evidence.
+    // The same work as another row's does not count again.
     let own = |row: &&Row| row.job == job && row.values[at].as_ref().is_none_or(|value| value.same_as.is_none());
     let rows: Vec<&Row> = rows.iter().filter(own).collect();
     let axes = varied_axes(&rows);
@@ -108,7 +108,7 @@ fn effects_in_job(rows: &[Row], column: &Column, at: usize, job: &str) -> Option
         let values = row.values[at].as_ref().map_or(&[][..], |value| &value.measured.values[..]);
         let spoiled = values.iter().filter(|value| !value.is_finite()).count();
         if row.missing[at].is_selective() {
-            left_out.push(format!("{} ({})", row.cell, row.missing[at].text(values.len())));
+            left_out.push(format!("{} ({})", row.cell, row.missing[at].describe(values.len())));
         } else if spoiled > 0 {
             left_out.push(format!("{} ({spoiled} of {} not finite)", row.cell, values.len()));
         } else if let Some(value) = &row.values[at] {
@@ -121,9 +121,9 @@ fn effects_in_job(rows: &[Row], column: &Column, at: usize, job: &str) -> Option
             }));
         }
     }
-    let design: Vec<Axis> = axes.iter().map(VariedAxis::design).collect();
+    let design: Vec<Axis> = axes.iter().map(VariedAxis::to_axis).collect();
     let analysis = analyse(&design, &observations, direction, LEVEL).ok()?;
-    // Values that are exact (a size in bytes) need no analysis.
+    // Exact values (a size in bytes) need no analysis.
     if analysis
         .effects
         .iter()
@@ -131,7 +131,7 @@ fn effects_in_job(rows: &[Row], column: &Column, at: usize, job: &str) -> Option
     {
         return None;
     }
-    Some(describe(&analysis, &axes, column, at, job, left_out))
+    Some(describe_effects(&analysis, &axes, column, at, job, left_out))
 }
 
 /// An axis with several levels among the rows of a job.
@@ -146,14 +146,15 @@ impl VariedAxis {
         self.values.iter().position(|value| value == own)
     }
 
-    /// Its positions, where all values are numbers.
-    fn design(&self) -> Axis {
+    /// The axis for the analysis; with positions if all values are numbers.
+    fn to_axis(&self) -> Axis {
         let positions: Option<Vec<f64>> = self.values.iter().map(Value::as_f64).collect();
         Axis { levels: self.values.len(), positions: positions.unwrap_or_default() }
     }
 }
 
-/// The axes of which every row has a value, and of which there are several. Numbers by size, all else in the order of the rows.
+/// The axes of which every row has a value and that have several values. Numbers are sorted by size, other values keep the order
+/// of the rows.
 fn varied_axes(rows: &[&Row]) -> Vec<VariedAxis> {
     let mut values: BTreeMap<&String, Vec<Value>> = BTreeMap::new();
     for row in rows {
@@ -176,7 +177,7 @@ fn varied_axes(rows: &[&Row]) -> Vec<VariedAxis> {
         .collect()
 }
 
-fn describe(
+fn describe_effects(
     analysis: &Analysis,
     axes: &[VariedAxis],
     column: &Column,
@@ -204,13 +205,13 @@ fn describe_axis(effect: &Effect, axis: &VariedAxis, scale: Scale, unit: &str) -
     let level = |(value, level): (&Value, &assay_statistics::factorial::LevelEffect)| {
         let (mean, effect) = match scale {
             Scale::Linear => (level.mean, level.effect),
-            Scale::Log => (level.mean.exp(), exponential(&level.effect)),
+            Scale::Log => (level.mean.exp(), level.effect.exponentiate()),
         };
         AxisLevel {
             value: value_name(value),
             mean,
             mean_text: format::quantity(mean, unit),
-            effect_text: effect_text(&effect, scale, unit),
+            effect_text: format_effect(&effect, scale, unit),
             effect,
             may_be_best: level.may_be_best,
         }
@@ -224,16 +225,7 @@ fn describe_axis(effect: &Effect, axis: &VariedAxis, scale: Scale, unit: &str) -
     }
 }
 
-/// An estimate of a logarithm as one of the number itself.
-fn exponential(logarithm: &Estimate) -> Estimate {
-    let (value, n) = (logarithm.value.exp(), logarithm.n);
-    match logarithm.interval {
-        Some(i) => Estimate::with(value, (i.low.exp(), i.high.exp()), i.level, n, Method::Contrast),
-        None => Estimate::bare(value, n),
-    }
-}
-
-fn effect_text(effect: &Estimate, scale: Scale, unit: &str) -> String {
+fn format_effect(effect: &Estimate, scale: Scale, unit: &str) -> String {
     match scale {
         Scale::Linear => format::with_interval(effect, unit),
         Scale::Log => format::ratio(effect),
@@ -244,7 +236,7 @@ fn describe_main_effect(effect: &Effect, axis: &VariedAxis, scale: Scale, unit: 
     let mut parts = vec![match effect.p_corrected {
         Some(p) if p < ALPHA => format!("has an effect ({})", format::p_value(p)),
         Some(p) => format!("no effect is seen ({})", format::p_value(p)),
-        None => "is not tested, since cells scatter unlike".to_owned(),
+        None => "is not tested, since the variances of cells differ".to_owned(),
     }];
     let best: Vec<String> = std::iter::zip(&axis.values, &effect.levels)
         .filter(|(_, level)| level.may_be_best)
@@ -257,9 +249,9 @@ fn describe_main_effect(effect: &Effect, axis: &VariedAxis, scale: Scale, unit: 
         several => parts.push(format!("the best on average is one of {}", several.join(", "))),
     }
     if let Some(trend) = effect.trend.filter(|trend| trend.p.is_some_and(|p| p < ALPHA)) {
-        let slope = if scale == Scale::Log { exponential(&trend.slope) } else { trend.slope };
+        let slope = if scale == Scale::Log { trend.slope.exponentiate() } else { trend.slope };
         let each = if trend.per_doubling { "doubling" } else { "unit" };
-        parts.push(format!("{} for each {each}", effect_text(&slope, scale, unit)));
+        parts.push(format!("{} for each {each}", format_effect(&slope, scale, unit)));
     }
     parts.join("; ")
 }
@@ -273,6 +265,6 @@ fn describe_interaction(effect: &Effect, first: &str, second: &str) -> String {
             )
         }
         Some(p) => format!("no interaction is seen ({})", format::p_value(p)),
-        None => "is not tested, since cells scatter unlike or are missing".to_owned(),
+        None => "is not tested, since the variances of cells differ or cells are missing".to_owned(),
     }
 }

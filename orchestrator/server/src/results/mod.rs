@@ -20,7 +20,7 @@ mod table;
 pub use columns::{Selection, direction_text, metric_kind};
 pub use effects::{AxisEffect, AxisLevel, Effects, Interaction};
 pub use measured::{Covers, Measured, number_to_json, summarize_values};
-pub use observations::{Missing, Observations, Observer, Progress};
+pub use observations::{Missing, ObservationCollector, Observations, ObservedTasks};
 pub use ranking::{Candidate, Exclusion, Power, Ranking, ReplicateSeconds, rank_cells};
 pub use table::{
     Best, CellValue, Cheapest, Column, EFFECTS_NOTE, Excluded, Results, Row, TaskResult, tabulate_results,

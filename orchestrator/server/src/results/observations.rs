@@ -9,14 +9,14 @@ use crate::ports::TaskStateName;
 
 /// Which tasks have an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum ObservedTasks {
     /// Those that succeeded.
     Finished,
-    /// Also those under way, whose latest values are not their last.
+    /// Also those in progress, whose latest values are not their last.
     SoFar,
 }
 
-/// What the tasks of one cell say of a metric.
+/// The values of a metric in the tasks of one cell.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observations {
     /// The tasks with a value, by replicate: their places in the run.
@@ -27,7 +27,7 @@ pub struct Observations {
     pub replicates: Vec<Option<u32>>,
     /// The tasks that ended without a value.
     pub missing: Missing,
-    /// The earlier cell, by its place, whose very work this is, so that it does not count as further observations.
+    /// The earlier cell, by its place, that has the same work, so that these values are not further observations.
     pub same_as: Option<usize>,
 }
 
@@ -47,8 +47,8 @@ enum Ending {
 }
 
 impl Ending {
-    /// `None` of a task that succeeded or is under way.
-    fn of(task: &TaskResult<'_>) -> Option<Self> {
+    /// How a task ended; `None` if it succeeded or is in progress.
+    fn classify(task: &TaskResult<'_>) -> Option<Self> {
         match task.state {
             TaskStateName::Skipped => Some(Ending::Skipped),
             TaskStateName::Cancelled => Some(Ending::Cancelled),
@@ -63,7 +63,7 @@ impl Ending {
         }
     }
 
-    fn text(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Ending::Diverged => "diverged",
             Ending::TimedOut => "timed out",
@@ -76,7 +76,7 @@ impl Ending {
 }
 
 impl Missing {
-    /// Of a cell that lacks nothing.
+    /// Nothing is missing.
     #[must_use]
     pub const fn none() -> Self {
         Missing(BTreeMap::new())
@@ -99,18 +99,18 @@ impl Missing {
         self.0.iter().filter(|(ending, _)| **ending < Ending::Skipped).map(|(_, count)| count).sum()
     }
 
-    /// Whether the values that there are may be those of survivors: of a cancelled run the missing ones are not chosen by
-    /// their outcome.
+    /// Whether the tasks with a value may be a selection of survivors. Cancelled tasks are missing for reasons other than their
+    /// results.
     #[must_use]
     pub fn is_selective(&self) -> bool {
         self.0.keys().any(|ending| *ending != Ending::Cancelled)
     }
 
-    /// Such as `1 of 3 diverged, 1 of 3 skipped`, beside so many observations; empty where nothing is missing.
+    /// Such as `1 of 3 diverged, 1 of 3 skipped`, where `observed` tasks have a value; empty if nothing is missing.
     #[must_use]
-    pub fn text(&self, observed: usize) -> String {
+    pub fn describe(&self, observed: usize) -> String {
         let total = observed + self.count();
-        let parts = self.0.iter().map(|(ending, count)| format!("{count} of {total} {}", ending.text()));
+        let parts = self.0.iter().map(|(ending, count)| format!("{count} of {total} {}", ending.label()));
         parts.collect::<Vec<_>>().join(", ")
     }
 }
@@ -118,37 +118,36 @@ impl Missing {
 impl Serialize for Missing {
     /// As an object of counts: `{"diverged": 1}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(ending, count)| (ending.text(), count)))
+        serializer.collect_map(self.0.iter().map(|(ending, count)| (ending.label(), count)))
     }
 }
 
-/// Collects observations cell by cell. One piece of work (a cache key) is one observation, however many tasks and cells it
-/// answers.
+/// Collects observations cell by cell. One piece of work (a cache key) is one observation, however many tasks and cells have it.
 #[derive(Debug, Default)]
-pub struct Observer<'a> {
+pub struct ObservationCollector<'a> {
     /// The cell, by its place, that each piece of work was first seen in.
     owners: BTreeMap<&'a str, usize>,
 }
 
-impl<'a> Observer<'a> {
-    /// The observations of the next cell. `members` are its tasks by their places in the run.
-    pub fn observe(
+impl<'a> ObservationCollector<'a> {
+    /// Collects the observations of one cell. `members` are its tasks by their places in the run.
+    pub fn collect(
         &mut self,
         cell: usize,
         members: &[usize],
         tasks: &[TaskResult<'a>],
         metric: &str,
-        progress: Progress,
+        observed: ObservedTasks,
     ) -> Observations {
         let mut mine: Vec<usize> = members.to_vec();
         mine.sort_by_key(|&ix| (tasks[ix].replicate, ix));
         let mut missing = Missing::default();
-        for ending in mine.iter().filter_map(|&ix| Ending::of(&tasks[ix])) {
+        for ending in mine.iter().filter_map(|&ix| Ending::classify(&tasks[ix])) {
             *missing.0.entry(ending).or_default() += 1;
         }
-        let counts = |task: &TaskResult<'_>| match progress {
-            Progress::Finished => task.is_finished(),
-            Progress::SoFar => Ending::of(task).is_none(),
+        let counts = |task: &TaskResult<'_>| match observed {
+            ObservedTasks::Finished => task.is_finished(),
+            ObservedTasks::SoFar => Ending::classify(task).is_none(),
         };
         mine.retain(|&ix| counts(&tasks[ix]) && tasks[ix].metrics.contains_key(metric));
         let same_as = mine.iter().filter_map(|&ix| self.owners.get(tasks[ix].work?).copied()).min();
@@ -201,14 +200,14 @@ mod tests {
             task(Running, "", &metrics),
         ];
         let all: Vec<usize> = (0..tasks.len()).collect();
-        let found = Observer::default().observe(0, &all, &tasks, "loss", Progress::Finished);
+        let found = ObservationCollector::default().collect(0, &all, &tasks, "loss", ObservedTasks::Finished);
         assert_eq!((found.tasks.as_slice(), found.missing.count(), found.missing.failed()), (&[0][..], 6, 4));
         let text = "1 of 7 diverged, 1 of 7 timed out, 1 of 7 ran out of memory, 1 of 7 failed, 1 of 7 skipped, 1 of 7 cancelled";
-        assert_eq!(found.missing.text(1), text);
-        let so_far = Observer::default().observe(0, &all, &tasks, "loss", Progress::SoFar);
+        assert_eq!(found.missing.describe(1), text);
+        let so_far = ObservationCollector::default().collect(0, &all, &tasks, "loss", ObservedTasks::SoFar);
         assert_eq!(so_far.tasks, [0, 7], "what was cancelled has no last value");
-        let cancelled = Observer::default().observe(0, &[0, 6], &tasks, "loss", Progress::Finished);
+        let cancelled = ObservationCollector::default().collect(0, &[0, 6], &tasks, "loss", ObservedTasks::Finished);
         assert!(!cancelled.missing.is_selective() && found.missing.is_selective());
-        assert_eq!(Missing::default().text(3), "");
+        assert_eq!(Missing::default().describe(3), "");
     }
 }

@@ -22,8 +22,8 @@ pub struct Candidate<'a> {
     pub missing: &'a Missing,
 }
 
-/// How long one more replicate of several cells, by their places, takes, one task at a time, in seconds; `None` where that is
-/// unknown.
+/// Gives the seconds that one more replicate of each of several cells takes, one task at a time. Cells are given by their places;
+/// `None` if the time is unknown.
 pub type ReplicateSeconds<'a> = &'a dyn Fn(&[usize]) -> Option<f64>;
 
 /// What may be said of the cells of one column. Cells are named by their places.
@@ -39,11 +39,11 @@ pub struct Ranking {
     pub excluded: Vec<Exclusion>,
     /// The smallest difference that the experiment detects, and what would settle an open question.
     pub power: Option<Power>,
-    /// Whether cells were compared. Where not, nothing is known of those in `close`.
+    /// Whether cells were compared. If not, the data say nothing about those in `close`.
     pub compared: bool,
-    /// What may be said, in parts of a sentence.
+    /// The conclusions, as parts of a sentence.
     findings: Vec<String>,
-    /// Which cells were not compared; empty where all were.
+    /// Which cells were not compared; empty if all were.
     omitted: String,
 }
 
@@ -59,7 +59,7 @@ pub struct Exclusion {
 /// What an experiment can find.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Power {
-    /// On a linear scale the smallest difference of two means that is found with a chance of 80 %, in the metric's unit; on a
+    /// On a linear scale the smallest difference of two means that is found with a chance of about 80 %, in the metric's unit; on a
     /// logarithmic scale the smallest ratio. `None` where each cell has a variance of its own.
     pub detectable: Option<f64>,
     /// How many more replicates of each cell would distinguish the leader from every other one, with a chance of 80 %, if the
@@ -81,7 +81,7 @@ impl Ranking {
         Ranking { leader: Some(leader), close, best, findings: vec![finding.into()], ..Ranking::default() }
     }
 
-    fn nothing(finding: &str) -> Self {
+    fn without_leader(finding: &str) -> Self {
         Ranking { findings: vec![finding.to_owned()], ..Ranking::default() }
     }
 
@@ -153,7 +153,7 @@ pub fn rank_cells(cells: &[Candidate<'_>], better: Better, unit: &str, seconds: 
 fn unsound(cell: &Candidate<'_>) -> Option<String> {
     let spoiled = cell.values.iter().filter(|value| !value.is_finite()).count();
     if cell.missing.is_selective() || (cell.values.is_empty() && cell.missing.count() > 0) {
-        return Some(cell.missing.text(cell.values.len()));
+        return Some(cell.missing.describe(cell.values.len()));
     }
     (spoiled > 0).then(|| format!("{spoiled} of {} not finite", cell.values.len()))
 }
@@ -171,7 +171,7 @@ fn unranked(cells: &[Candidate<'_>], sound: &[usize], direction: Direction) -> R
             let others = sound.iter().copied().filter(|at| *at != leader).collect();
             Ranking::among(leader, others, "not ranked: a single observation has no uncertainty")
         }
-        _ => Ranking::nothing("not ranked: there are no two cells to compare"),
+        _ => Ranking::without_leader("not ranked: there are no two cells to compare"),
     }
 }
 
@@ -212,7 +212,7 @@ fn compare(
         let scale = if found.scale == Scale::Log { " (by geometric means)" } else { "" };
         vec![format!("best; distinguished from {}{scale}", every_other(several.len() - 1))]
     } else {
-        open_question(cells, several, &found, &power, unit)
+        describe_open_question(cells, several, &found, &power, unit)
     };
     Ranking { power: Some(power), compared: true, ..ranking }
 }
@@ -222,7 +222,7 @@ fn every_other(count: usize) -> String {
 }
 
 /// What is said where no cell is the best: which cells may be, what would be found, and what would settle it.
-fn open_question(
+fn describe_open_question(
     cells: &[Candidate<'_>],
     several: &[usize],
     found: &BestComparison,

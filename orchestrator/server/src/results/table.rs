@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::columns::{Chosen, Selection, choose_columns, direction_text};
 use super::effects::{Effects, find_effects};
 use super::measured::{Covers, Measured, summarize_values};
-use super::observations::{Missing, Observer, Progress};
+use super::observations::{Missing, ObservationCollector, ObservedTasks};
 use super::ranking::{Candidate, Power, Ranking, rank_cells};
 use crate::ports::TaskStateName;
 
@@ -60,7 +60,7 @@ pub struct Results {
     pub columns: Vec<Column>,
     /// The cells, in the order of their first tasks.
     pub rows: Vec<Row>,
-    /// What the axes of sweeps over two and more of them do, metric by metric; empty while tasks are under way.
+    /// The effects of the axes of sweeps over two or more axes, metric by metric; empty while tasks are in progress.
     pub effects: Vec<Effects>,
     /// What the intervals cover and what marks mean: a sentence each, to be shown below the table.
     pub notes: Vec<String>,
@@ -201,7 +201,9 @@ pub fn tabulate_results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection:
     let durations =
         Durations { tasks, rows_of: &rows_of, cells: shown.iter().map(|(_, members)| &members[..]).collect() };
     let rank = |(at, column): (usize, &Chosen)| match finished {
-        true => rank_cells(&candidates(&rows, at), column.better, &column.unit, &|cells| durations.seconds(cells)),
+        true => rank_cells(&column_candidates(&rows, at), column.better, &column.unit, &|cells| {
+            durations.replicate_seconds(cells)
+        }),
         false => Ranking::default(),
     };
     let mut rankings: Vec<Ranking> = chosen.iter().enumerate().map(rank).collect();
@@ -212,7 +214,7 @@ pub fn tabulate_results(tasks: &[TaskResult<'_>], kinds: &[StepKind], selection:
         .map(|(at, (column, (ranking, cheapest)))| ranked_column(column, at, &mut rows, ranking, cheapest))
         .collect();
     let axes: BTreeSet<String> = rows.iter().flat_map(|row| row.matrix.keys().cloned()).collect();
-    // Of what is derived from a cell, such as the latency of its export, the axes of the cell say less.
+    // The axes of a cell say less about what is derived from it, such as the latency of its export.
     let is_own = |column: &Column| rows.iter().any(|row| tasks[row.task].kind == column.kind);
     let analysed = (0..columns.len()).filter(|at| finished && is_own(&columns[*at]));
     let effects: Vec<Effects> = analysed.flat_map(|at| find_effects(&rows, &columns, at)).collect();
@@ -276,10 +278,10 @@ fn pending_state(states: impl Iterator<Item = TaskStateName>) -> Option<TaskStat
 
 /// Adds a column's values to every row.
 fn add_values(rows: &mut [Row], shown: &[(usize, Vec<usize>)], tasks: &[TaskResult<'_>], column: &Chosen) {
-    let mut observer = Observer::default();
+    let mut collector = ObservationCollector::default();
     for (place, (row, (_, members))) in std::iter::zip(rows, shown).enumerate() {
         let mine: Vec<usize> = members.iter().copied().filter(|&ix| column.applies_to(&tasks[ix])).collect();
-        let found = observer.observe(place, &mine, tasks, &column.metric, Progress::Finished);
+        let found = collector.collect(place, &mine, tasks, &column.metric, ObservedTasks::Finished);
         let own = |end: &str| tasks[*found.tasks.first()?].metrics.get(&format!("{}_{end}", column.metric)).copied();
         let measured = summarize_values(&found.values, &column.unit).map(|measured| match (own("low"), own("high")) {
             (Some(low), Some(high)) => measured.with_interval(low, high, &column.unit),
@@ -315,9 +317,9 @@ struct Durations<'t, 'a> {
 
 impl Durations<'_, '_> {
     /// About how long one more replicate of rows takes, one task at a time: of each job of a row the mean of the tasks that
-    /// ran. A replicate of what is derived by `each` needs one of what it is derived from; what several rows are derived from
-    /// counts once. `None` where a job has no task that ran.
-    fn seconds(&self, rows: &[usize]) -> Option<f64> {
+    /// ran. A replicate of a task that is derived by `each` needs one of the task that it is derived from, which counts once if
+    /// several rows share it. `None` if a job has no task that ran.
+    fn replicate_seconds(&self, rows: &[usize]) -> Option<f64> {
         let mut groups: BTreeMap<(usize, &str), Vec<f64>> = BTreeMap::new();
         let mut seen: BTreeSet<usize> = BTreeSet::new();
         let mut open: Vec<usize> =
@@ -338,13 +340,13 @@ impl Durations<'_, '_> {
     }
 }
 
-/// The rows of a column as they are ranked.
-fn candidates(rows: &[Row], at: usize) -> Vec<Candidate<'_>> {
+/// The rows of a column as candidates of its ranking.
+fn column_candidates(rows: &[Row], at: usize) -> Vec<Candidate<'_>> {
     static NONE: Missing = Missing::none();
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
         let (values, replicates, missing) = match &row.values[at] {
-            // The same work as another row's is no further evidence.
+            // The same work as another row's does not count again.
             Some(value) if value.same_as.is_some() => (&[][..], &[][..], &NONE),
             Some(value) => (&value.measured.values[..], &value.replicates[..], &row.missing[at]),
             None => (&[][..], &[][..], &row.missing[at]),
@@ -375,14 +377,14 @@ fn ranked_column(column: Chosen, at: usize, rows: &mut [Row], ranking: Ranking, 
     Column { title, heading, metric, kind, job, unit, better, direction, covers, verdict, best }
 }
 
-/// Of the cells that may be the best of a column the cheapest, if the data distinguish it from the others, by the first
-/// cost that they do so. Costs are seconds and bytes of which less is better. Adds it to what is said of the column.
+/// The cheapest of the cells that may be the best of a column, by the first cost whose data distinguish one of them. Costs are
+/// metrics in seconds or bytes of which less is better. Adds a finding to the ranking.
 fn find_cheapest(at: usize, ranking: &mut Ranking, columns: &[Chosen], rows: &[Row]) -> Option<Cheapest> {
     let contenders = ranking.contenders();
     let is_cost = |column: &Chosen| column.better == Better::Lower && ["s", "B"].contains(&column.unit.as_str());
     let costs = (0..columns.len()).filter(|cost| *cost != at && is_cost(&columns[*cost]));
     for cost in costs {
-        let all = candidates(rows, cost);
+        let all = column_candidates(rows, cost);
         let prices: Vec<Candidate<'_>> = contenders.iter().map(|&row| all[row]).collect();
         if prices.iter().any(|price| price.values.is_empty()) {
             continue;
@@ -398,7 +400,7 @@ fn find_cheapest(at: usize, ranking: &mut Ranking, columns: &[Chosen], rows: &[R
     None
 }
 
-/// What a reader must know to read the effects of axes.
+/// The note that explains the effects of axes.
 pub const EFFECTS_NOTE: &str = "An effect of a level is its mean less that of all levels of its axis, each combination of the other axes \
                                 counting alike, with its 95 % interval. p-values are corrected for all effects on the metric.";
 

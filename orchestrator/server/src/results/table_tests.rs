@@ -376,7 +376,7 @@ fn what_was_skipped_did_not_fail() {
     ];
     let table = tabulate_headlines(&tasks);
     assert!(table.rows.iter().all(|row| row.failures == [0]));
-    let missing: Vec<String> = table.rows.iter().map(|row| row.missing[0].text(observed(row)[0].len())).collect();
+    let missing: Vec<String> = table.rows.iter().map(|row| row.missing[0].describe(observed(row)[0].len())).collect();
     assert_eq!(missing, ["1 of 2 skipped", "", "1 of 3 cancelled", "1 of 1 skipped"]);
     let verdict = &table.columns[0].verdict;
     assert!(verdict.starts_with("best; distinguished from the other cell; not compared: "), "{verdict}");

@@ -11,7 +11,7 @@ use super::files::{TransferError, Transport, hash_file};
 #[derive(Clone)]
 pub(super) struct Cache {
     folder: PathBuf,
-    /// How many bytes it keeps. Files in use stay even where they are more.
+    /// How many bytes it keeps. Files in use stay even if they exceed this.
     most: u64,
     state: Arc<Mutex<State>>,
 }
@@ -22,6 +22,8 @@ struct State {
     used: BTreeMap<String, usize>,
     /// Files whose content was compared with their hash in this process.
     verified: BTreeSet<String>,
+    /// For each file that was asked for: held while it is fetched. Two downloads into one file would mix their bytes.
+    fetching: BTreeMap<String, Arc<Mutex<()>>>,
 }
 
 /// Files that an attempt uses. They stay until this is dropped.
@@ -36,26 +38,28 @@ impl Cache {
         Ok(Cache { folder: folder.to_owned(), most, state: Arc::default() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks files as used before they are fetched.
     pub(super) fn reserve(&self, hashes: &[String]) -> InUse {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         for hash in hashes {
             *state.used.entry(hash.clone()).or_default() += 1;
         }
         InUse { cache: self.clone(), hashes: hashes.to_vec() }
     }
 
-    /// The file with this content, fetched if it is not here. Blocks.
+    /// The file with this content, downloaded if it is not cached. Blocks; of several callers for one hash, one downloads.
     pub(super) fn fetch(&self, transport: &Transport, hash: &str) -> Result<PathBuf, TransferError> {
         if !assay_wire::is_hash(hash) {
-            return Err(TransferError::Refused { status: 400, message: format!("`{hash}` is no hash") });
+            return Err(TransferError::Refused { status: 400, message: format!("`{hash}` is not a hash") });
         }
+        let fetching = Arc::clone(self.lock_state().fetching.entry(hash.to_owned()).or_default());
+        let _one_at_a_time = fetching.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.folder.join(hash);
-        if path.exists() && (self.state().verified.contains(hash) || hash_file(&path)? == hash) {
+        if path.exists() && (self.lock_state().verified.contains(hash) || hash_file(&path)? == hash) {
             // What was used last is removed last; a time that cannot be set only makes it go earlier.
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         } else {
@@ -63,7 +67,7 @@ impl Cache {
             transport.download(&format!("/api/v1/artifacts/{hash}"), hash, &part)?;
             std::fs::rename(&part, &path)?;
         }
-        self.state().verified.insert(hash.to_owned());
+        self.lock_state().verified.insert(hash.to_owned());
         self.evict();
         Ok(path)
     }
@@ -77,7 +81,7 @@ impl Cache {
         }
         let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
         files.sort();
-        let mut state = self.state();
+        let mut state = self.lock_state();
         for (_, bytes, name) in files {
             if total <= self.most {
                 return;
@@ -93,7 +97,7 @@ impl Cache {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let mut state = self.cache.state();
+        let mut state = self.cache.lock_state();
         for hash in &self.hashes {
             if let Some(count) = state.used.get_mut(hash) {
                 *count -= 1;
@@ -127,7 +131,9 @@ mod tests {
             names.sort();
             names
         };
-        [("a", 40), ("b", 30), ("c", 20), ("d", 10)].map(|(name, age)| put(name, age));
+        for (name, age) in [("a", 40), ("b", 30), ("c", 20), ("d", 10)] {
+            put(name, age);
+        }
         let used = cache.reserve(&["a".to_owned()]);
         cache.evict();
         assert_eq!(left(), ["a", "d"]);

@@ -15,13 +15,15 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 
 use super::files::Transport;
 
-/// How long a server may take to let a message or a connection in.
+/// How long a server may take to accept a connection or a message.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Why there is no connection.
 pub(super) enum ConnectError {
-    /// The server will not have this worker as it is.
+    /// The server refused this worker, or its address is invalid: trying again would not help.
     Refused(String),
+    /// The server's host name cannot be resolved.
+    Unresolved(String),
     /// Worth another try.
     Failed(String),
 }
@@ -29,7 +31,7 @@ pub(super) enum ConnectError {
 /// A connection on which the worker has registered.
 pub(super) struct Socket {
     writer: SplitSink<WebSocketStream<MaybeTlsStream<TcpStream>>, Message>,
-    /// What the server says; ends with the connection.
+    /// The server's messages; ends with the connection.
     pub(super) incoming: mpsc::Receiver<ToWorker>,
     reader: JoinHandle<()>,
 }
@@ -45,11 +47,14 @@ impl Socket {
 
     async fn open_now(transport: Transport, register: Register) -> Result<Socket, ConnectError> {
         let failed = |error: Error| ConnectError::Failed(error.to_string());
-        let mut request = transport.server().socket().into_client_request().map_err(failed)?;
+        let address = transport.server().socket();
+        let invalid = |error: Error| ConnectError::Refused(format!("`{address}` is not a valid address: {error}"));
+        let mut request = address.as_str().into_client_request().map_err(invalid)?;
+        resolve_host(request.uri().host().unwrap_or_default(), request.uri().port_u16().unwrap_or(80)).await?;
         if let Some(authorization) = transport.authorization() {
             let value = HeaderValue::from_str(&authorization);
             let value =
-                value.map_err(|_| ConnectError::Refused("the token has characters that no token has".into()))?;
+                value.map_err(|_| ConnectError::Refused("the token has characters that no token may have".into()))?;
             request.headers_mut().insert("authorization", value);
         }
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
@@ -68,7 +73,7 @@ impl Socket {
             while let Some(Ok(message)) = messages.next().await {
                 match message {
                     Message::Text(text) => {
-                        // A server that says what this worker does not understand is not the one that it registered with.
+                        // Only another program, or another version of the server, sends what cannot be read.
                         let Ok(message) = decode(text.as_str()) else { return };
                         if to.send(message).await.is_err() {
                             return;
@@ -96,10 +101,18 @@ impl Socket {
         }
     }
 
-    /// Ends the connection in order.
+    /// Closes the connection with a closing handshake.
     pub(super) async fn close(mut self) {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.writer.close()).await;
     }
+}
+
+/// Looks a host name up, to distinguish an unknown name from a server that does not answer.
+async fn resolve_host(host: &str, port: u16) -> Result<(), ConnectError> {
+    // A URL has brackets around an IPv6 address; the resolver accepts none.
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let unresolved = |error: std::io::Error| ConnectError::Unresolved(format!("`{name}` cannot be resolved: {error}"));
+    tokio::net::lookup_host((name, port)).await.map(drop).map_err(unresolved)
 }
 
 impl Drop for Socket {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use assay_core::AttemptId;
 use ureq::Agent;
 
-/// The header with the place at which a part of an upload begins, and the server's word on how much of a file it has.
+/// The header of an upload's offset: in a request where its content begins, in an answer how much of the file the server has.
 const OFFSET: &str = "x-assay-offset";
 
-/// How long a server may take to accept a connection or to begin an answer.
+/// How long a server may take to accept a connection; four times as long to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server's address.
@@ -32,12 +32,18 @@ impl ServerAddress {
             Some(("https", _)) => {
                 return Err("this version has no TLS; put it behind a proxy or an SSH tunnel, and use `http://`".into());
             }
-            Some((scheme, _)) => return Err(format!("`{scheme}://` is no scheme of a server; use `http://`")),
+            Some((scheme, _)) => return Err(format!("`{scheme}://` is not supported for a server; use `http://`")),
             None => text,
         };
         let place = place.trim_end_matches('/');
+        let invalid = || format!("`{text}` is not a server's address; give one such as http://10.0.0.5:7177");
         if place.is_empty() || place.contains(char::is_whitespace) || place.contains(['?', '#', '@']) {
-            return Err(format!("`{text}` is no address of a server, as in http://10.0.0.5:7177"));
+            return Err(invalid());
+        }
+        let host = place.split('/').next().unwrap_or_default();
+        let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
+        if port.is_some_and(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
+            return Err(invalid());
         }
         Ok(ServerAddress { place: place.to_owned() })
     }
@@ -61,10 +67,10 @@ impl std::fmt::Display for ServerAddress {
     }
 }
 
-/// Why a file did not come or go.
+/// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The server refused, and will refuse again.
+    /// The server refused: trying again would not help.
     #[error("the server answered {status}: {message}")]
     Refused {
         /// The HTTP status.
@@ -72,7 +78,7 @@ pub enum TransferError {
         /// What it said.
         message: String,
     },
-    /// Worth another try.
+    /// Something that another try may overcome.
     #[error("{0}")]
     Failed(String),
 }
@@ -109,7 +115,7 @@ impl Transport {
         &self.server
     }
 
-    /// What a request's `Authorization` says.
+    /// The value of a request's `Authorization` header.
     #[must_use]
     pub fn authorization(&self) -> Option<String> {
         self.token.as_ref().map(|token| format!("Bearer {token}"))
@@ -124,7 +130,7 @@ impl Transport {
         if let Some(authorization) = self.authorization() {
             request = request.header("authorization", authorization);
         }
-        text_of(request.call())
+        read_text(request.call())
     }
 
     /// Posts JSON, and gives the answer as text.
@@ -136,13 +142,13 @@ impl Transport {
         if let Some(authorization) = self.authorization() {
             request = request.header("authorization", authorization);
         }
-        text_of(request.send(body))
+        read_text(request.send(body))
     }
 
-    /// Fetches the file of a path of the API into `target`, going on where an earlier try ended, and compares its hash.
+    /// Downloads the file at a path of the API into `target`, resumes from what an earlier try left there, and verifies its hash.
     ///
     /// # Errors
-    /// If it does not come, or is another file. What came of it stays for the next try.
+    /// If the transfer fails or the hash differs. After a broken transfer, what came stays for the next try.
     pub fn download(&self, path: &str, hash: &str, target: &Path) -> Result<(), TransferError> {
         let mut options = File::options();
         let mut file = options.read(true).append(true).create(true).open(target)?;
@@ -157,26 +163,17 @@ impl Transport {
             200 => file.set_len(0)?,
             206 => {}
             // All of it is here already.
-            416 => return self.check(target, hash),
-            _ => return Err(refusal(&mut response)),
+            416 => return verify_hash(target, hash),
+            _ => return Err(read_refusal(&mut response)),
         }
         let mut body = response.into_body().into_with_config().limit(u64::MAX).reader();
         std::io::copy(&mut body, &mut file)?;
         file.sync_all()?;
         drop(file);
-        self.check(target, hash)
+        verify_hash(target, hash)
     }
 
-    /// Compares a file with its hash; one that differs is removed.
-    fn check(&self, target: &Path, hash: &str) -> Result<(), TransferError> {
-        if hash_file(target)? == hash {
-            return Ok(());
-        }
-        std::fs::remove_file(target)?;
-        Err(TransferError::Failed(format!("what came as {hash} has another content")))
-    }
-
-    /// Sends a file to a path of the API that is named by the file's hash, from where an earlier try ended.
+    /// Uploads a file to a path of the API that contains its hash; resumes after the bytes that the server has already.
     ///
     /// # Errors
     /// If the server cannot be reached or refuses.
@@ -192,7 +189,7 @@ impl Transport {
                 let said = head.headers().get(OFFSET).and_then(|value| value.to_str().ok());
                 said.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
             }
-            _ => return Err(refusal(&mut head)),
+            _ => return Err(read_refusal(&mut head)),
         };
         let mut file = File::open(from)?;
         let length = file.metadata()?.len();
@@ -204,32 +201,53 @@ impl Transport {
             request = request.header("authorization", authorization);
         }
         let body = ureq::SendBody::from_owned_reader(file.take(length - begin));
-        text_of(request.send(body)).map(drop)
+        read_text(request.send(body)).map(drop)
     }
 
-    /// Uploads an output or a checkpoint of an attempt.
+    /// Uploads an output of an attempt.
     ///
     /// # Errors
     /// As [`Transport::upload`].
-    pub fn upload_for(&self, attempt: AttemptId, hash: &str, from: &Path) -> Result<(), TransferError> {
-        let AttemptId { task, epoch } = attempt;
-        self.upload(&format!("/api/v1/uploads/{}/{}/{epoch}/{hash}", task.run, task.task), from)
+    pub fn upload_output(&self, attempt: AttemptId, hash: &str, from: &Path) -> Result<(), TransferError> {
+        self.upload(&upload_path(attempt, hash), from)
     }
+
+    /// Uploads a file of an attempt's checkpoint. The server keeps it apart from an output with the same content.
+    ///
+    /// # Errors
+    /// As [`Transport::upload`].
+    pub fn upload_checkpoint(&self, attempt: AttemptId, hash: &str, from: &Path) -> Result<(), TransferError> {
+        self.upload(&format!("{}?checkpoint=true", upload_path(attempt, hash)), from)
+    }
+}
+
+fn upload_path(attempt: AttemptId, hash: &str) -> String {
+    let AttemptId { task, epoch } = attempt;
+    format!("/api/v1/uploads/{}/{}/{epoch}/{hash}", task.run, task.task)
+}
+
+/// Compares a file's content with its hash. A file that differs is removed.
+fn verify_hash(target: &Path, hash: &str) -> Result<(), TransferError> {
+    if hash_file(target)? == hash {
+        return Ok(());
+    }
+    std::fs::remove_file(target)?;
+    Err(TransferError::Failed(format!("the content received for {hash} has another hash")))
 }
 
 type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
-fn text_of(answer: Answer) -> Result<String, TransferError> {
+fn read_text(answer: Answer) -> Result<String, TransferError> {
     let mut response = answer.map_err(|error| TransferError::Failed(error.to_string()))?;
     if !response.status().is_success() {
-        return Err(refusal(&mut response));
+        return Err(read_refusal(&mut response));
     }
     let text = response.body_mut().with_config().limit(1 << 30).read_to_string();
     text.map_err(|error| TransferError::Failed(error.to_string()))
 }
 
-/// What a server said that did not do what it was asked.
-fn refusal(response: &mut ureq::http::Response<ureq::Body>) -> TransferError {
+/// The error in an answer whose status is not a success.
+fn read_refusal(response: &mut ureq::http::Response<ureq::Body>) -> TransferError {
     let status = response.status().as_u16();
     let text = response.body_mut().with_config().limit(1 << 16).read_to_string().unwrap_or_default();
     let said = serde_json::from_str::<serde_json::Value>(&text).ok();
@@ -240,14 +258,17 @@ fn refusal(response: &mut ureq::http::Response<ureq::Body>) -> TransferError {
         _ => text.chars().take(200).collect(),
     };
     match status {
-        // Busy, or on its way up or down.
+        // The server is busy, starting or stopping.
         408 | 429 | 500..=599 => TransferError::Failed(format!("the server answered {status}: {message}")),
         _ => TransferError::Refused { status, message },
     }
 }
 
 /// The BLAKE3 hash of a file's content, in hexadecimal.
-pub(super) fn hash_file(path: &Path) -> std::io::Result<String> {
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn hash_file(path: &Path) -> std::io::Result<String> {
     let (mut file, mut hasher) = (File::open(path)?, blake3::Hasher::new());
     let mut buffer = vec![0; 1 << 18];
     loop {
@@ -278,14 +299,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_and_what_is_none_is_explained() {
+    fn an_address_is_read_and_an_invalid_one_is_refused() {
         let parse = |text: &str| ServerAddress::parse(text).map(|server| server.to_string());
         assert_eq!(parse("http://10.0.0.5:7177/"), Ok("http://10.0.0.5:7177".into()));
         assert_eq!(parse("localhost:7177"), Ok("http://localhost:7177".into()));
+        for good in ["http://lab", "http://[::1]", "http://[::1]:7177"] {
+            assert_eq!(parse(good), Ok(good.into()));
+        }
         let server = ServerAddress::parse("http://lab/assay").unwrap();
         assert_eq!(server.socket(), "ws://lab/assay/api/v1/worker");
         assert_eq!(server.url("/api/v1/runs"), "http://lab/assay/api/v1/runs");
-        for bad in ["", "http://", "ftp://x", "https://x", "http://a b", "http://u@h"] {
+        for bad in
+            ["", "http://", "ftp://x", "https://x", "http://a b", "http://u@h", "lab:99999", "lab:", ":7177", "lab:x/y"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

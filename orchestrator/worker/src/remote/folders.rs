@@ -1,4 +1,4 @@
-//! Where a worker keeps what is not finished.
+//! The folders of unfinished work of a worker.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use assay_core::AttemptId;
 
-/// The folders of one life of a worker. They go when it ends.
+/// The folders of one life of a worker. They are removed when it ends.
 pub(super) struct Folders {
     root: PathBuf,
 }
@@ -26,7 +26,7 @@ pub(super) fn lock_folder(folder: &Path) -> io::Result<File> {
 }
 
 impl Folders {
-    /// Makes the folders of a life; what earlier ones left is removed.
+    /// Creates the folders of a life and removes those of earlier ones.
     pub(super) fn create(folder: &Path, life: &str) -> io::Result<Folders> {
         let lives = folder.join("lives");
         match std::fs::remove_dir_all(&lives) {
@@ -52,17 +52,23 @@ impl Folders {
         Ok(path)
     }
 
-    /// The folder in which attempts at the same work leave what a later one can resume from; `None` for what is no cache key.
+    /// The folder in which attempts at the same work leave what a later one can resume from; `None` if the
+    /// text is not a cache key.
     pub(super) fn resume(&self, key: &str) -> Option<PathBuf> {
         assay_wire::is_hash(key).then(|| self.root.join("resume").join(key))
     }
 
     /// A folder for copies of files on their way to the server.
     pub(super) fn outgoing(&self, attempt: AttemptId) -> io::Result<PathBuf> {
-        let name = format!("{}-{}-{}", attempt.task.run, attempt.task.task, attempt.epoch);
-        let path = self.root.join("outgoing").join(name);
+        let path = self.outgoing_path(attempt);
         std::fs::create_dir_all(&path)?;
         Ok(path)
+    }
+
+    /// Where [`Folders::outgoing`] creates the folder.
+    pub(super) fn outgoing_path(&self, attempt: AttemptId) -> PathBuf {
+        let name = format!("{}-{}-{}", attempt.task.run, attempt.task.task, attempt.epoch);
+        self.root.join("outgoing").join(name)
     }
 }
 

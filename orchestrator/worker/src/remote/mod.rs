@@ -1,9 +1,9 @@
-//! A worker on another machine than its server: the same node as in `assay run`, with a connection in the place of a pair of channels.
+//! A worker on another machine than its server: the node of `assay run`, with a network connection instead of a pair of channels.
 //!
 //! - The worker only connects outwards, to one port: a WebSocket for messages, and HTTP for files.
-//! - A connection that breaks stops nothing. Reports wait in a file for each attempt ([`spool`]) until the server has acknowledged them,
-//!   and the worker tries to come back with growing pauses.
-//! - Every file that comes or goes is named by its BLAKE3 hash, which both ends compute.
+//! - A broken connection stops no task. Reports wait in one file per attempt ([`spool`]) until the server has acknowledged them, and
+//!   the worker reconnects with growing pauses.
+//! - Every transferred file is named by its BLAKE3 hash, which both ends compute.
 
 mod cache;
 mod connection;
@@ -13,5 +13,5 @@ mod relay;
 mod session;
 mod spool;
 
-pub use files::{ServerAddress, TransferError, Transport};
+pub use files::{ServerAddress, TransferError, Transport, hash_file};
 pub use session::{RemoteError, RemoteSettings, run_remote};

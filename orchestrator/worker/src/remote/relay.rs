@@ -1,4 +1,4 @@
-//! One attempt between the server and the node: its files come before it begins, and go before what names them is reported.
+//! One attempt between the server and the node. Its inputs are fetched before it begins; its files are uploaded before a report names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use super::files::{TransferError, Transport, copy_file, hash_file};
 use super::folders::Folders;
 use crate::link;
 
-/// How often the folder of a checkpoint is looked at.
+/// How often the folder of a checkpoint is checked for changes.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_secs(1);
 /// The longest pause between two tries to move a file.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The most files of a checkpoint.
+/// The most files of a checkpoint that is sent.
 const MOST_FILES: usize = 1000;
 
 /// What the relays of a worker share.
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) cache: Cache,
     pub(super) folders: Arc<Folders>,
     pub(super) node: mpsc::Sender<link::ToWorker>,
-    /// What is to be reported.
+    /// Takes the reports of attempts.
     pub(super) reports: UnboundedSender<(AttemptId, ReportBody)>,
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn relay_attempt(
     let report = |body: ReportBody| drop(shared.reports.send((attempt, body)));
     let fail = |failure: Failure| report(ReportBody::Ended { ended: Ended::Failed { failure } });
     let prepared = tokio::select! {
-        prepared = prepare(&shared, assignment) => prepared,
+        prepared = prepare_assignment(&shared, assignment) => prepared,
         () = wait_for_stop(&mut stopped) => return fail(Stop::Cancelled.failure()),
     };
     let (prepared, _in_use) = match prepared {
@@ -60,14 +60,16 @@ pub(super) async fn relay_attempt(
     if shared.node.send(link::ToWorker::Start(Box::new(prepared))).await.is_err() {
         return;
     }
-    let mut outgoing = Outgoing::new(&shared, attempt, resume);
+    let mut outgoing = Outgoing::new(&shared, attempt, resume.clone());
     let (mut told, mut progressed) = (false, None::<Instant>);
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let outcome = loop {
         tokio::select! {
             event = events.recv() => match event {
-                Some(link::FromWorker::AttemptEvent(_, AttemptEvent::Artifact { name, path })) => outgoing.add(name, path),
+                Some(link::FromWorker::AttemptEvent(_, AttemptEvent::Artifact { name, path })) => {
+                    outgoing.add_output(name, path);
+                }
                 Some(link::FromWorker::AttemptEvent(_, AttemptEvent::Progress(progress))) => {
                     if progressed.is_none_or(|at| at.elapsed() >= PROGRESS) {
                         progressed = Some(Instant::now());
@@ -80,7 +82,7 @@ pub(super) async fn relay_attempt(
                 None => return,
             },
             _ = look.tick() => {
-                if let Some(files) = outgoing.look_for_checkpoint().await {
+                if let Some(files) = outgoing.poll_checkpoint().await {
                     report(ReportBody::Checkpoint { files });
                 }
             }
@@ -92,13 +94,18 @@ pub(super) async fn relay_attempt(
     };
     let ended = outgoing.finish(outcome, &report).await;
     let _ = tokio::fs::remove_dir_all(workdir).await;
+    let _ = tokio::fs::remove_dir_all(shared.folders.outgoing_path(attempt)).await;
+    if matches!(ended, Ended::Completed { .. }) {
+        // No later attempt resumes from it.
+        let _ = tokio::fs::remove_dir_all(resume).await;
+    }
     report(ReportBody::Ended { ended });
 }
 
 async fn wait_for_stop(stopped: &mut watch::Receiver<bool>) {
     let told = stopped.wait_for(|stopped| *stopped).await.is_ok();
     if !told {
-        // Nobody can stop the attempt any more.
+        // The sender is gone: no stop can come.
         std::future::pending().await
     }
 }
@@ -114,8 +121,8 @@ fn report_event(event: AttemptEvent) -> Option<ReportBody> {
     })
 }
 
-/// Fetches what an attempt needs, and gives the assignment with paths of this machine.
-async fn prepare(shared: &Shared, assignment: Assignment) -> Result<(link::Assignment, InUse), Failure> {
+/// Downloads an attempt's inputs and checkpoint; returns the assignment with paths of this machine.
+async fn prepare_assignment(shared: &Shared, assignment: Assignment) -> Result<(link::Assignment, InUse), Failure> {
     let unavailable = |message: String| Failure { class: FailureClass::Unavailable, message, hint: None };
     let attempt = assignment.attempt;
     let in_use = shared.cache.reserve(&assignment.artifacts);
@@ -123,26 +130,25 @@ async fn prepare(shared: &Shared, assignment: Assignment) -> Result<(link::Assig
     for hash in &assignment.artifacts {
         let (cache, transport, wanted) = (shared.cache.clone(), shared.transport.clone(), hash.clone());
         let waits = || {
-            let why = "waits for the server, which has its inputs".to_owned();
+            let why = "waiting to download its inputs from the server".to_owned();
             let _ = shared.reports.send((attempt, ReportBody::Queued { why }));
         };
-        let path = patiently(waits, move || cache.fetch(&transport, &wanted)).await;
+        let path = retry_transfer(waits, move || cache.fetch(&transport, &wanted)).await;
         let path = path.map_err(|error| unavailable(format!("its input {hash} cannot be fetched: {error}")))?;
         artifacts.insert(hash.clone(), path);
     }
     let failed = |error: std::io::Error| unavailable(format!("the worker's folder cannot be used: {error}"));
     let workdir = shared.folders.work(attempt).map_err(failed)?;
     let resume = shared.folders.resume(&assignment.resume);
-    let resume = resume.ok_or_else(|| unavailable(format!("`{}` is no cache key", assignment.resume)))?;
+    let resume = resume.ok_or_else(|| unavailable(format!("`{}` is not a cache key", assignment.resume)))?;
     if !assignment.checkpoint.is_empty() {
         let (transport, key, files) = (shared.transport.clone(), assignment.resume.clone(), assignment.checkpoint);
         let place = resume.clone();
         let fetched = tokio::task::spawn_blocking(move || fetch_checkpoint(&transport, &key, &files, &place)).await;
         let fetched = fetched.unwrap_or_else(|error| Err(TransferError::Failed(error.to_string())));
         if let Err(error) = fetched {
-            let text = format!(
-                "the checkpoint of an earlier attempt cannot be fetched, so that this one begins anew: {error}"
-            );
+            let text =
+                format!("cannot download the checkpoint of an earlier attempt, so this one starts over: {error}");
             let _ = shared.reports.send((attempt, ReportBody::Log { level: LogLevel::Warn, text }));
         }
     }
@@ -165,7 +171,7 @@ async fn prepare(shared: &Shared, assignment: Assignment) -> Result<(link::Assig
     Ok((assignment, in_use))
 }
 
-/// Fetches what an earlier attempt left. It is all there or nothing is.
+/// Downloads the checkpoint of an earlier attempt: all of its files, or none.
 fn fetch_checkpoint(transport: &Transport, key: &str, files: &[FileRef], place: &Path) -> Result<(), TransferError> {
     if place.exists() {
         std::fs::remove_dir_all(place)?;
@@ -174,7 +180,7 @@ fn fetch_checkpoint(transport: &Transport, key: &str, files: &[FileRef], place: 
     let _ = std::fs::remove_dir_all(&part);
     for FileRef { path, hash } in files {
         if !assay_wire::is_relative_path(path) {
-            return Err(TransferError::Refused { status: 400, message: format!("`{path}` is no path in a folder") });
+            return Err(TransferError::Refused { status: 400, message: format!("`{path}` is not a relative path") });
         }
         let target = part.join(path);
         std::fs::create_dir_all(target.parent().unwrap_or(&part))?;
@@ -184,14 +190,14 @@ fn fetch_checkpoint(transport: &Transport, key: &str, files: &[FileRef], place: 
     Ok(std::fs::rename(&part, place)?)
 }
 
-/// A part of a path as it stands in a URL.
+/// Percent-encodes a part of a path for a URL.
 fn encode_part(part: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     part.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// Tries to move a file until it succeeds or is refused; says so when it has to wait.
-async fn patiently<T: Send + 'static>(
+/// Repeats a transfer until it succeeds or is refused, with growing pauses. Calls `waits` before each pause.
+async fn retry_transfer<T: Send + 'static>(
     waits: impl Fn(),
     work: impl Fn() -> Result<T, TransferError> + Clone + Send + 'static,
 ) -> Result<T, TransferError> {
@@ -209,8 +215,8 @@ async fn patiently<T: Send + 'static>(
     }
 }
 
-/// What a folder looked like: each file's path, size and time.
-type Look = Vec<(String, u64, Option<SystemTime>)>;
+/// The files of a folder at one moment: each with its path, size and time of change.
+type Listing = Vec<(String, u64, Option<SystemTime>)>;
 
 /// The files of an attempt on their way to the server.
 struct Outgoing {
@@ -221,29 +227,29 @@ struct Outgoing {
     /// In the order in which they were reported.
     uploads: Vec<JoinHandle<Result<UploadedFile, (String, TransferError)>>>,
     checkpoint: Option<JoinHandle<Option<Vec<FileRef>>>>,
-    /// The checkpoint that was last begun to be sent.
-    seen: Look,
+    /// The checkpoint whose upload was started last.
+    seen: Listing,
 }
 
 impl Outgoing {
     fn new(shared: &Shared, attempt: AttemptId, resume: PathBuf) -> Outgoing {
         // What was fetched need not be sent back.
-        let seen = look_at(&resume);
+        let seen = list_files(&resume);
         let Shared { transport, folders, .. } = shared.clone();
         Outgoing { transport, folders, attempt, resume, uploads: Vec::new(), checkpoint: None, seen }
     }
 
-    /// Begins to send an output.
-    fn add(&mut self, output: String, path: PathBuf) {
+    /// Starts to upload an output.
+    fn add_output(&mut self, output: String, path: PathBuf) {
         let (transport, attempt) = (self.transport.clone(), self.attempt);
         self.uploads.push(tokio::spawn(async move {
             let file = path.file_name().map_or_else(|| output.clone(), |name| name.to_string_lossy().into_owned());
-            let sent = patiently(
+            let sent = retry_transfer(
                 || {},
                 move || {
                     let hash = hash_file(&path)
                         .map_err(|error| TransferError::Refused { status: 0, message: error.to_string() })?;
-                    transport.upload_for(attempt, &hash, &path).map(|()| hash)
+                    transport.upload_output(attempt, &hash, &path).map(|()| hash)
                 },
             );
             match sent.await {
@@ -253,16 +259,17 @@ impl Outgoing {
         }));
     }
 
-    /// Begins to send what the attempt left for a later one, if that changed; gives what was sent since the last time.
-    async fn look_for_checkpoint(&mut self) -> Option<Vec<FileRef>> {
+    /// Starts to upload the checkpoint if it changed; returns the files of the upload that finished since the last call.
+    async fn poll_checkpoint(&mut self) -> Option<Vec<FileRef>> {
         if let Some(sending) = self.checkpoint.take_if(|sending| sending.is_finished()) {
             return sending.await.ok().flatten();
         }
         if self.checkpoint.is_some() {
             return None;
         }
-        let now = look_at(&self.resume);
-        if now.is_empty() || now == self.seen {
+        let now = list_files(&self.resume);
+        // A part of a checkpoint would be a wrong one: with too many files nothing is sent.
+        if now.is_empty() || now.len() > MOST_FILES || now == self.seen {
             return None;
         }
         self.seen.clone_from(&now);
@@ -274,7 +281,8 @@ impl Outgoing {
             let mut files = Vec::new();
             for (file, copy) in copies {
                 let (transport, hash, from) = (transport.clone(), file.hash.clone(), copy.clone());
-                patiently(|| {}, move || transport.upload_for(attempt, &hash, &from)).await.ok()?;
+                let upload = move || transport.upload_checkpoint(attempt, &hash, &from);
+                retry_transfer(|| {}, upload).await.ok()?;
                 let _ = tokio::fs::remove_file(copy).await;
                 files.push(file);
             }
@@ -283,7 +291,7 @@ impl Outgoing {
         None
     }
 
-    /// Waits until everything is sent, and says how the attempt ended.
+    /// Waits for all uploads; returns how the attempt ended.
     async fn finish(mut self, outcome: AttemptOutcome, report: &impl Fn(ReportBody)) -> Ended {
         if let Some(sending) = self.checkpoint.take() {
             if let Ok(Some(files)) = sending.await {
@@ -293,8 +301,8 @@ impl Outgoing {
         let values = match outcome {
             AttemptOutcome::Completed(values) => values,
             AttemptOutcome::Failed(failure) => {
-                // The latest state, which the next attempt goes on from wherever it runs.
-                self.look_for_checkpoint().await;
+                // The next attempt resumes from the latest state, on whichever worker it runs.
+                self.poll_checkpoint().await;
                 if let Some(sending) = self.checkpoint.take() {
                     if let Ok(Some(files)) = sending.await {
                         report(ReportBody::Checkpoint { files });
@@ -329,7 +337,7 @@ impl Drop for Outgoing {
     }
 }
 
-fn look_at(folder: &Path) -> Look {
+fn list_files(folder: &Path) -> Listing {
     let mut files = Vec::new();
     let mut folders = vec![(folder.to_owned(), String::new())];
     while let Some((folder, prefix)) = folders.pop() {
@@ -338,7 +346,7 @@ fn look_at(folder: &Path) -> Look {
             let path = format!("{prefix}{name}");
             if data.is_dir() {
                 folders.push((entry.path(), format!("{path}/")));
-            } else if data.is_file() && assay_wire::is_relative_path(&path) && files.len() < MOST_FILES {
+            } else if data.is_file() && assay_wire::is_relative_path(&path) {
                 files.push((path, data.len(), data.modified().ok()));
             }
         }
@@ -347,13 +355,13 @@ fn look_at(folder: &Path) -> Look {
     files
 }
 
-/// Copies a checkpoint; `None` if it changed meanwhile, so that what was copied may be of two states.
-fn copy_checkpoint(resume: &Path, look: &Look, outgoing: &Path) -> Option<Vec<(FileRef, PathBuf)>> {
+/// Copies a checkpoint; `None` if it changed meanwhile, since the copies may then mix two states.
+fn copy_checkpoint(resume: &Path, listing: &Listing, outgoing: &Path) -> Option<Vec<(FileRef, PathBuf)>> {
     let mut copies = Vec::new();
-    for (number, (path, _, _)) in look.iter().enumerate() {
+    for (number, (path, _, _)) in listing.iter().enumerate() {
         let copy = outgoing.join(format!("checkpoint-{number}"));
         let hash = copy_file(&resume.join(path), &copy).ok()?;
         copies.push((FileRef { path: path.clone(), hash }, copy));
     }
-    (look_at(resume) == *look).then_some(copies)
+    (list_files(resume) == *listing).then_some(copies)
 }

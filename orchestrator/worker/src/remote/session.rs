@@ -29,6 +29,8 @@ use crate::node::{FindExecutor, run_node};
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long reports may stay unacknowledged before they are sent again.
 const RESEND: Duration = Duration::from_secs(15);
+/// How often a server's host name is looked up in vain before a worker that never had a connection gives up.
+const LOOKUPS: u32 = 6;
 /// The first pause after a connection failed, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
@@ -59,9 +61,12 @@ pub struct RemoteSettings {
 /// Why a worker ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The server will not have it.
+    /// The server refused it.
     #[error("{0}")]
     Refused(String),
+    /// The server's host name cannot be resolved.
+    #[error("{0}")]
+    Unresolved(String),
     /// Its folder cannot be used.
     #[error("the worker's folder cannot be used: {0}")]
     Folder(#[from] std::io::Error),
@@ -76,21 +81,28 @@ enum LifeEnd {
 /// Works for a server until `stop` resolves.
 ///
 /// # Errors
-/// If the server refuses the worker, or its folder cannot be used. A server that cannot be reached is waited for.
+/// If the server refuses the worker, its host name could never be resolved, or the worker's folder cannot be used. A server
+/// that cannot be reached is waited for.
 pub async fn run_remote(settings: RemoteSettings, stop: impl Future<Output = ()> + Send) -> Result<(), RemoteError> {
     let _lock = lock_folder(&settings.folder)?;
+    // One cache for all lives: a download that an earlier life began may still be writing.
+    let cache = Cache::open(&std::path::absolute(settings.folder.join("cache"))?, settings.cache_bytes)?;
     let mut stop = pin!(stop);
+    let mut joined = false;
     loop {
-        match run_life(&settings, stop.as_mut()).await? {
+        match run_life(&settings, cache.clone(), joined, stop.as_mut()).await? {
             LifeEnd::Stopped => return Ok(()),
             LifeEnd::Dismissed => {
-                (settings.notify)("was away for too long: its tasks were given to others; joining again".to_owned());
+                joined = true;
+                (settings.notify)(
+                    "away for longer than the lease: other workers were given the tasks; rejoining".to_owned(),
+                );
             }
         }
     }
 }
 
-/// An attempt that this worker was given, until its end is acknowledged.
+/// An attempt of this worker, from its assignment until the server has acknowledged its end.
 struct HeldAttempt {
     spool: Spool,
     /// To the attempt's relay.
@@ -109,6 +121,10 @@ struct Life<'a> {
     socket: Option<Socket>,
     /// Whether the server has welcomed this worker on the present connection.
     welcome: bool,
+    /// Whether the server has welcomed this worker before, in this life or an earlier one.
+    joined: bool,
+    /// How often the server's host name was looked up in vain since the last connection.
+    failed_lookups: u32,
     pause: Duration,
     heartbeat: Duration,
     heard: Instant,
@@ -119,11 +135,12 @@ struct Life<'a> {
 
 async fn run_life(
     settings: &RemoteSettings,
+    cache: Cache,
+    joined: bool,
     mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
 ) -> Result<LifeEnd, RemoteError> {
     let life = random_life()?;
     let folders = Arc::new(Folders::create(&settings.folder, &life)?);
-    let cache = Cache::open(&std::path::absolute(settings.folder.join("cache"))?, settings.cache_bytes)?;
     let (to_node, from_server) = mpsc::channel(256);
     let (to_server, mut from_node) = mpsc::channel(1024);
     let (find, memory, machine) = (settings.find.clone(), settings.capacity.memory, settings.machine.clone());
@@ -140,6 +157,8 @@ async fn run_life(
         relays: JoinSet::new(),
         socket: None,
         welcome: false,
+        joined,
+        failed_lookups: 0,
         pause: PAUSES.0,
         heartbeat: HEARTBEAT,
         heard: now,
@@ -150,7 +169,7 @@ async fn run_life(
     life.relays.shutdown().await;
     if let Some(mut socket) = life.socket.take() {
         if matches!(end, Ok(LifeEnd::Stopped)) {
-            // Without this word the server waits for the lease.
+            // Without this message the server waits until the lease is over.
             let _ = socket.send(&ToServer::Leave).await;
         }
         socket.close().await;
@@ -204,14 +223,14 @@ impl Life<'_> {
     }
 
     fn connect(&self, pause: Duration) -> Connecting {
-        let (transport, register) = (self.settings.transport.clone(), self.register());
+        let (transport, register) = (self.settings.transport.clone(), self.build_register());
         Box::pin(async move {
             tokio::time::sleep(pause).await;
             Socket::open(transport, register).await
         })
     }
 
-    fn register(&self) -> Register {
+    fn build_register(&self) -> Register {
         let held = self.attempts.iter().map(|(&attempt, held)| Held { attempt, reports: held.spool.last() });
         Register {
             wire: WIRE,
@@ -232,6 +251,16 @@ impl Life<'_> {
                 Ok(())
             }
             Err(ConnectError::Refused(message)) => Err(RemoteError::Refused(message)),
+            Err(ConnectError::Unresolved(why)) => {
+                self.failed_lookups += 1;
+                if !self.joined && self.failed_lookups >= LOOKUPS {
+                    let server = self.settings.transport.server();
+                    let hint = "check the name in --server or ASSAY_SERVER";
+                    return Err(RemoteError::Unresolved(format!("cannot find the server {server}: {why}; {hint}")));
+                }
+                self.disconnect(&why);
+                Ok(())
+            }
             Err(ConnectError::Failed(why)) => {
                 self.disconnect(&why);
                 Ok(())
@@ -244,9 +273,11 @@ impl Life<'_> {
         if !self.told {
             self.told = true;
             let server = self.settings.transport.server();
-            (self.settings.notify)(format!(
-                "no connection to {server} ({why}); trying again, and working on meanwhile"
-            ));
+            let meanwhile = match self.joined {
+                true => "running tasks continue",
+                false => "check that `assay server --listen` runs there",
+            };
+            (self.settings.notify)(format!("cannot connect to {server}: {why}; retrying; {meanwhile}"));
         }
     }
 
@@ -265,7 +296,7 @@ impl Life<'_> {
         self.heard = Instant::now();
         match message {
             ToWorker::Welcome { worker, lease_ms } => {
-                self.welcome = true;
+                (self.welcome, self.joined, self.failed_lookups) = (true, true, 0);
                 self.pause = PAUSES.0;
                 self.heartbeat = HEARTBEAT.min(Duration::from_millis(lease_ms / 4).max(Duration::from_millis(50)));
                 self.attempts.values_mut().for_each(|held| held.spool.rewind());
@@ -273,11 +304,11 @@ impl Life<'_> {
                 (self.settings.notify)(format!("connected to {server} as worker {worker}"));
                 self.told = false;
             }
-            ToWorker::Start { assignment } => self.begin(*assignment)?,
+            ToWorker::Start { assignment } => self.start_attempt(*assignment)?,
             ToWorker::Stop { attempt } => match self.attempts.get(&attempt) {
                 Some(held) => drop(held.stop.send_replace(true)),
                 None => {
-                    let (held, _, _) = self.hold(attempt)?;
+                    let (held, _, _) = self.create_attempt(attempt)?;
                     self.attempts.insert(attempt, held);
                     let failure = Stop::Cancelled.failure();
                     self.add_report(attempt, ReportBody::Ended { ended: Ended::Failed { failure } })?;
@@ -294,7 +325,8 @@ impl Life<'_> {
         Ok(())
     }
 
-    fn hold(
+    /// An attempt that nothing was reported of, with the receivers for its relay.
+    fn create_attempt(
         &self,
         attempt: AttemptId,
     ) -> Result<(HeldAttempt, UnboundedReceiver<link::FromWorker>, watch::Receiver<bool>), RemoteError> {
@@ -304,12 +336,12 @@ impl Life<'_> {
         Ok((HeldAttempt { spool, events, stop }, received, stopped))
     }
 
-    /// Begins an attempt, once.
-    fn begin(&mut self, assignment: Assignment) -> Result<(), RemoteError> {
+    /// Starts an attempt, unless this worker has it already.
+    fn start_attempt(&mut self, assignment: Assignment) -> Result<(), RemoteError> {
         if self.attempts.contains_key(&assignment.attempt) {
             return Ok(());
         }
-        let (held, events, stopped) = self.hold(assignment.attempt)?;
+        let (held, events, stopped) = self.create_attempt(assignment.attempt)?;
         self.attempts.insert(assignment.attempt, held);
         self.relays.spawn(relay_attempt(self.shared.clone(), assignment, events, stopped));
         Ok(())
@@ -357,7 +389,7 @@ impl Life<'_> {
     }
 }
 
-/// The next message of the server; waits for ever where there is no connection.
+/// The server's next message; without a connection, waits for ever.
 async fn next_message(socket: &mut Option<Socket>) -> Option<ToWorker> {
     match socket {
         Some(socket) => socket.incoming.recv().await,

@@ -1,4 +1,4 @@
-//! The reports of one attempt that the server has not acknowledged, in a file: an attempt may go on for hours without a server.
+//! The reports of one attempt that the server has not acknowledged, in a file: an attempt may run for hours without a connection.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(super) struct Spool {
     kept: VecDeque<Place>,
     /// How many of them were sent on the present connection.
     sent: usize,
-    /// Whether the last report of the attempt is among those that were made.
+    /// Whether the attempt's last report was added.
     ended: bool,
 }
 
@@ -58,7 +58,7 @@ impl Spool {
         self.last
     }
 
-    /// Reports that were not sent on this connection, at most about so many bytes of them. They count as sent from now on.
+    /// The next reports that were not sent on this connection, at most `most` bytes or a single one. They count as sent from now on.
     pub(super) fn next_batch(&mut self, most: usize) -> std::io::Result<Vec<AttemptReport>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(place) = self.kept.get(self.sent).filter(|place| batch.is_empty() || bytes + place.bytes <= most)
@@ -72,7 +72,7 @@ impl Spool {
         Ok(batch)
     }
 
-    /// Everything that is not acknowledged is to be sent again.
+    /// Marks every report that is not acknowledged as unsent.
     pub(super) fn rewind(&mut self) {
         self.sent = 0;
     }
@@ -84,7 +84,7 @@ impl Spool {
             self.sent = self.sent.saturating_sub(1);
         }
         if self.kept.is_empty() && !self.ended {
-            // Nothing of the file is needed; where it cannot be cut, it grows on.
+            // The file has nothing that is still needed. If it cannot be truncated, it keeps growing.
             if self.file.set_len(0).is_ok() {
                 self.end = 0;
             }
@@ -95,7 +95,7 @@ impl Spool {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // What stays is removed when the next worker starts here.
+        // A file that cannot be removed now is removed when the next worker starts here.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Table `nodes`: the worker nodes of a server, each life of one under a number of its own.
+//! Table `nodes`: the worker nodes of a server. Each life of a worker has a separate number.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Table `submissions`: what a run on a server was submitted as.
+//! Table `submissions`: the submissions of the runs of a server.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Table `tokens`: who may use a server from another machine.
+//! Table `tokens`: the tokens with which other machines use a server.
 
 use sea_orm::entity::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Remembers what a server needs to go on after a restart: submissions, worker nodes, how far each attempt reported, and tokens.
+//! Adds what a server needs to resume after a restart: submissions, worker nodes, the latest report of each attempt, and tokens.
 
 use sea_orm_migration::prelude::*;
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 pub struct CompareArgs {
     /// The base: RUN or RUN:CELL
     pub base: String,
-    /// What is held against it: RUN or RUN:CELL
+    /// What is compared with it: RUN or RUN:CELL
     pub candidate: String,
     /// Only these metrics, separated by commas; `*` stands for any text
     #[arg(long, visible_alias = "metric", value_name = "NAME", value_delimiter = ',')]

@@ -9,12 +9,12 @@ use assay_claims::{JudgedClaim, Verdict};
 use assay_server::RunStateName;
 use assay_spec::{Claim, Workflow, printable};
 use assay_store::Store;
-use assay_ui::{JudgedRun, judge_tasks, latest_claims};
+use assay_ui::{JudgedRun, changed_params, judge_tasks, latest_claims};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::run::{RunRequest, execute_locally};
-use crate::claims::{JudgedFile, claims_text, count_verdicts, document};
+use crate::claims::{JudgedFile, claims_document, claims_text, count_verdicts};
 use crate::cli::{CommandError, Overrides};
 use crate::local_node::missing_backends;
 use crate::progress::Detail;
@@ -55,7 +55,13 @@ pub async fn run(home: &Path, args: ClaimsArgs) -> Result<ExitCode, CommandError
     if args.paths.is_empty() {
         let store = super::existing_store(home).await?;
         for run in latest_claims(&store, super::step_kinds()).await? {
-            judged.push(from_store(home, run)?);
+            match judged_from_store(home, run) {
+                Ok(file) => judged.push(file),
+                Err(problem) => {
+                    print_line(problem);
+                    failed = true;
+                }
+            }
         }
     } else {
         for file in workflow_files(&args.paths)? {
@@ -65,26 +71,32 @@ pub async fn run(home: &Path, args: ClaimsArgs) -> Result<ExitCode, CommandError
         }
     }
     if let Some(to) = &args.write {
-        let text = document(&judged, &written_by(&args));
+        let text = claims_document(&judged, &document_command(&args));
         std::fs::write(to, text).map_err(|error| format!("cannot write `{}`: {error}", to.display()))?;
         print_line(format_args!("wrote {}", printable(&to.display().to_string())));
     }
     if args.json {
-        super::print_json(&as_json(&judged)?)?;
+        super::print_json(&claims_json(&judged)?)?;
     } else if args.write.is_none() {
         print_files(&judged)?;
     }
-    let refuted = judged.iter().flat_map(|file| &file.findings).any(|finding| finding.verdict == Verdict::Refuted);
+    let refuted = judged.iter().flat_map(|file| &file.claims).any(|claim| claim.verdict == Verdict::Refuted);
     Ok(if refuted || failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The command that wrote a document.
-fn written_by(args: &ClaimsArgs) -> String {
-    let files = args.paths.iter().map(|file| file.display().to_string());
-    let to = args.write.iter().map(|to| format!("--write {}", to.display()));
-    let params = args.overrides.params.iter().map(|(key, value)| format!("-P {key}={value}"));
-    let words: Vec<String> = files.chain(params).chain(to).collect();
-    format!("assay claims {}", words.join(" ")).replace("-->", "")
+/// The command that writes a document.
+fn document_command(args: &ClaimsArgs) -> String {
+    let files: String = args.paths.iter().map(|file| format!(" {}", shell_word(&file.to_string_lossy()))).collect();
+    let to = args.write.iter().map(|to| format!(" --write {}", shell_word(&to.to_string_lossy())));
+    let options = parameter_options(&args.overrides.files, &args.overrides.params);
+    format!("assay claims{files}{options}{}", to.collect::<String>()).replace("-->", "")
+}
+
+/// The options that set parameters, each after a space.
+fn parameter_options(files: &[PathBuf], params: &[(String, String)]) -> String {
+    let files = files.iter().map(|file| format!(" --params {}", shell_word(&file.to_string_lossy())));
+    let params = params.iter().map(|(key, value)| format!(" -P {}", shell_word(&format!("{key}={value}"))));
+    files.chain(params).collect()
 }
 
 /// The files that are named, and those in the folders that are named, by name.
@@ -99,7 +111,7 @@ fn workflow_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
         let mut inside: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         inside.retain(|file| file.extension().is_some_and(|ending| ending == "yaml" || ending == "yml"));
         if inside.is_empty() {
-            return Err(format!("there is no workflow file in the folder `{}`", path.display()).into());
+            return Err(format!("the folder `{}` has no workflow file", path.display()).into());
         }
         inside.sort();
         files.extend(inside);
@@ -110,7 +122,7 @@ fn workflow_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     Ok(files)
 }
 
-/// Judges a file, and whether its run succeeded.
+/// Judges a file. The second value is whether its run succeeded, or no run was needed.
 async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<(JudgedFile, bool), CommandError> {
     let (source, workflow) = super::read_workflow(file, &args.overrides)?;
     if workflow.claims.is_empty() {
@@ -127,25 +139,26 @@ async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<(Judg
         commit: None,
         machine: None,
         date: None,
-        command: repeat_command(home, &file.display().to_string(), &args.overrides),
-        findings: Vec::new(),
+        command: command_line(home, &["claims", &file.to_string_lossy()])
+            + &parameter_options(&args.overrides.files, &args.overrides.params),
+        claims: Vec::new(),
     };
     let why = |name: &str| missing.get(name).cloned();
     if jobs.is_empty() {
-        judged.findings = judge_tasks(&claims, &[], &why);
+        judged.claims = judge_tasks(&claims, &[], &why);
         return Ok((judged, true));
     }
     let workflow = workflow.only(&jobs)?;
     let record = match known_run(home, &source, &workflow).await? {
         Some(record) => Some(record),
         None if args.no_run => None,
-        None => Some(measure(home, file, source, workflow, args).await?),
+        None => Some(run_workflow(home, file, source, workflow, args).await?),
     };
     let Some(record) = record else {
-        judged.findings = judge_tasks(&claims, &[], &why);
+        judged.claims = judge_tasks(&claims, &[], &why);
         return Ok((judged, true));
     };
-    judged.findings = judge_tasks(&claims, &record.tasks, &why);
+    judged.claims = judge_tasks(&claims, &record.tasks, &why);
     describe_run(&mut judged, &record.run);
     Ok((judged, record.state() == RunStateName::Succeeded))
 }
@@ -160,7 +173,7 @@ fn tested_jobs(workflow: &Workflow, missing: &BTreeMap<String, String>) -> Vec<S
     jobs
 }
 
-/// The latest run of the same file with the same parameters, if it has all that is needed.
+/// The latest run of the same file with the same parameters, if it has every task of the workflow.
 async fn known_run(home: &Path, source: &str, workflow: &Workflow) -> Result<Option<RunRecord>, CommandError> {
     if !home.join("assay.db").exists() {
         return Ok(None);
@@ -183,7 +196,7 @@ async fn known_run(home: &Path, source: &str, workflow: &Workflow) -> Result<Opt
     Ok(None)
 }
 
-async fn measure(
+async fn run_workflow(
     home: &Path,
     file: &Path,
     source: String,
@@ -228,17 +241,9 @@ fn describe_run(judged: &mut JudgedFile, run: &assay_store::RunView) {
     judged.date = Some(format_time(run.summary.created_at).chars().take(10).collect());
 }
 
-fn repeat_command(home: &Path, file: &str, overrides: &Overrides) -> String {
-    let mut command = command_line(home, &["claims", file]);
-    for (key, value) in &overrides.params {
-        command += &format!(" -P {}", shell_word(&format!("{key}={value}")));
-    }
-    command
-}
-
-fn from_store(home: &Path, judged: JudgedRun) -> Result<JudgedFile, CommandError> {
-    let JudgedRun { run, findings, .. } = judged;
-    let findings = findings.map_err(|problems| format!("the file of run {}: {problems}", run.summary.id))?;
+fn judged_from_store(home: &Path, judged: JudgedRun) -> Result<JudgedFile, String> {
+    let JudgedRun { run, claims, .. } = judged;
+    let claims = claims.map_err(|problems| format!("cannot read the file of run {}: {problems}", run.summary.id))?;
     let mut file = JudgedFile {
         file: run.summary.file.clone(),
         name: run.summary.name.clone(),
@@ -247,34 +252,35 @@ fn from_store(home: &Path, judged: JudgedRun) -> Result<JudgedFile, CommandError
         commit: None,
         machine: None,
         date: None,
-        command: command_line(home, &["claims", &run.summary.file]),
-        findings,
+        command: command_line(home, &["claims", &run.summary.file])
+            + &parameter_options(&[], &changed_params(&run, super::step_kinds())),
+        claims,
     };
     describe_run(&mut file, &run);
     Ok(file)
 }
 
 fn print_files(judged: &[JudgedFile]) -> Result<(), CommandError> {
-    if judged.iter().all(|file| file.findings.is_empty()) {
-        print_line("there are no claims yet; docs/src/claims.md says how they are written");
+    if judged.iter().all(|file| file.claims.is_empty()) {
+        print_line("no claims yet; docs/src/claims.md describes how to write them");
         return Ok(());
     }
-    for file in judged.iter().filter(|file| !file.findings.is_empty()) {
+    for file in judged.iter().filter(|file| !file.claims.is_empty()) {
         let run = file.run.map(|run| format!(", run {run}")).unwrap_or_default();
-        super::print_out(&format!("{}{run}\n\n{}\n", printable(&file.file), claims_text(&file.findings)))?;
+        super::print_out(&format!("{}{run}\n\n{}\n", printable(&file.file), claims_text(&file.claims)))?;
     }
     Ok(())
 }
 
-fn as_json(judged: &[JudgedFile]) -> Result<Value, CommandError> {
-    let all: Vec<&JudgedClaim> = judged.iter().flat_map(|file| &file.findings).collect();
+fn claims_json(judged: &[JudgedFile]) -> Result<Value, CommandError> {
+    let all: Vec<&JudgedClaim> = judged.iter().flat_map(|file| &file.claims).collect();
     let counts = count_verdicts(all);
     let files: Result<Vec<Value>, serde_json::Error> = judged
         .iter()
         .map(|file| {
             Ok(json!({
                 "file": file.file, "name": file.name, "run": file.run, "commit": file.commit, "machine": file.machine,
-                "date": file.date, "command": file.command, "claims": serde_json::to_value(&file.findings)?,
+                "date": file.date, "command": file.command, "claims": serde_json::to_value(&file.claims)?,
             }))
         })
         .collect();

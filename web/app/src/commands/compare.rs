@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::{CellValue, Results, Row};
+use assay_spec::printable_lines;
 use assay_statistics::format;
 use assay_store::{Store, TaskView};
 use serde_json::{Value, json};
@@ -37,8 +38,8 @@ struct RowPair {
     candidate: usize,
 }
 
-/// All that two sides have to do with each other.
-struct Outcome<'a> {
+/// The comparison of two sides.
+struct ComparisonReport<'a> {
     base: &'a Side,
     candidate: &'a Side,
     configs: Configs,
@@ -59,14 +60,14 @@ pub async fn run(home: &Path, args: &CompareArgs) -> Result<ExitCode, CommandErr
     let threshold = args.threshold.unwrap_or(THRESHOLD);
     let same_seeds = !configs.keys().any(|(_, difference)| difference.path.rsplit('.').next() == Some("seed"));
     let metrics = compare_metrics(&base, &candidate, &pairs, threshold, same_seeds);
-    let outcome = Outcome { base: &base, candidate: &candidate, configs, metrics, threshold };
+    let report = ComparisonReport { base: &base, candidate: &candidate, configs, metrics, threshold };
     match args.format {
-        _ if args.json => super::print_json(&as_json(&outcome)?)?,
-        CompareFormat::Json => super::print_json(&as_json(&outcome)?)?,
-        CompareFormat::Table => super::print_out(&as_text(args, &outcome))?,
-        CompareFormat::Markdown => super::print_out(&as_markdown(&outcome))?,
+        _ if args.json => super::print_json(&as_json(&report)?)?,
+        CompareFormat::Json => super::print_json(&as_json(&report)?)?,
+        CompareFormat::Table => super::print_out(&as_text(args, &report))?,
+        CompareFormat::Markdown => super::print_out(&as_markdown(&report))?,
     }
-    let regressed = args.threshold.is_some() && outcome.metrics.iter().any(ComparedMetric::is_regression);
+    let regressed = args.threshold.is_some() && report.metrics.iter().any(ComparedMetric::is_regression);
     Ok(if regressed { ExitCode::from(REGRESSION) } else { ExitCode::SUCCESS })
 }
 
@@ -177,8 +178,8 @@ fn first_tasks(side: &Side, row: usize) -> BTreeMap<&str, &TaskView> {
     tasks
 }
 
-fn as_json(outcome: &Outcome<'_>) -> Result<Value, CommandError> {
-    let Outcome { base, candidate, configs, metrics, threshold } = outcome;
+fn as_json(report: &ComparisonReport<'_>) -> Result<Value, CommandError> {
+    let ComparisonReport { base, candidate, configs, metrics, threshold } = report;
     let name =
         |side: &Side| json!({"run": side.record.id().0, "name": side.record.run.summary.name, "cell": side.cell});
     let configs = configs.iter().map(|((job, difference), cells)| {
@@ -209,20 +210,20 @@ fn only_in(side: &Side, other: &Side) -> Vec<String> {
     rows.map(|row| row.cell.clone()).collect()
 }
 
-/// What the columns of the table of metrics are.
+/// The columns of the table of metrics.
 const HEAD: [&str; 8] = ["cell", "metric", "base", "candidate", "candidate - base", "ratio", "detectable", "verdict"];
 
-/// What a reader must know to read the table of metrics.
+/// The note that explains the table of metrics.
 const NOTE: &str = "Means with half of their 95 % intervals over replicates (Student's t). The interval of a difference or of a ratio (of \
                     geometric means)\nis at 95 % and has one error for all cells of the metric where they scatter alike, without what \
                     replicates of one seed share where that matters.\nTwo values are called different only if Student's test says so \
                     after Holm's correction for everything in this table (α = 0.05).\nDetectable: the smallest difference that this \
-                    table finds with a chance of 80 %.";
+                    table finds with a chance of about 80 %.";
 
-fn as_text(args: &CompareArgs, outcome: &Outcome<'_>) -> String {
-    let (base, candidate) = (outcome.base, outcome.candidate);
+fn as_text(args: &CompareArgs, report: &ComparisonReport<'_>) -> String {
+    let (base, candidate) = (report.base, report.candidate);
     let mut parts = vec![format!("base:       {}\ncandidate:  {}", base.name(), candidate.name())];
-    parts.push(match config_rows(outcome) {
+    parts.push(match config_rows(report) {
         rows if rows.is_empty() => "The configs do not differ.".to_owned(),
         rows => format_table(&CONFIG_HEAD.map(str::to_owned), &rows),
     });
@@ -232,36 +233,37 @@ fn as_text(args: &CompareArgs, outcome: &Outcome<'_>) -> String {
             parts.push(format!("only in {name}: {}", alone.join(", ")));
         }
     }
-    let rows: Vec<Vec<String>> = outcome.metrics.iter().map(ComparedMetric::table_line).collect();
+    let rows: Vec<Vec<String>> = report.metrics.iter().map(ComparedMetric::table_line).collect();
     parts.push(format_table(&HEAD.map(str::to_owned), &rows));
     if args.threshold.is_some() {
-        parts.push(summarize_regressions(outcome));
+        parts.push(summarize_regressions(report));
     }
     parts.push(NOTE.to_owned());
-    parts.join("\n\n")
+    printable_lines(&parts.join("\n\n")).into_owned()
 }
 
-/// For a pull request: the answer first, then the metrics, then the configs folded away.
-fn as_markdown(outcome: &Outcome<'_>) -> String {
-    let heading = format!("### {} against {}", outcome.candidate.name(), outcome.base.name());
-    let rows: Vec<Vec<String>> = outcome.metrics.iter().map(ComparedMetric::table_line).collect();
+/// The form for a pull request: the answer first, then the metrics, then the differences of configs in a collapsed section.
+fn as_markdown(report: &ComparisonReport<'_>) -> String {
+    let heading = format!("### {} against {}", report.candidate.name(), report.base.name());
+    let rows: Vec<Vec<String>> = report.metrics.iter().map(ComparedMetric::table_line).collect();
     let table = format_markdown(&HEAD.map(str::to_owned), &rows);
-    let configs = match config_rows(outcome) {
+    let configs = match config_rows(report) {
         rows if rows.is_empty() => "The configs do not differ.".to_owned(),
         rows => {
             let table = format_markdown(&CONFIG_HEAD.map(str::to_owned), &rows);
             format!("<details><summary>{} differences of configs</summary>\n\n{table}\n\n</details>", rows.len())
         }
     };
-    let answer = format!("**{}**", summarize_regressions(outcome));
-    [heading, answer, table, configs, NOTE.replace('\n', " ")].join("\n\n")
+    let answer = format!("**{}**", summarize_regressions(report));
+    let text = [heading, answer, table, configs, NOTE.replace('\n', " ")].join("\n\n");
+    printable_lines(&text).into_owned()
 }
 
 /// How many metrics are worse, and which; otherwise how many were judged.
-fn summarize_regressions(outcome: &Outcome<'_>) -> String {
-    let percent = format::quantity(outcome.threshold * 100.0, "");
-    let judged = outcome.metrics.iter().filter(|metric| metric.outcome.is_some()).count();
-    let worse: Vec<String> = outcome
+fn summarize_regressions(report: &ComparisonReport<'_>) -> String {
+    let percent = format::quantity(report.threshold * 100.0, "");
+    let judged = report.metrics.iter().filter(|metric| metric.outcome.is_some()).count();
+    let worse: Vec<String> = report
         .metrics
         .iter()
         .filter(|metric| metric.is_regression())
@@ -277,11 +279,11 @@ fn summarize_regressions(outcome: &Outcome<'_>) -> String {
     }
 }
 
-/// What the columns of the table of configs are.
+/// The columns of the table of configs.
 const CONFIG_HEAD: [&str; 5] = ["job", "config", "base", "candidate", "in"];
 
-fn config_rows(outcome: &Outcome<'_>) -> Vec<Vec<String>> {
-    let Outcome { base, candidate, configs, .. } = outcome;
+fn config_rows(report: &ComparisonReport<'_>) -> Vec<Vec<String>> {
+    let ComparisonReport { base, candidate, configs, .. } = report;
     let missing = || "-".to_owned();
     let mut rows: Vec<Vec<String>> = Vec::new();
     for difference in differences(&base.record.run.params, &candidate.record.run.params) {

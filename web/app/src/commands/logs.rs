@@ -59,8 +59,12 @@ fn keep_tail(mut lines: Vec<String>, tail: Option<usize>) -> Vec<String> {
     lines.split_off(first)
 }
 
-/// What the command prints behind a cursor that an earlier call gave, whether more will come, and the cursor to go on with.
-pub async fn page(store: &Store, args: &LogsArgs, cursor: &Value) -> Result<(Printed, bool, Value), CommandError> {
+/// What the command prints after a cursor of an earlier call, whether that is all, and the cursor for the next call.
+pub async fn render_log(
+    store: &Store,
+    args: &LogsArgs,
+    cursor: &Value,
+) -> Result<(Printed, bool, Value), CommandError> {
     let run = super::find_run(store, &args.run).await?;
     let task = super::find_task(store, run, &args.task).await?;
     let attempt = cursor["epoch"].as_u64().and_then(|epoch| u32::try_from(epoch).ok());

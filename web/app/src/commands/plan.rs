@@ -72,7 +72,7 @@ struct Estimate {
 /// What is known of a workflow before it runs, by task.
 struct Outlook {
     prospects: Vec<Prospect>,
-    /// What a person should know of how a config, a condition or a cell came about.
+    /// Warnings of the evaluation of configs, conditions and cells.
     warnings: BTreeMap<usize, BTreeSet<String>>,
 }
 
@@ -313,7 +313,7 @@ fn print_plan(
     let blank = || "-".to_owned();
     rows.extend(undecided(workflow).map(|(job, by)| {
         let verb = if by.len() == 1 { "decides" } else { "decide" };
-        let by = format!("has cells that {} {verb}", listed(&by));
+        let by = format!("has cells that {} {verb}", join_names(&by));
         let row = [format!("{}[?]", job.name), job.kind.clone(), blank(), by, blank()];
         row.into_iter().chain(has_models.then(blank)).collect()
     }));
@@ -322,7 +322,7 @@ fn print_plan(
     let cached = count(|prospect| matches!(prospect, Prospect::Cached(_)));
     print_line(format_args!("\n{} tasks, {cached} of them cached", prospects.len()));
     for (job, by) in undecided(workflow) {
-        let (job, by) = (printable(&job.name), listed(&by));
+        let (job, by) = (printable(&job.name), join_names(&by));
         print_line(format_args!("{job}: its cells are decided by {by} while the run is in progress"));
     }
     let runs = count(Prospect::may_run);
@@ -336,7 +336,7 @@ fn print_plan(
     Ok(())
 }
 
-/// Prints what is wrong with tasks, why they are left out or run again, and what a person should know of them.
+/// Prints the problems and warnings of tasks, and why tasks are skipped or run again.
 fn print_notes(workflow: &Workflow, prospects: &[Prospect], warnings: &BTreeMap<usize, BTreeSet<String>>) {
     for (ix, (task, prospect)) in std::iter::zip(&workflow.tasks, prospects).enumerate() {
         for text in warnings.get(&ix).into_iter().flatten() {
@@ -361,8 +361,8 @@ fn undecided(workflow: &Workflow) -> impl Iterator<Item = (&Job, Vec<&str>)> {
     })
 }
 
-/// Names of jobs as a part of a sentence.
-fn listed(names: &[&str]) -> String {
+/// Names of jobs for a sentence: `a`, `a` and `b`.
+fn join_names(names: &[&str]) -> String {
     let named: Vec<String> = names.iter().map(|name| format!("`{}`", printable(name))).collect();
     match named.split_last() {
         Some((last, [])) => last.clone(),

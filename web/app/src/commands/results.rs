@@ -14,11 +14,11 @@ use crate::tables::{results_csv, results_markdown, results_table};
 
 pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    text(&store, args, super::terminal_width()).await?.print()
+    render_results(&store, args, super::terminal_width()).await?.print()
 }
 
-/// What the command prints where a terminal has so many columns.
-pub async fn text(store: &Store, args: &ResultsArgs, width: usize) -> Result<Printed, CommandError> {
+/// The output of the command for a terminal of `width` columns.
+pub async fn render_results(store: &Store, args: &ResultsArgs, width: usize) -> Result<Printed, CommandError> {
     let id = super::find_run(store, &args.run).await?;
     let record = RunRecord::load(store, id).await?;
     let results = select_results(&record, &args.metrics)?;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::claims::claims_text;
-use crate::cli::{CommandError, RunArgs};
+use crate::cli::{CommandError, RunArgs, StartArgs};
 use crate::exit;
 use crate::git;
 use crate::local_node::{LocalNode, missing_backends};
@@ -24,7 +24,7 @@ use crate::report;
 use crate::signals::StopSignals;
 use crate::terminal::print_line;
 
-/// A run that was asked for.
+/// A run that a command starts.
 pub struct RunRequest {
     pub file: PathBuf,
     pub source: String,
@@ -40,28 +40,28 @@ pub struct RunRequest {
 }
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
-    let (source, workflow) = super::read_workflow(&args.file, &args.overrides)?;
-    let (workflow, forced) = select_jobs(workflow, &args)?;
+    let (source, workflow) = super::read_workflow(&args.start.file, &args.start.overrides)?;
+    let (workflow, forced) = select_jobs(workflow, &args.start)?;
     let warnings = serde_json::to_value(&workflow.warnings.problems)?;
     let claims = workflow.claims.clone();
     let missing = missing_backends(claims.iter().flat_map(|claim| &claim.needs), home).await?;
     let detail = progress_detail(&args);
     let store = Arc::new(Store::open(home).await?);
-    let RunArgs { file, jobs, tags, note, json, quiet, .. } = args;
+    let RunArgs { start: StartArgs { file, tags, note, .. }, jobs, json, quiet, .. } = args;
     let request = RunRequest { file, source, workflow, forced, jobs, tags, note: note.unwrap_or_default(), detail };
     let result = execute_locally(home, &store, request).await;
     // Nothing but results stays: the folder and the lock of this process go, and the database is one file again.
     store.close().await;
     let (report, record) = result?;
-    let findings = judge_tasks(&claims, &record.tasks, &|name| missing.get(name).cloned());
+    let judged = judge_tasks(&claims, &record.tasks, &|name| missing.get(name).cloned());
     if json {
         let mut json = report::run_json(&record, super::step_kinds());
         json["warnings"] = warnings;
-        json["claims"] = serde_json::to_value(&findings)?;
+        json["claims"] = serde_json::to_value(&judged)?;
         super::print_json(&json)?;
     } else {
         let results = report::results_table(&record, super::step_kinds(), super::terminal_width());
-        let verdicts = claims_text(&findings);
+        let verdicts = claims_text(&judged);
         let parts: Vec<String> = [results, verdicts].into_iter().filter(|part| !part.is_empty()).collect();
         if !parts.is_empty() {
             super::print_out(&parts.join("\n\n"))?;
@@ -73,10 +73,10 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::from(exit::code_of_run(&report)))
 }
 
-/// Runs a workflow in this process and reads what the store has of it then.
+/// Runs a workflow in this process, then reads its record from the store.
 ///
 /// # Errors
-/// If the run could not be carried out at all; that tasks failed is in the report.
+/// If the run could not be carried out at all. Failed tasks are in the report.
 pub async fn execute_locally(
     home: &Path,
     store: &Arc<Store>,
@@ -111,7 +111,7 @@ pub async fn execute_locally(
     // The link is gone now, so the node ends its executors and then itself; nothing is left running behind our back.
     let _ = node.await;
     let _ = display.await;
-    // A command may carry out several runs: the next one has a watch of its own.
+    // A command may start several runs, and each watches for Ctrl-C itself.
     signals.abort();
     let report = result?;
     let record = RunRecord::load(store, report.run).await?;
@@ -119,7 +119,7 @@ pub async fn execute_locally(
 }
 
 /// The part of the workflow that was asked for, and the jobs whose tasks run although their results are known.
-fn select_jobs(workflow: Workflow, args: &RunArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
+fn select_jobs(workflow: Workflow, args: &StartArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
     let workflow = if args.only.is_empty() { workflow } else { workflow.only(&args.only)? };
     let forced = match (args.force, args.only.is_empty()) {
         (false, _) => BTreeSet::new(),

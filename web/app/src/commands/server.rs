@@ -28,7 +28,7 @@ pub async fn run(home: &Path, args: &ServerArgs) -> Result<ExitCode, CommandErro
     }
 }
 
-async fn bind(address: SocketAddr, instead: &str) -> Result<TcpListener, CommandError> {
+async fn bind_listener(address: SocketAddr, instead: &str) -> Result<TcpListener, CommandError> {
     let bound = TcpListener::bind(address).await;
     Ok(bound.map_err(|error| {
         format!("cannot listen on {address}: {error}; choose another port with {instead}, or 0 for any")
@@ -37,7 +37,7 @@ async fn bind(address: SocketAddr, instead: &str) -> Result<TcpListener, Command
 
 async fn run_pages(home: &Path, port: u16) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "--port").await?;
+    let listener = bind_listener(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "--port").await?;
     let bound = listener.local_addr()?;
     print_line(format_args!("serving {} on http://{bound}  (Ctrl-C stops)", home.display()));
     let mut stops = StopSignals::listen_for_stop();
@@ -47,7 +47,7 @@ async fn run_pages(home: &Path, port: u16) -> Result<ExitCode, CommandError> {
 
 async fn run_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<ExitCode, CommandError> {
     let guarded = !address.ip().is_loopback();
-    let listener = bind(address, "--listen").await?;
+    let listener = bind_listener(address, "--listen").await?;
     let store = Arc::new(Store::open(home).await?);
     let _lock = lock_store(home)?;
     let home = std::path::absolute(home)?;
@@ -68,36 +68,38 @@ async fn run_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<
         hub.attach_local(link, devices, &format!("{}", std::process::id())).await?;
     }
     let pages = Store::open_read_only(&home).await?;
-    let lab = Lab { hub, store: store.clone(), home: home.clone(), report: reporter(&home).await?, guarded };
+    let lab = Lab { hub, store: store.clone(), home: home.clone(), report: create_reporter(&home).await?, guarded };
     let bound = listener.local_addr()?;
     print_line(format_args!(
         "serving {} on http://{bound}, for workers and submissions  (Ctrl-C stops)",
         home.display()
     ));
     if guarded {
-        print_line("every request needs a token: `assay token create --scope worker`, in ASSAY_TOKEN there");
+        print_line(
+            "every request needs a token: create one with `assay token create`, and set ASSAY_TOKEN to it on the other machine",
+        );
     }
     let mut stops = StopSignals::listen_for_stop();
     assay_ui::serve_lab(pages, super::step_kinds().to_vec(), lab, listener, async move { stops.next().await }).await?;
-    // Runs that are under way go on when the server is started again.
+    // Runs that are under way resume when the server is started again.
     store.close().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keeps a second server from the store: each would take the other's runs for its own.
+/// Keeps a second server out of the store: each would resume the other's runs.
 fn lock_store(home: &Path) -> Result<File, CommandError> {
     let file = File::options().write(true).create(true).truncate(false).open(home.join("server.lock"))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            Err(format!("another server uses the store `{}`; name another one with --home", home.display()).into())
+            Err(format!("another server uses the store `{}`; choose another store with --home", home.display()).into())
         }
         Err(TryLockError::Error(error)) => Err(error.into()),
     }
 }
 
-/// Answers what commands on other machines ask.
-async fn reporter(home: &Path) -> Result<Arc<Reporter>, CommandError> {
+/// Answers reading commands of other machines.
+async fn create_reporter(home: &Path) -> Result<Arc<Reporter>, CommandError> {
     type Answer = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
     let store = Arc::new(Store::open_read_only(home).await?);
     let answer = move |request: Value| -> Answer {

@@ -1,5 +1,6 @@
 //! `assay show`: a run from the store, as it ended or as it stands.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,11 +19,17 @@ use crate::tables::format_table;
 
 pub async fn run(home: &Path, args: &ShowArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
-    text(&store, home, args, super::terminal_width()).await?.print()
+    render_run(&store, home, None, args, super::terminal_width()).await?.print()
 }
 
-/// What the command prints where a terminal has so many columns.
-pub async fn text(store: &Store, home: &Path, args: &ShowArgs, width: usize) -> Result<Printed, CommandError> {
+/// What the command prints on a terminal with `width` columns. `server` is the address at which another machine reaches this store.
+pub async fn render_run(
+    store: &Store,
+    home: &Path,
+    server: Option<&str>,
+    args: &ShowArgs,
+    width: usize,
+) -> Result<Printed, CommandError> {
     let id = super::find_run(store, &args.run).await?;
     let record = RunRecord::load(store, id).await?;
     let verdicts = judge_claims(&record, home).await?;
@@ -43,7 +50,10 @@ pub async fn text(store: &Store, home: &Path, args: &ShowArgs, width: usize) -> 
     if !verdicts.is_empty() {
         parts.push(format!("\n{}\n", claims_text(&verdicts)));
     }
-    parts.push(report::outcome_text(&record, home));
+    parts.push(match server {
+        Some(server) => report::remote_outcome_text(&record, server),
+        None => report::outcome_text(&record, home),
+    });
     parts.extend(mark_lines(&record.run.summary));
     Ok(Printed::out(parts.join("\n")))
 }
@@ -56,7 +66,11 @@ async fn judge_claims(record: &RunRecord, home: &Path) -> Result<Vec<JudgedClaim
     }
     let claims =
         recorded_workflow(&record.run, super::step_kinds()).map(|workflow| workflow.claims).unwrap_or_default();
-    let missing = missing_backends(claims.iter().flat_map(|claim| &claim.needs), home).await?;
+    // A backend that the tasks computed on was there, on whichever machine.
+    let attempts = record.tasks.iter().filter_map(|task| record.working_attempt(task));
+    let computed: BTreeSet<&String> = attempts.map(|attempt| &attempt.backend).collect();
+    let needs = claims.iter().flat_map(|claim| &claim.needs).filter(|name| !computed.contains(name));
+    let missing = missing_backends(needs, home).await?;
     Ok(judge_tasks(&claims, &record.tasks, &|name| missing.get(name).cloned()))
 }
 

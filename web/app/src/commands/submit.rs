@@ -10,42 +10,43 @@ use assay_server::{LabSubmission, RunStateName, SubmittedFile, expand_files};
 use assay_spec::Workflow;
 use serde_json::{Value, json};
 
-use crate::cli::CommandError;
+use crate::cli::{CommandError, StartArgs};
 use crate::exit;
 use crate::git;
 use crate::lab_args::SubmitArgs;
 use crate::remote::Remote;
 use crate::terminal::print_line;
 
-/// How often a run that is followed is asked about.
+/// How often the state of a followed run is requested.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub async fn run(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, CommandError> {
     let (mut submission, workflow) = read_submission(&args)?;
     let files = tokio::task::spawn_blocking(move || collect_files(&workflow)).await??;
     submission.files = send_files(remote, files).await?;
-    let file = args.file.clone();
+    let file = args.start.file.clone();
     submission.git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
     let answer = remote.post("/api/v1/runs".into(), &serde_json::to_value(&submission)?).await?;
-    let run = answer["run"].as_i64().ok_or("the server did not say the run's number")?;
+    let run = answer["run"].as_i64().ok_or("the server's answer has no run number")?;
     if args.json {
         super::print_json(&json!({"run": run}))?;
     } else {
         super::print_out(&format!("run {run}"))?;
     }
-    if args.follow { follow(remote, run, args.json).await } else { Ok(ExitCode::SUCCESS) }
+    if args.follow { follow_run(remote, run, args.json).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// Reads and checks the workflow file; what it includes comes along.
+/// Reads and checks the workflow file and the files that it includes.
 fn read_submission(args: &SubmitArgs) -> Result<(LabSubmission, Workflow), CommandError> {
     let mut params = Vec::new();
-    for file in &args.overrides.files {
+    let StartArgs { file, overrides, only, force, tags, note } = &args.start;
+    for file in &overrides.files {
         let (name, text) = super::read_text("file of parameters", file)?;
         let read = assay_spec::read_overrides(&name, &text);
         params.extend(read.map_err(|problems| super::rejection_text(&name, &problems))?);
     }
-    params.extend_from_slice(&args.overrides.params);
-    let (file, text) = super::read_text("workflow file", &args.file)?;
+    params.extend_from_slice(&overrides.params);
+    let (file, text) = super::read_text("workflow file", file)?;
     let included = RefCell::new(BTreeMap::new());
     let load = |name: &str| -> Result<String, String> {
         let text = super::read_included(name)?;
@@ -57,16 +58,16 @@ fn read_submission(args: &SubmitArgs) -> Result<(LabSubmission, Workflow), Comma
     if !workflow.warnings.problems.is_empty() {
         print_line(format_args!("warning\n{}", workflow.warnings));
     }
-    let workflow = if args.only.is_empty() { workflow } else { workflow.only(&args.only)? };
+    let workflow = if only.is_empty() { workflow } else { workflow.only(only)? };
     let submission = LabSubmission {
         file,
         text,
         included: included.into_inner(),
         params,
-        only: args.only.clone(),
-        force: args.force,
-        tags: args.tags.clone(),
-        note: args.note.clone().unwrap_or_default(),
+        only: only.clone(),
+        force: *force,
+        tags: tags.clone(),
+        note: note.clone().unwrap_or_default(),
         git: None,
         files: Vec::new(),
     };
@@ -84,7 +85,7 @@ fn collect_files(workflow: &Workflow) -> Result<BTreeSet<PathBuf>, CommandError>
     Ok(files)
 }
 
-/// A file, or those of a folder but for hidden ones.
+/// Adds a file, or the files of a folder except hidden ones.
 fn add_file(path: &Path, depth: u32, files: &mut BTreeSet<PathBuf>) -> Result<(), CommandError> {
     let cannot = |error| format!("cannot read `{}`: {error}", path.display());
     let found = std::fs::metadata(path).map_err(cannot)?;
@@ -93,7 +94,7 @@ fn add_file(path: &Path, depth: u32, files: &mut BTreeSet<PathBuf>) -> Result<()
         return Ok(());
     }
     if !found.is_dir() || depth > 32 {
-        return Err(format!("`{}` is neither a file nor a folder, or lies too deep", path.display()).into());
+        return Err(format!("`{}` is neither a file nor a folder, or is nested too deeply", path.display()).into());
     }
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();
@@ -108,25 +109,25 @@ async fn send_files(remote: &Remote, files: BTreeSet<PathBuf>) -> Result<Vec<Sub
     let mut sent = Vec::new();
     for path in files {
         let hash = assay_store::content_of(&path).await?.hash;
-        let (transport, from, to) = (remote.transport().clone(), path.clone(), file_path(&path, &hash));
+        let (transport, from, to) = (remote.transport().clone(), path.clone(), upload_path(&path, &hash));
         let shown = path.display().to_string();
         let done = tokio::task::spawn_blocking(move || transport.upload(&to, &from)).await?;
-        done.map_err(|error| format!("cannot send `{shown}` to the server: {error}"))?;
+        done.map_err(|error| format!("cannot upload `{shown}`: {error}"))?;
         sent.push(SubmittedFile { path, hash });
     }
     Ok(sent)
 }
 
-/// Where a file is sent to.
-fn file_path(path: &Path, hash: &str) -> String {
+/// The path of the API to which a file is uploaded.
+fn upload_path(path: &Path, hash: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let name = name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
     format!("/api/v1/files/{hash}?name={}", name.collect::<String>())
 }
 
-/// Waits for the end of a run, tells how it gets on, and shows it.
-async fn follow(remote: &Remote, run: i64, json: bool) -> Result<ExitCode, CommandError> {
+/// Prints a run's progress until it is over, then shows it.
+async fn follow_run(remote: &Remote, run: i64, json: bool) -> Result<ExitCode, CommandError> {
     let mut last = Value::Null;
     loop {
         let (state, counts) = remote.run_state(run).await?;
@@ -141,7 +142,7 @@ async fn follow(remote: &Remote, run: i64, json: bool) -> Result<ExitCode, Comma
         }
         if !json {
             let args = ["show".to_owned(), run.to_string()];
-            remote.report(&args, &Value::Null).await?.0.print()?;
+            remote.run_command(&args, &Value::Null).await?.0.print()?;
         }
         return Ok(ExitCode::from(match state {
             RunStateName::Succeeded => 0,

@@ -1,4 +1,4 @@
-//! `assay token`: who may use a server from another machine.
+//! `assay token`: the tokens with which other machines use a server.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,19 +15,19 @@ use crate::terminal::{format_time, print_line};
 
 pub async fn run(home: &Path, command: TokenCommand) -> Result<ExitCode, CommandError> {
     let store = Store::open(home).await?;
-    let done = act_on(&store, command).await;
+    let done = run_command(&store, command).await;
     store.close().await;
     done
 }
 
-async fn act_on(store: &Store, command: TokenCommand) -> Result<ExitCode, CommandError> {
+async fn run_command(store: &Store, command: TokenCommand) -> Result<ExitCode, CommandError> {
     match command {
         TokenCommand::Create { scope, expires } => {
             let token = random_token()?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
             let end = expires.map(|period| u64::try_from((now + period).as_millis()).unwrap_or(u64::MAX));
             let id = store.create_token(&assay_ui::hash_token(&token), scope.name(), end).await?;
-            print_line(format_args!("token {id}; it is shown only now, and the store has its hash alone"));
+            print_line(format_args!("token {id}; it is shown only this once, since the store keeps only its hash"));
             super::print_out(&token)?;
         }
         TokenCommand::List { json } => {

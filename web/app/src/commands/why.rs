@@ -1,4 +1,4 @@
-//! `assay why`: why a task of a run on a server does not run.
+//! `assay why`: explains why a task of a run on a server does not run.
 
 use std::process::ExitCode;
 

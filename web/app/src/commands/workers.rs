@@ -37,7 +37,7 @@ pub async fn run(remote: &Remote, args: &JsonArg) -> Result<ExitCode, CommandErr
         })
         .collect();
     if rows.is_empty() {
-        crate::terminal::print_line("no workers; start one with `assay worker --server URL`");
+        crate::terminal::print_line("no worker is connected; start one with `assay worker --server URL`");
     } else {
         super::print_out(&format_table(&head, &rows))?;
     }

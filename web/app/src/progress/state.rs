@@ -193,7 +193,7 @@ impl Board {
         Some(longest.max(work / f64::from(self.cpus.max(1))))
     }
 
-    /// [`Board::remaining`] in words. Jobs whose tasks are not known yet add to it.
+    /// [`Board::remaining`] in words: `more than` if there are jobs whose tasks are not known yet.
     pub fn remaining_text(&self, now: Duration) -> Option<String> {
         let about = if self.has_undecided() { "more than" } else { "about" };
         self.remaining(now).map(|seconds| format!("{about} {}", clock_of(seconds)))

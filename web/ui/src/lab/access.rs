@@ -1,4 +1,5 @@
-//! Who may do what. A token has a scope, and each scope includes those before it: `read`, `submit`, `worker`, `admin`.
+//! Checks the tokens of requests. A token has a scope: `read`, `submit`, `worker` or `admin`. Each of them allows reading, and `admin`
+//! everything.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub fn hash_token(token: &str) -> String {
     blake3::hash(token.as_bytes()).to_hex().to_string()
 }
 
-/// The scopes that let a request in; empty where everybody is let in.
+/// The scopes that allow a request; empty if it needs no token.
 fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
     let begins = |prefix: &str| path.starts_with(prefix);
     match path {
@@ -30,7 +31,7 @@ fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
 }
 
 /// The token of a request: a bearer token, or the password that a browser asked for.
-fn token_of(headers: &HeaderMap) -> Option<String> {
+fn read_token(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = text.split_once(' ')?;
     match scheme.to_ascii_lowercase().as_str() {
@@ -64,8 +65,8 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether a page of another site made a browser send this: such a page may not act in the name of who looks at it. Programs name no
-/// origin.
+/// Whether a page of another site made a browser send this request: such a page must not act in the name of its reader. Programs
+/// send no origin.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -73,10 +74,10 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     !own("http") && !own("https")
 }
 
-/// Lets a request through if its token allows it.
-pub(super) async fn guard(State(lab): State<Arc<Lab>>, request: Request, next: Next) -> Response {
+/// Passes a request on if its token allows it.
+pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, next: Next) -> Response {
     if is_foreign(request.headers()) {
-        return refuse(Failure {
+        return answer_failure(Failure {
             status: 403,
             error: "a page of another site sent this request".into(),
             hint: "open this server's own pages, or use the command line".into(),
@@ -86,25 +87,25 @@ pub(super) async fn guard(State(lab): State<Arc<Lab>>, request: Request, next: N
     if !lab.guarded || allowed.is_empty() {
         return next.run(request).await;
     }
-    let scope = match token_of(request.headers()) {
+    let scope = match read_token(request.headers()) {
         None => None,
         Some(token) => match lab.store.token_scope(&hash_token(&token)).await {
             Ok(scope) => scope,
-            Err(error) => return refuse(Failure::internal(error)),
+            Err(error) => return answer_failure(Failure::internal(error)),
         },
     };
     match scope {
         Some(scope) if allowed.contains(&scope.as_str()) => next.run(request).await,
-        Some(scope) => refuse(Failure {
+        Some(scope) => answer_failure(Failure {
             status: 403,
-            error: format!("a token of the scope `{scope}` does not allow this"),
-            hint: format!("use one of the scope `{}`: `assay token create --scope`", allowed[0]),
+            error: format!("a token with the scope `{scope}` does not allow this"),
+            hint: format!("create one with `assay token create --scope {}`", allowed[0]),
         }),
         None => {
-            let mut response = refuse(Failure {
+            let mut response = answer_failure(Failure {
                 status: 401,
-                error: "this server wants a token, and this is none, or one that expired or was revoked".into(),
-                hint: "make one on the server with `assay token create`, and give it in ASSAY_TOKEN".into(),
+                error: "the request has no valid token: it is missing or unknown, it expired, or it was revoked".into(),
+                hint: "create one on the server with `assay token create`, and set ASSAY_TOKEN to it".into(),
             });
             let basic = HeaderValue::from_static("Basic realm=\"assay\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
@@ -113,7 +114,7 @@ pub(super) async fn guard(State(lab): State<Arc<Lab>>, request: Request, next: N
     }
 }
 
-fn refuse(failure: Failure) -> Response {
+fn answer_failure(failure: Failure) -> Response {
     let status = axum::http::StatusCode::from_u16(failure.status).unwrap_or(axum::http::StatusCode::FORBIDDEN);
     (status, axum::Json(&failure)).into_response()
 }
@@ -158,7 +159,7 @@ mod tests {
         let token = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
-            token_of(&headers)
+            read_token(&headers)
         };
         assert_eq!(token("Bearer abc"), Some("abc".into()));
         // user:abc

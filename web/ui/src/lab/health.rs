@@ -1,4 +1,4 @@
-//! How the server is, for monitoring.
+//! The server's state, for monitoring.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::Lab;
 use crate::error::Failure;
 
 /// The process answers.
-pub(super) async fn alive() -> &'static str {
+pub(super) async fn show_health() -> &'static str {
     "ok\n"
 }
 
 /// The store can be read.
-pub(super) async fn ready(State(lab): State<Arc<Lab>>) -> Result<&'static str, Failure> {
+pub(super) async fn show_readiness(State(lab): State<Arc<Lab>>) -> Result<&'static str, Failure> {
     match lab.store.runs(1, 0).await {
         Ok(_) => Ok("ok\n"),
         Err(error) => Err(Failure { status: 503, ..Failure::internal(error) }),
@@ -24,7 +24,7 @@ pub(super) async fn ready(State(lab): State<Arc<Lab>>) -> Result<&'static str, F
 }
 
 /// The state in the text format of Prometheus.
-pub(super) async fn metrics(State(lab): State<Arc<Lab>>) -> Response {
+pub(super) async fn show_metrics(State(lab): State<Arc<Lab>>) -> Response {
     let workers = lab.hub.workers();
     let count = |state: &str| workers.iter().filter(|worker| worker.state == state).count();
     let mut text = String::new();
@@ -33,7 +33,7 @@ pub(super) async fn metrics(State(lab): State<Arc<Lab>>) -> Response {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
     };
     gauge(&mut text, "assay_runs_running", "Runs that are under way.");
-    let _ = writeln!(text, "assay_runs_running {}", lab.hub.running());
+    let _ = writeln!(text, "assay_runs_running {}", lab.hub.running_count());
     gauge(&mut text, "assay_workers", "Worker nodes by whether they are connected.");
     for state in ["connected", "away"] {
         let _ = writeln!(text, "assay_workers{{state=\"{state}\"}} {}", count(state));

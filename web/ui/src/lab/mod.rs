@@ -1,6 +1,6 @@
-//! The API of a server with worker nodes, below `/api/v1`: submissions, workers and their files. [`Lab`] is what `serve` needs for it.
+//! The API of a server with worker nodes, below `/api/v1`: submissions, workers and their files. [`Lab`] is its state.
 //!
-//! On a loopback address everybody is let in. On any other, each request needs a token with the scope that its route asks for
+//! On a loopback address requests need no token. On any other, each request needs a token with a scope that its route allows
 //! ([`access`]).
 
 mod access;
@@ -27,10 +27,10 @@ pub use access::hash_token;
 /// The largest submission, in bytes.
 const LARGEST_SUBMISSION: usize = 64 << 20;
 
-/// What answers questions about runs as the command line does: the arguments of a command as JSON, and its output.
+/// Runs a reading command for another machine: takes its arguments as JSON, returns its output as JSON.
 pub type Reporter = dyn Fn(Value) -> Pin<Box<dyn Future<Output = Result<Value, String>> + Send>> + Send + Sync;
 
-/// What a server with worker nodes is made of.
+/// The state of a server with worker nodes.
 pub struct Lab {
     /// Runs and workers.
     pub hub: Arc<Hub>,
@@ -38,13 +38,13 @@ pub struct Lab {
     pub store: Arc<Store>,
     /// The store's folder.
     pub home: PathBuf,
-    /// The reports of the command line.
+    /// Runs reading commands.
     pub report: Arc<Reporter>,
     /// Whether requests need tokens.
     pub guarded: bool,
 }
 
-/// The routes of a server with worker nodes, over the pages.
+/// Adds the routes of a server with worker nodes to those of the pages.
 pub(crate) fn with_lab(pages: Router, lab: Arc<Lab>) -> Router {
     let files = Router::new()
         .route("/api/v1/files/{hash}", put(transfer::receive_file).head(transfer::look_for_file))
@@ -54,26 +54,26 @@ pub(crate) fn with_lab(pages: Router, lab: Arc<Lab>) -> Router {
         )
         .layer(DefaultBodyLimit::disable());
     let api = Router::new()
-        .route("/api/v1/runs", post(runs::submit))
-        .route("/api/v1/runs/{run}/cancel", post(runs::cancel))
-        .route("/api/v1/runs/{run}/retry", post(runs::retry))
-        .route("/api/v1/runs/{run}/why", get(runs::why))
-        .route("/api/v1/workers", get(runs::workers))
-        .route("/api/v1/reports", post(runs::report))
-        .route("/api/v1/worker", get(socket::connect))
+        .route("/api/v1/runs", post(runs::submit_run))
+        .route("/api/v1/runs/{run}/cancel", post(runs::cancel_run))
+        .route("/api/v1/runs/{run}/retry", post(runs::retry_run))
+        .route("/api/v1/runs/{run}/why", get(runs::explain_task))
+        .route("/api/v1/workers", get(runs::list_workers))
+        .route("/api/v1/reports", post(runs::answer_command))
+        .route("/api/v1/worker", get(socket::connect_worker))
         .route("/api/v1/artifacts/{hash}", get(transfer::send_artifact))
         .route("/api/v1/resume/{key}/{*path}", get(transfer::send_checkpoint))
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
+        .route("/healthz", get(health::show_health))
+        .route("/readyz", get(health::show_readiness))
+        .route("/metrics", get(health::show_metrics))
         .layer(DefaultBodyLimit::max(LARGEST_SUBMISSION))
         .merge(files)
         .layer(middleware::from_fn(show_failures))
         .with_state(Arc::clone(&lab));
-    api.merge(pages).layer(middleware::from_fn_with_state(lab, access::guard))
+    api.merge(pages).layer(middleware::from_fn_with_state(lab, access::check_token))
 }
 
-/// Gives a failure of the API its form.
+/// Turns a failure of the API into JSON.
 async fn show_failures(request: axum::extract::Request, next: middleware::Next) -> axum::response::Response {
     use axum::response::IntoResponse;
     let mut response = next.run(request).await;

@@ -1,4 +1,4 @@
-//! The connections of workers.
+//! The WebSocket connections of workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,46 +10,47 @@ use axum::response::Response;
 
 use super::Lab;
 
-/// How long a worker may take to register, to read a message, and to say anything.
+/// How long a worker may take to register or to read a message, and how long it may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A worker comes.
-pub(super) async fn connect(State(lab): State<Arc<Lab>>, upgrade: WebSocketUpgrade) -> Response {
+/// Upgrades a worker's request to a WebSocket.
+pub(super) async fn connect_worker(State(lab): State<Arc<Lab>>, upgrade: WebSocketUpgrade) -> Response {
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    upgrade.on_upgrade(move |socket| attend(lab, socket))
+    upgrade.on_upgrade(move |socket| serve_worker(lab, socket))
 }
 
-async fn attend(lab: Arc<Lab>, mut socket: WebSocket) {
+/// Exchanges messages with a worker until its connection ends.
+async fn serve_worker(lab: Arc<Lab>, mut socket: WebSocket) {
     let Some(ToServer::Register(register)) = next_message(&mut socket).await else { return };
-    let (connection, mut outgoing) = match lab.hub.connect(register).await {
+    let (connection, mut outgoing) = match lab.hub.connect_worker(register).await {
         Ok(connected) => connected,
         Err(instead) => {
-            let _ = send(&mut socket, &instead).await;
+            let _ = send_message(&mut socket, &instead).await;
             return;
         }
     };
     loop {
         tokio::select! {
-            // What is to be sent goes first: otherwise a worker that reports much would hear nothing.
+            // Outgoing messages go first: otherwise a worker that reports much would get none.
             biased;
             message = outgoing.recv() => match message {
                 Some(message) => {
                     let last = matches!(message, ToWorker::Dismissed);
-                    if !send(&mut socket, &message).await || last {
+                    if !send_message(&mut socket, &message).await || last {
                         return;
                     }
                 }
                 None => return,
             },
             message = next_message(&mut socket) => match message {
-                Some(message) => if !connection.receive(message).await { return },
+                Some(message) => if !connection.handle_message(message).await { return },
                 None => return,
             },
         }
     }
 }
 
-/// The next message; `None` where the connection is over, or speaks another language.
+/// The next message; `None` if the connection is over or a message cannot be read.
 async fn next_message(socket: &mut WebSocket) -> Option<ToServer> {
     loop {
         match tokio::time::timeout(PATIENCE, socket.recv()).await.ok()?? {
@@ -60,7 +61,7 @@ async fn next_message(socket: &mut WebSocket) -> Option<ToServer> {
     }
 }
 
-async fn send(socket: &mut WebSocket, message: &ToWorker) -> bool {
+async fn send_message(socket: &mut WebSocket, message: &ToWorker) -> bool {
     let Ok(text) = encode(message) else { return false };
     matches!(tokio::time::timeout(PATIENCE, socket.send(Message::text(text))).await, Ok(Ok(())))
 }

@@ -96,14 +96,14 @@ fn heat_map(sweep: &Sweep, x: &str, y: &str) -> Value {
             "xaxis": {"title": {"text": plain(x)}, "type": "category", "showgrid": false},
             "yaxis": {"title": {"text": plain(y)}, "type": "category", "showgrid": false},
             "hovermode": "closest", "showlegend": false,
-            "annotations": without_value(sweep),
+            "annotations": missing_value_notes(sweep),
         },
         "height": height,
     })
 }
 
-/// What stands in the place of cells without a mean, so that they do not look as if they did not exist.
-fn without_value(sweep: &Sweep) -> Vec<Value> {
+/// Notes at the places of cells without a mean, which would look empty otherwise.
+fn missing_value_notes(sweep: &Sweep) -> Vec<Value> {
     let cells = sweep.cells.iter().filter(|cell| cell.measured.mean.is_none());
     let note = |cell: &super::sweep::SweepCell| {
         let text = plain(&cell.measured.text).replace(", ", "<br>");

@@ -195,7 +195,7 @@ fn job_box(name: &str, tasks: &[&TaskView]) -> JobBox {
     }
 }
 
-/// What ended without a result is not done.
+/// How many tasks have results, and how many ended without one.
 fn done_text(tasks: &[&TaskView]) -> String {
     use TaskStateName::{Cached, Cancelled, Failed, Skipped, Succeeded};
     let count = |states: &[TaskStateName]| tasks.iter().filter(|task| states.contains(&task.state)).count();

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// How wide the drawing is, in its own units.
 const WIDTH: f64 = 300.0;
-/// What is left free on both sides.
+/// The width that stays empty on both sides.
 const MARGIN: f64 = 16.0;
 /// From this quotient of the largest and the smallest value, the scale is logarithmic.
 const WIDE: f64 = 20.0;
@@ -50,7 +50,8 @@ pub(crate) fn interval_strip(
     let logarithmic = low > 0.0 && high / low > WIDE;
     let scaled = |x: f64| if logarithmic { x.ln() } else { x };
     let (from, to) = (scaled(low), scaled(high));
-    let reach = if to > from { to - from } else { 1.0 };
+    // The distance between two finite numbers can overflow.
+    let reach = if to > from { (to - from).min(f64::MAX) } else { 1.0 };
     let rounded = |x: f64| (x * 10.0).round() / 10.0;
     let at = |x: f64| match x.is_finite() {
         true if to > from => rounded((MARGIN + (scaled(x) - from) / reach * (WIDTH - 2.0 * MARGIN)).clamp(0.0, WIDTH)),

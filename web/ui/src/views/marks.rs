@@ -1,4 +1,4 @@
-//! What a person says of a run: its tags.
+//! The tags of a run.
 
 use assay_store::RunSummary;
 use serde::Serialize;

@@ -21,9 +21,9 @@ pub(crate) struct ResultsView {
     pub missing: Vec<Vec<String>>,
     /// By row and column: the values as text, their decimal points below each other; empty where there is none.
     pub aligned: Vec<Vec<String>>,
-    /// What the run says, first of all: the metrics whose cells were ranked.
+    /// The conclusions at the head of the page: the metrics whose cells were ranked.
     pub answers: Vec<Answer>,
-    /// What the axes of sweeps do, with strips.
+    /// The effects of the axes of sweeps, with strips.
     pub effects: Vec<EffectsView>,
     /// The width of a strip.
     pub strip_width: f64,
@@ -34,7 +34,7 @@ const ANSWERS: usize = 3;
 /// How many cells an answer shows; the table has the others.
 const CELLS: usize = 8;
 
-/// What may be said of a metric, with its best cells.
+/// The conclusion about a metric, with its best cells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Answer {
     /// The metric's title.
@@ -68,10 +68,10 @@ pub(crate) struct AnswerCell {
     pub strip: Option<Strip>,
 }
 
-/// What the axes of a job do to a metric.
+/// The effects of the axes of a job on a metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct EffectsView {
-    /// What the table of results says.
+    /// The effects as the table of results has them.
     #[serde(flatten)] // Written only, and never read back by this program.
     pub effects: Effects,
     /// By axis and level: the strip of the level's effect.
@@ -90,11 +90,11 @@ pub(crate) fn view(tasks: &[TaskView], kinds: &[StepKind]) -> ResultsView {
     let standing = table.rows.iter().map(|row| row.state.map(of_task)).collect();
     let observed = |value: &Option<CellValue>| value.as_ref().map_or(0, |value| value.measured.n);
     let words = |row: &Row| {
-        std::iter::zip(&row.missing, &row.values).map(|(missing, value)| missing.text(observed(value))).collect()
+        std::iter::zip(&row.missing, &row.values).map(|(missing, value)| missing.describe(observed(value))).collect()
     };
     let missing = table.rows.iter().map(words).collect();
     let aligned = align_values(&table);
-    let answers = (0..table.columns.len()).filter_map(|at| answer(&table, at)).take(ANSWERS).collect();
+    let answers = (0..table.columns.len()).filter_map(|at| build_answer(&table, at)).take(ANSWERS).collect();
     let effects = table.effects.iter().map(view_effects).collect();
     ResultsView { standing, missing, aligned, answers, effects, strip_width: WIDTH, table }
 }
@@ -114,7 +114,7 @@ fn align_values(table: &Results) -> Vec<Vec<String>> {
 }
 
 /// The answer of a column whose cells were ranked.
-fn answer(table: &Results, at: usize) -> Option<Answer> {
+fn build_answer(table: &Results, at: usize) -> Option<Answer> {
     let column = &table.columns[at];
     let best = column.best.as_ref()?;
     let sign = if column.better == Better::Higher { -1.0 } else { 1.0 };
@@ -125,7 +125,7 @@ fn answer(table: &Results, at: usize) -> Option<Answer> {
     let merit =
         |row: &Row| row.values[at].as_ref().and_then(|value| value.measured.mean).map_or(f64::INFINITY, |m| sign * m);
     rows.sort_by(|a, b| merit(a).total_cmp(&merit(b)));
-    // Cells that were not compared are seen, however many others there are.
+    // Cells that were not compared come last, and up to half of the places are reserved for them.
     let reason =
         |row: &Row| best.excluded.iter().find(|found| found.cell == row.cell).map(|found| found.reason.clone());
     rows.sort_by_key(|row| reason(row).is_some());
@@ -138,7 +138,7 @@ fn answer(table: &Results, at: usize) -> Option<Answer> {
     }
     let measured = || rows.iter().filter_map(|row| Some(&row.values[at].as_ref()?.measured));
     let ends = measured().flat_map(|found| [found.mean, found.low, found.high]).flatten();
-    let scale = StripScale::of(ends);
+    let scale = StripScale::spanning(ends);
     let contender = |row: &Row| row.cell == best.cell || best.indistinguishable.contains(&row.cell);
     let cell = |row: &&Row| {
         let found = row.values[at].as_ref().map(|value| &value.measured);
@@ -169,7 +169,7 @@ fn view_effects(effects: &Effects) -> EffectsView {
     let rule = if effects.scale == Scale::Log { 1.0 } else { 0.0 };
     let all = || effects.axes.iter().flat_map(|axis| &axis.levels).map(|level| &level.effect);
     let ends = all().flat_map(|effect| [Some(effect.value), effect.low(), effect.high()]).flatten();
-    let scale = StripScale::of(ends.chain([rule]));
+    let scale = StripScale::spanning(ends.chain([rule]));
     let strip =
         |level: &AxisLevel| scale?.strip(level.effect.value, level.effect.low().zip(level.effect.high()), Some(rule));
     let strips = effects.axes.iter().map(|axis| axis.levels.iter().map(strip).collect()).collect();
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn the_answer_shows_the_best_first_and_what_was_not_compared() {
         let table = table(&[&[2.0, 2.1], &[1.0, 1.01], &[0.5, f64::NAN], &[3.0, 3.1]]);
-        let found = answer(&table, 0).unwrap();
+        let found = build_answer(&table, 0).unwrap();
         let cells: Vec<(&str, &str, &str)> =
             found.cells.iter().map(|cell| (cell.cell.as_str(), cell.mark, cell.reason.as_str())).collect();
         assert_eq!(cells[0], ("train[states=1]", "best", ""));
@@ -247,7 +247,7 @@ mod tests {
         let values: Vec<[f64; 2]> = (0..20).map(|at| [f64::from(at), f64::from(at) + 0.1]).collect();
         let mut cells: Vec<&[f64]> = values.iter().map(|pair| &pair[..]).collect();
         cells.push(&[f64::NAN, f64::NAN]);
-        let found = answer(&table(&cells), 0).unwrap();
+        let found = build_answer(&table(&cells), 0).unwrap();
         assert_eq!((found.cells.len(), found.hidden), (CELLS, 13));
         assert_eq!(found.cells[CELLS - 1].reason, "2 of 2 diverged");
     }

@@ -16,7 +16,7 @@ pub(crate) struct Strip {
     pub low: f64,
     /// Where it ends.
     pub high: f64,
-    /// The place of zero (of one, of ratios), where the strip is of an effect.
+    /// The place of no effect: zero, or one for ratios. `None` if the strip does not show an effect.
     pub rule: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct StripScale {
 
 impl StripScale {
     /// From the smallest to the largest of values and ends; `None` where none is finite.
-    pub fn of(ends: impl Iterator<Item = f64>) -> Option<Self> {
+    pub fn spanning(ends: impl Iterator<Item = f64>) -> Option<Self> {
         let (low, high) = ends
             .filter(|end| end.is_finite())
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), end| (low.min(end), high.max(end)));
@@ -61,13 +61,13 @@ mod tests {
 
     #[test]
     fn strips_share_their_scale() {
-        let scale = StripScale::of([1.0, 3.0, f64::NAN, 2.0].into_iter()).unwrap();
+        let scale = StripScale::spanning([1.0, 3.0, f64::NAN, 2.0].into_iter()).unwrap();
         let strip = scale.strip(2.0, Some((1.0, 3.0)), Some(1.5)).unwrap();
         assert_eq!((strip.low, strip.at, strip.high, strip.rule), (5.0, 75.0, 145.0, Some(40.0)));
         assert_eq!(scale.strip(3.0, None, None).unwrap(), Strip { at: 145.0, low: 145.0, high: 145.0, rule: None });
         assert_eq!(scale.strip(f64::NAN, None, None), None);
-        assert_eq!(StripScale::of(std::iter::empty()), None);
-        let flat = StripScale::of([2.0, 2.0].into_iter()).unwrap();
+        assert_eq!(StripScale::spanning(std::iter::empty()), None);
+        let flat = StripScale::spanning([2.0, 2.0].into_iter()).unwrap();
         assert_eq!(flat.strip(2.0, None, None).unwrap().at, 75.0);
     }
 }

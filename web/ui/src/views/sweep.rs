@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use assay_server::{
-    Candidate, Measured, Missing, Observer, Progress, Ranking, TaskResult, direction_text, rank_cells, summarize_values,
+    Candidate, Measured, Missing, ObservationCollector, ObservedTasks, Ranking, TaskResult, direction_text, rank_cells,
+    summarize_values,
 };
 use assay_spec::{Better, value_name};
 use assay_store::TaskView;
@@ -86,9 +87,9 @@ pub(crate) struct SweepCell {
     pub may_be_best: bool,
     /// The tasks that ended without a value, by how they ended.
     pub missing: Missing,
-    /// The same in words, such as `1 of 3 diverged`.
+    /// `missing` in words, such as `1 of 3 diverged`.
     pub missing_text: String,
-    /// The cell whose very work this is, so that it does not count as further observations.
+    /// The earlier cell that has the same work, so that these values are not further observations.
     pub same_as: Option<String>,
     /// Parallel to the values: the replicate of each.
     #[serde(skip)]
@@ -158,7 +159,7 @@ fn mark_best(cells: &mut [SweepCell], better: Better, unit: &str, axes: (&Option
     let names: Vec<String> = cells.iter().map(|cell| cell_name(cell, axes)).collect();
     let mut candidates = Vec::with_capacity(cells.len());
     for (cell, name) in std::iter::zip(&*cells, &names) {
-        // The same work as another cell's is no further evidence.
+        // The same work as another cell's does not count again.
         candidates.push(match cell.same_as {
             Some(_) => Candidate { name, values: &[], replicates: &[], missing: &NONE },
             None => {
@@ -274,12 +275,12 @@ fn cells(
             grid.entry((place(y, &value(task, y)), place(x, &value(task, x)))).or_default().push(at);
         }
     }
-    let mut observer = Observer::default();
+    let mut collector = ObservationCollector::default();
     let mut cells: Vec<SweepCell> = Vec::with_capacity(grid.len());
     for members in grid.into_values() {
-        let found = observer.observe(cells.len(), &members, &results, metric, Progress::SoFar);
+        let found = collector.collect(cells.len(), &members, &results, metric, ObservedTasks::SoFar);
         let provisional = members.iter().any(|&at| !is_final(tasks[at].state));
-        let missing_text = found.missing.text(found.values.len());
+        let missing_text = found.missing.describe(found.values.len());
         let word = match (missing_text.is_empty(), provisional) {
             (false, _) => missing_text.as_str(),
             (true, true) => "no value yet",

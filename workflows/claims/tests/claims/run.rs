@@ -41,15 +41,15 @@ struct Task {
 
 impl Run {
     /// Adds the replicates of a cell: `values` are those of the metric `x`.
-    pub fn cell(&mut self, job: &str, matrix: Value, values: &[f64]) -> &mut Self {
+    pub fn add_cell(&mut self, job: &str, matrix: Value, values: &[f64]) -> &mut Self {
         for (replicate, value) in (1..).zip(values) {
-            self.task(job, matrix.clone(), Some(replicate), &[("x", *value)]);
+            self.add_task(job, matrix.clone(), Some(replicate), &[("x", *value)]);
         }
         self
     }
 
     /// Adds a task.
-    pub fn task(&mut self, job: &str, matrix: Value, replicate: Option<u32>, metrics: &[(&str, f64)]) -> &mut Self {
+    pub fn add_task(&mut self, job: &str, matrix: Value, replicate: Option<u32>, metrics: &[(&str, f64)]) -> &mut Self {
         self.tasks.push(Task {
             job: job.to_owned(),
             matrix: serde_json::from_value(matrix).unwrap_or_default(),
@@ -62,12 +62,12 @@ impl Run {
     }
 
     /// Adds the replicates of a job without a matrix.
-    pub fn job(&mut self, job: &str, values: &[f64]) -> &mut Self {
-        self.cell(job, json!({}), values)
+    pub fn add_job(&mut self, job: &str, values: &[f64]) -> &mut Self {
+        self.add_cell(job, json!({}), values)
     }
 
     /// Changes how the last task ended.
-    pub fn ended(&mut self, outcome: Outcome) -> &mut Self {
+    pub fn set_outcome(&mut self, outcome: Outcome) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.outcome = outcome;
         }
@@ -75,7 +75,7 @@ impl Run {
     }
 
     /// Gives the last task a cache key.
-    pub fn work(&mut self, key: &str) -> &mut Self {
+    pub fn set_work(&mut self, key: &str) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.work = Some(key.to_owned());
         }

@@ -10,7 +10,7 @@ use super::world::{PEOPLE, ROOMS, choose, pick};
 pub const DIRECTIONS: [&str; 4] = ["north", "east", "south", "west"];
 
 /// The direction that leads back.
-fn opposite(direction: &str) -> &'static str {
+fn opposite_direction(direction: &str) -> &'static str {
     let at = DIRECTIONS.iter().position(|known| *known == direction).unwrap_or(0);
     DIRECTIONS[(at + 2) % DIRECTIONS.len()]
 }
@@ -19,11 +19,11 @@ pub fn directions(rng: &mut ChaCha8Rng) -> Story {
     let rooms = choose(rng, 3, ROOMS.len());
     let [first, middle, last] = [rooms[0], rooms[1], rooms[2]].map(|room| ROOMS[room]);
     let one = pick(rng, &DIRECTIONS);
-    // With opposite directions, both the first and the last room would be in one direction of the middle one: a question would
+    // With opposite directions, the first and the last room would both be in one direction of the middle room, and a question would
     // have two answers.
     let other = loop {
         let other = pick(rng, &DIRECTIONS);
-        if other != opposite(one) {
+        if other != opposite_direction(one) {
             break other;
         }
     };

@@ -25,8 +25,8 @@ pub fn pixel_order(order: PixelOrder, width: usize, height: usize) -> Vec<usize>
     }
 }
 
-/// Appends the places of the image that are in a square of the curve, which begins at `start` and has `count` places. A square
-/// outside of the image is skipped as a whole: an image of one long row costs no more than its pixels.
+/// Appends the places of the image in the square of the curve that begins at `start` and has `count` places. A square outside of
+/// the image is skipped as a whole, so that the cost of an image of one long row is proportional to its pixels.
 fn visit_squares(places: &mut Vec<usize>, image: (usize, usize), side: usize, count: usize, start: usize) {
     let (x, y) = hilbert(side, start);
     let across = count.isqrt();

@@ -117,7 +117,7 @@ pub(crate) fn read_png(
     read_png_up_to(files, name, grey, pixels, MOST_PIXELS)
 }
 
-/// As [`read_png`], for at most `most` bytes of pixels in all.
+/// As [`read_png`], with a limit of `most` bytes for `pixels`.
 fn read_png_up_to(
     files: &Files,
     name: &str,

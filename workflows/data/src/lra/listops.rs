@@ -55,7 +55,7 @@ fn parse(line: &str) -> Result<Expression, String> {
     let (source, target) = line.split_once('\t').ok_or("there is no tab between expression and target")?;
     let value: u32 = target.trim().parse().ok().filter(|value| *value < 10).ok_or_else(|| {
         let shown: String = target.chars().take(20).collect();
-        format!("the target `{shown}` is no digit")
+        format!("the target `{shown}` is not a digit")
     })?;
     let words = source.split_whitespace().filter(|word| !matches!(*word, "(" | ")"));
     let tokens = words.map(token_of).collect::<Result<Vec<u8>, String>>()?;
@@ -67,7 +67,7 @@ fn parse(line: &str) -> Result<Expression, String> {
 
 fn token_of(word: &str) -> Result<u8, String> {
     let token = VOCABULARY.iter().position(|known| *known == word).and_then(|at| u8::try_from(at).ok());
-    token.ok_or_else(|| format!("`{}` is no word of ListOps", word.chars().take(20).collect::<String>()))
+    token.ok_or_else(|| format!("`{}` is not a word of ListOps", word.chars().take(20).collect::<String>()))
 }
 
 /// The value of an expression in Polish notation, such as `[MAX 2 9 ]`.
@@ -143,8 +143,8 @@ mod tests {
         assert_eq!(message("2 9\t2"), named("it is not one expression"));
         assert_eq!(message("2 ]\t2"), named("a `]` too many"));
         assert_eq!(message("[MIN ]\t2"), named("`[MIN` has no argument"));
-        assert_eq!(message("[AVG 2 ]\t2"), named("`[AVG` is no word of ListOps"));
-        assert_eq!(message("[MIN 2 ]\tx"), named("the target `x` is no digit"));
+        assert_eq!(message("[AVG 2 ]\t2"), named("`[AVG` is not a word of ListOps"));
+        assert_eq!(message("[MIN 2 ]\tx"), named("the target `x` is not a digit"));
         assert_eq!(read("").unwrap_err().message, "`basic_train.tsv` holds no expression");
     }
 }

@@ -12,8 +12,8 @@ const EMPTY_IN_RELEASE: &str = "curv_baseline/imgs/0/sample_172.png";
 /// No list of images is larger, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The lists of a difficulty, in the order of their numbers, all of one folder. The release has a folder for each resolution, such
-/// as `pathfinder32`: `resolution` says which one, unless the files are of one folder only.
+/// The lists of a difficulty in one folder, in the order of their numbers. The release has a folder for each resolution, such as
+/// `pathfinder32`. `resolution` chooses one; it is required if the files have more than one of these folders.
 fn find_lists<'a>(files: &'a Files, difficulty: &str, resolution: Option<usize>) -> Result<Vec<&'a str>, DataError> {
     let marker = format!("{difficulty}/metadata/");
     let mut lists: Vec<(u64, &str)> = Vec::new();
@@ -26,13 +26,18 @@ fn find_lists<'a>(files: &'a Files, difficulty: &str, resolution: Option<usize>)
         }
         folders.insert(folder);
         let number = base(name).strip_suffix(".npy").and_then(|number| number.parse().ok());
-        lists
-            .push((number.ok_or_else(|| DataError::new(format!("`{name}` is no list of images"), "remove it"))?, name));
+        lists.push((
+            number.ok_or_else(|| DataError::new(format!("`{name}` is not a list of images"), "remove it"))?,
+            name,
+        ));
     }
     lists.sort_unstable();
     if lists.is_empty() {
         let message = format!("`{}` holds no list `{marker}0.npy`", files.name());
-        return Err(DataError::new(message, format!("it holds {}; give another difficulty", files.some_names())));
+        return Err(DataError::new(
+            message,
+            format!("it holds {}; give another difficulty or resolution", files.some_names()),
+        ));
     }
     match folders.iter().collect::<Vec<_>>().as_slice() {
         [first, second, ..] => Err(DataError::new(
@@ -46,8 +51,8 @@ fn find_lists<'a>(files: &'a Files, difficulty: &str, resolution: Option<usize>)
 /// Reads the images of a difficulty, in the order of the lists. All of them are training images: no splits are published.
 ///
 /// # Errors
-/// If there are no lists, or lists of several resolutions and none is asked for; if a line of a list is not as published, or an image
-/// is missing, damaged, or of another size.
+/// If there are no lists, or lists of several resolutions without `resolution`; if a line of a list is not as published, or an image is
+/// missing, damaged, or of another size.
 pub fn read_pathfinder(files: &Files, difficulty: &str, resolution: Option<usize>) -> Result<Published, DataError> {
     let lists = find_lists(files, difficulty, resolution)?;
     let (mut train, mut shape, mut used) = (ImageSet::default(), None, Vec::new());

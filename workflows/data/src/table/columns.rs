@@ -22,7 +22,7 @@ pub(super) struct Indices {
 }
 
 impl Columns {
-    /// Finds the columns among all of a table called `name`.
+    /// Finds the columns among `known`, the columns of the table `name`.
     pub(super) fn find(&self, name: &str, known: &[&str]) -> Result<Indices, DataError> {
         let find = |wanted: &String| {
             known.iter().position(|column| column == wanted).ok_or_else(|| {

@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 
-use super::{Columns, MOST_RECORD_BYTES, TableRow, wrong};
+use super::{Columns, MOST_RECORD_BYTES, TableRow, record_error};
+use crate::files::broken;
 use crate::{DataError, Files};
 
 /// See [`super::visit_rows`].
-pub(super) fn visit<E: From<DataError>>(
+pub(super) fn visit_records<E: From<DataError>>(
     files: &Files,
     name: &str,
     (delimiter, header): (u8, bool),
@@ -22,14 +23,14 @@ pub(super) fn visit<E: From<DataError>>(
     let mut reader = ReaderBuilder::new().delimiter(delimiter).has_headers(header).from_reader(source);
     let mut indices = None;
     if header {
-        let names = reader.headers().map_err(|error| described(name, &error, 1))?.clone();
+        let names = reader.headers().map_err(|error| describe_error(name, &error, 1))?.clone();
         indices = Some(columns.find(name, &names.iter().collect::<Vec<_>>())?);
     }
     let mut record = StringRecord::new();
     loop {
         left.set(MOST_RECORD_BYTES);
         let line = reader.position().line();
-        if !reader.read_record(&mut record).map_err(|error| described(name, &error, line))? {
+        if !reader.read_record(&mut record).map_err(|error| describe_error(name, &error, line))? {
             break;
         }
         let indices = match indices {
@@ -51,19 +52,21 @@ pub(super) fn visit<E: From<DataError>>(
     Ok(())
 }
 
-/// The error of a record that begins on `line`, or where the error says.
-fn described(name: &str, error: &csv::Error, line: u64) -> DataError {
+/// The error of a record. `line` is where the record begins; a position in the error itself takes precedence.
+fn describe_error(name: &str, error: &csv::Error, line: u64) -> DataError {
     let at = |position: &Option<Position>| position.as_ref().map_or(line, |position| position.line());
     match error.kind() {
         ErrorKind::UnequalLengths { pos, expected_len, len } => {
-            wrong(name, at(pos), &format!("it has {len} values, and the records before have {expected_len}"))
+            record_error(name, at(pos), &format!("it has {len} values, and the records before have {expected_len}"))
         }
-        ErrorKind::Utf8 { pos, .. } => wrong(name, at(pos), "it is not UTF-8"),
-        _ => wrong(name, line, &error.to_string()),
+        ErrorKind::Utf8 { pos, .. } => record_error(name, at(pos), "it is not UTF-8"),
+        // A damaged file; `Limited` fails with the kind `Other`.
+        ErrorKind::Io(cause) if cause.kind() != std::io::ErrorKind::Other => broken(name, cause),
+        _ => record_error(name, line, &error.to_string()),
     }
 }
 
-/// A source that fails when a record is too long. Whoever reads it sets anew what is left at each record.
+/// A source that fails if a record is too long. The reader of records resets `left` before each record.
 struct Limited<R> {
     source: R,
     left: Rc<Cell<u64>>,

@@ -1,4 +1,5 @@
-//! Tables: CSV, TSV and JSON Lines, record by record. A table may be larger than the memory: one record is held at a time.
+//! Tables (CSV, TSV, JSON Lines, JSON files), read record by record. Only one record is held at a time, so that a table may be larger
+//! than the memory.
 
 mod columns;
 mod delimited;
@@ -28,7 +29,7 @@ pub enum TableFormat {
     JsonFiles,
 }
 
-/// What is read of a record.
+/// The columns of a record that are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRow<'a> {
     /// The file.
@@ -37,17 +38,17 @@ pub struct TableRow<'a> {
     pub line: u64,
     /// The text.
     pub text: &'a str,
-    /// The second text, where one is asked for.
+    /// The second text, if [`Columns::second`] names one.
     pub second: Option<&'a str>,
-    /// The label as it is written, where one is asked for.
+    /// The label as it is written, if [`Columns::label`] names one.
     pub label: Option<&'a str>,
 }
 
-/// Gives each record of a table to `observe`, in order.
+/// Calls `observe` with each record of a table, in order.
 ///
 /// # Errors
-/// If the file cannot be read, lacks a column, or a record is not as the format demands (the message names its line); and what `observe`
-/// returns.
+/// If the file cannot be read, lacks a column, or a record does not follow the format (the message names its line); and any error of
+/// `observe`.
 pub fn visit_rows<E: From<DataError>>(
     files: &Files,
     name: &str,
@@ -57,15 +58,15 @@ pub fn visit_rows<E: From<DataError>>(
 ) -> Result<(), E> {
     match format {
         TableFormat::Delimited { delimiter, header } => {
-            delimited::visit(files, name, (delimiter, header), columns, observe)
+            delimited::visit_records(files, name, (delimiter, header), columns, observe)
         }
-        TableFormat::JsonLines => json::visit(files, name, columns, observe),
-        TableFormat::JsonFiles => json::visit_files(files, columns, observe).map(|_| ()),
+        TableFormat::JsonLines => json::visit_lines(files, name, columns, observe),
+        TableFormat::JsonFiles => json::visit_files(files, columns, observe),
     }
 }
 
 /// An error of a record.
-fn wrong(name: &str, line: u64, what: &str) -> DataError {
+fn record_error(name: &str, line: u64, what: &str) -> DataError {
     DataError::new(format!("`{name}`, line {line}: {what}"), "correct the record, or leave it out of the file")
 }
 
@@ -150,7 +151,7 @@ mod tests {
         };
         assert_eq!(read().unwrap(), ["a/1.json: one a", "a/2.json: two a", "b/1.json: three b"]);
         std::fs::write(folder.path().join("a/2.json"), "{\"text\": ").unwrap();
-        assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it is no JSON");
+        assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it is not JSON");
         std::fs::write(folder.path().join("a/2.json"), r#"{"text": "x"}"#).unwrap();
         assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it has no key `group`");
     }
@@ -164,12 +165,21 @@ mod tests {
         assert_eq!(csv(b"a,b\n1,2\n"), "`t` has no column `text`; it has `a`, `b`");
         assert_eq!(csv(b""), "`t` has no column `text`; it has none");
         let json = |content: &[u8]| rows(content, TableFormat::JsonLines, &text).unwrap_err().message;
-        assert_eq!(json(b"{\"text\": \"a\", \"label\": 1}\n[1]\n"), "`t`, line 2: it is no object of JSON");
-        assert_eq!(json(b"{\"text\": \"a\", "), "`t`, line 1: it is no object of JSON");
-        assert_eq!(json(b"{\"text\": 3, \"label\": 1}"), "`t`, line 1: `text` is no text");
+        assert_eq!(json(b"{\"text\": \"a\", \"label\": 1}\n[1]\n"), "`t`, line 2: it is not a JSON object");
+        assert_eq!(json(b"{\"text\": \"a\", "), "`t`, line 1: it is not a JSON object");
+        assert_eq!(json(b"{\"text\": 3, \"label\": 1}"), "`t`, line 1: `text` is not text");
         assert_eq!(json(b"{\"text\": \"a\"}"), "`t`, line 1: it has no key `label`");
         assert_eq!(json(b"{\"text\": \"a\", \"label\": null}"), "`t`, line 1: `label` is neither text nor a number");
         assert_eq!(json(b"\xff\n"), "`t`, line 1: it is not UTF-8");
+    }
+
+    #[test]
+    fn a_truncated_file_is_not_a_bad_record() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, format!("text,label\n{}", "a,1\n".repeat(2000)).as_bytes()).unwrap();
+        let whole = encoder.finish().unwrap();
+        let message = rows(&whole[..whole.len() - 9], CSV, &columns("text", None, None)).unwrap_err().message;
+        assert_eq!(message, "`t` is truncated");
     }
 
     #[test]

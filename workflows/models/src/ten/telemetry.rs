@@ -51,15 +51,16 @@ impl Ten {
     }
 }
 
-/// The most matrix-vector products of [`spectral_radius`], and the least.
+/// The most and the fewest matrix-vector products of [`spectral_radius`].
 const MOST_STEPS: usize = 2200;
 const FEWEST_STEPS: usize = 60;
-/// Products of numbers that more than [`FEWEST_STEPS`] may take.
+/// The most multiplications of numbers, unless [`FEWEST_STEPS`] need more.
 const LARGEST_EFFORT: usize = 200_000_000;
 
 /// The spectral radius of R diag(a), with R real `[K, K]` and a complex `[K]`: the mean growth of the norm of a vector that is
 /// multiplied with it again and again (power iteration). Several eigenvalues of equal magnitude make the norm oscillate, which
-/// the mean over many steps averages out: the error is of the order of one part in the number of steps. The first tenth of the steps is discarded.
+/// the mean over many steps averages out: the relative error is about one over the number of steps. The first tenth of the steps is
+/// discarded.
 fn spectral_radius(r: &[f64], re: &[f64], im: &[f64]) -> f64 {
     let states = re.len();
     // Without a symmetry that an eigenvector could have.

@@ -12,7 +12,7 @@ use crate::template::{Moment, Template};
 
 impl Checker<'_> {
     /// Fills in and checks the claims.
-    pub(super) fn claims(&mut self) -> Vec<Claim> {
+    pub(super) fn check_claims(&mut self) -> Vec<Claim> {
         let templates = &self.draft.claims;
         let computed: Vec<_> = templates.iter().flat_map(Template::computed).collect();
         let known =
@@ -42,6 +42,6 @@ impl Checker<'_> {
             (name, JobView { kind: visible.map_or("", |visible| visible.kind.as_str()), metrics, cells })
         });
         let scope = ClaimScope { jobs: jobs.collect() };
-        reader.resolved_claims(&nodes, &scope)
+        reader.resolve_claims(&nodes, &scope)
     }
 }

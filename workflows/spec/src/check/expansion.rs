@@ -37,8 +37,10 @@ pub(super) fn awaited(draft: &Draft, graph: &Graph) -> Vec<Option<Vec<usize>>> {
         let needed: BTreeSet<usize> = graph.all(place).collect();
         let job = &draft.jobs[place];
         awaited[place] = match cells_wait(job) {
-            // Its condition is asked before its cells are decided.
-            true if job.condition.as_ref().is_some_and(Condition::looks_above) => Some(ancestors(graph, place)),
+            // Its condition is evaluated before its cells are decided.
+            true if job.condition.as_ref().is_some_and(Condition::depends_on_ancestors) => {
+                Some(ancestors(graph, place))
+            }
             true => Some(needed.into_iter().collect()),
             false => {
                 let behind: Vec<usize> = needed.into_iter().filter(|&other| awaited[other].is_some()).collect();
@@ -110,9 +112,9 @@ impl Checker<'_> {
         }
         let derived = self.graph.each[place].iter().any(|parent| self.stand_ins.contains(parent));
         if let Some((_, tasks)) = self.expanded[place].clone().filter(|_| derived) {
-            // What it is derived from has no matrix values, which its settings may use.
+            // Its settings may use matrix values, which the job that it is derived from does not have.
             self.stand_ins.insert(place);
-            let continue_on_error = tolerates(job, &self.globals);
+            let continue_on_error = tolerates_failure(job, &self.globals);
             tasks.into_iter().for_each(|task| self.tasks[task].continue_on_error = continue_on_error);
         } else if self.expanded[place].is_some() {
             self.settings(place);
@@ -130,15 +132,15 @@ impl Checker<'_> {
 
     /// Makes one task without matrix values, which stands for a job that has no cells: it is skipped, or fails.
     fn make_stand_in(&mut self, place: usize) {
-        let task = stand_in((place, &self.draft.jobs[place]), self.needed_tasks(place), &self.globals);
+        let task = new_stand_in((place, &self.draft.jobs[place]), self.needed_tasks(place), &self.globals);
         self.stand_ins.insert(place);
         self.expanded[place] = Some((Strategy::default(), vec![self.tasks.len()]));
         self.views.insert(self.tasks.len(), minijinja::Value::from(view(&task, None)));
         self.tasks.push(task);
     }
 
-    /// Goes on where a workflow is: with its tasks, and with the jobs that have none yet.
-    fn resume(&mut self, workflow: &Workflow) {
+    /// Continues from a workflow: takes over its tasks and the jobs that have none yet.
+    fn resume_from(&mut self, workflow: &Workflow) {
         self.awaited = workflow.jobs.iter().map(|job| job.awaits.clone()).collect();
         self.tasks = workflow.tasks.clone();
         self.edges = workflow.tasks.iter().map(|task| task.needs.len()).sum();
@@ -168,15 +170,15 @@ impl Checker<'_> {
     }
 }
 
-/// A task without matrix values, which stands for the job at a place while it has no cells, or in their place.
-fn stand_in((place, draft): (usize, &DraftJob), needs: Vec<usize>, globals: &Globals) -> Task {
-    let continue_on_error = tolerates(draft, globals);
+/// A task without matrix values, which stands for the job at a place while its cells are not known or if it has none.
+fn new_stand_in((place, draft): (usize, &DraftJob), needs: Vec<usize>, globals: &Globals) -> Task {
+    let continue_on_error = tolerates_failure(draft, globals);
     let task = expand::task((place, draft), BTreeMap::new(), None, None, &Strategy::default());
     Task { needs, continue_on_error, ..task }
 }
 
-/// What `continue-on-error` says of a task without matrix values: `false` where it depends on them.
-fn tolerates(draft: &DraftJob, globals: &Globals) -> bool {
+/// The value of `continue-on-error` for a task without matrix values; `false` if it depends on them.
+fn tolerates_failure(draft: &DraftJob, globals: &Globals) -> bool {
     let value = |template: &Template| template.fill(&globals.constants(), Moment::Check, &mut Vec::new());
     draft.continue_on_error.as_ref().is_some_and(|template| value(template).data == Data::Scalar(true.into()))
 }
@@ -270,7 +272,7 @@ impl Workflow {
     }
 
     fn stand_in(&self, place: usize, needs: &[usize]) -> Task {
-        stand_in((place, &self.shared.draft.jobs[place]), needs.to_vec(), &self.shared.globals)
+        new_stand_in((place, &self.shared.draft.jobs[place]), needs.to_vec(), &self.shared.globals)
     }
 
     /// What the matrix of a job can use: parameters, and the results of the jobs that it needs.
@@ -292,12 +294,12 @@ impl Workflow {
         }
     }
 
-    /// A check that goes on where this workflow is.
+    /// A check that continues from this workflow.
     fn checker<'a>(&'a self, draft: &'a Draft, log: &'a mut Log) -> Checker<'a> {
         let kinds = self.templates.iter().map(|template| Some(template.kind.clone())).collect();
         let (params, globals) = (self.params.clone(), self.shared.globals.clone());
         let mut checker = Checker::new(&self.shared.source, draft, kinds, params, globals, log);
-        checker.resume(self);
+        checker.resume_from(self);
         checker
     }
 }

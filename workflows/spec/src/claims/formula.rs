@@ -12,13 +12,15 @@
 //!
 //! `-` and `/` without spaces around them belong to the name that they stand in: `test/accuracy` is a metric, `a.x / 2` a quotient.
 
-use super::lexer::{Kind, Token, tokens};
+use super::lexer::{Kind, Token, tokenize};
 use super::model::{Axis, CellRef, Check, Comparison, Formula, FormulaError, Function, Operator, Selection};
 use crate::suggest;
 
-/// The longest text, in characters, and how deep it may be nested.
+/// The longest text, in characters, how deep it may be nested, and the most operators. Each operator makes the formula's tree
+/// deeper, and trees are walked recursively.
 const LONGEST: usize = 4_000;
 const DEEPEST: usize = 32;
+const MOST_OPERATORS: usize = 500;
 
 const FUNCTIONS: &[&str] =
     &["mean", "ratio", "difference", "exponent", "crossover", "sum", "min", "max", "abs", "round", "log"];
@@ -32,11 +34,11 @@ pub fn parse(text: &str) -> Result<Check, FormulaError> {
         let message = format!("a formula has at most {LONGEST} characters");
         return Err(FormulaError { at: 0, length: 1, message, hint: Some("split it into several claims".into()) });
     }
-    let tokens = tokens(text)?;
-    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
-    let left = parser.sum()?;
-    let comparison = match parser.comparison() {
-        Some(comparison) => Some((comparison, parser.sum()?)),
+    let tokens = tokenize(text)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0, operators: 0 };
+    let left = parser.parse_sum()?;
+    let comparison = match parser.parse_comparison() {
+        Some(comparison) => Some((comparison, parser.parse_sum()?)),
         None => None,
     };
     match parser.peek().kind {
@@ -49,6 +51,7 @@ struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: usize,
+    operators: usize,
 }
 
 impl Parser<'_> {
@@ -63,23 +66,23 @@ impl Parser<'_> {
         token
     }
 
-    fn accepts(&mut self, symbol: &str) -> bool {
+    fn accept(&mut self, symbol: &str) -> bool {
         let found = matches!(self.peek().kind, Kind::Symbol(next) if next == symbol);
         self.at += usize::from(found);
         found
     }
 
     fn expect(&mut self, symbol: &str) -> Result<(), FormulaError> {
-        if self.accepts(symbol) { Ok(()) } else { Err(self.unexpected(&format!("`{symbol}`"))) }
+        if self.accept(symbol) { Ok(()) } else { Err(self.unexpected(&format!("`{symbol}`"))) }
     }
 
     fn unexpected(&self, wanted: &str) -> FormulaError {
         let token = self.peek();
-        let message = format!("{} stands where {wanted} was expected", token.describe());
+        let message = format!("expected {wanted}, found {}", token.describe());
         FormulaError { at: token.at, length: token.length, message, hint: None }
     }
 
-    fn comparison(&mut self) -> Option<Comparison> {
+    fn parse_comparison(&mut self) -> Option<Comparison> {
         let known = [
             ("<", Comparison::Less),
             ("<=", Comparison::LessOrEqual),
@@ -88,49 +91,55 @@ impl Parser<'_> {
             ("==", Comparison::Equal),
             ("!=", Comparison::Different),
         ];
-        let (_, comparison) = known.into_iter().find(|(symbol, _)| self.accepts(symbol))?;
+        let (_, comparison) = known.into_iter().find(|(symbol, _)| self.accept(symbol))?;
         Some(comparison)
     }
 
     /// Operands of one precedence, from left to right.
-    fn chain(
+    fn parse_chain(
         &mut self,
         operators: &[(&str, Operator)],
         operand: fn(&mut Self) -> Result<Formula, FormulaError>,
     ) -> Result<Formula, FormulaError> {
         let mut left = operand(self)?;
-        while let Some((_, operator)) = operators.iter().find(|(symbol, _)| self.accepts(symbol)) {
+        while let Some((_, operator)) = operators.iter().find(|(symbol, _)| self.accept(symbol)) {
+            self.operators += 1;
+            if self.operators > MOST_OPERATORS {
+                let message = format!("a formula has at most {MOST_OPERATORS} operators");
+                let hint = Some("for example `sum(1, 2, 3)` instead of `1 + 2 + 3`".to_owned());
+                return Err(FormulaError { message, hint, ..self.unexpected("less") });
+            }
             left = Formula::Operation(*operator, Box::new(left), Box::new(operand(self)?));
         }
         Ok(left)
     }
 
-    fn sum(&mut self) -> Result<Formula, FormulaError> {
+    fn parse_sum(&mut self) -> Result<Formula, FormulaError> {
         self.depth += 1;
         if self.depth > DEEPEST {
             let message = format!("a formula is nested at most {DEEPEST} deep");
             return Err(FormulaError { message, ..self.unexpected("less") });
         }
-        let sum = self.chain(&[("+", Operator::Add), ("-", Operator::Subtract)], Self::product);
+        let sum = self.parse_chain(&[("+", Operator::Add), ("-", Operator::Subtract)], Self::parse_product);
         self.depth -= 1;
         sum
     }
 
-    fn product(&mut self) -> Result<Formula, FormulaError> {
-        self.chain(&[("*", Operator::Multiply), ("/", Operator::Divide)], Self::power)
+    fn parse_product(&mut self) -> Result<Formula, FormulaError> {
+        self.parse_chain(&[("*", Operator::Multiply), ("/", Operator::Divide)], Self::parse_power)
     }
 
-    fn power(&mut self) -> Result<Formula, FormulaError> {
-        let base = self.atom()?;
-        if !self.accepts("^") {
+    fn parse_power(&mut self) -> Result<Formula, FormulaError> {
+        let base = self.parse_atom()?;
+        if !self.accept("^") {
             return Ok(base);
         }
-        Ok(Formula::Operation(Operator::Power, Box::new(base), Box::new(self.atom()?)))
+        Ok(Formula::Operation(Operator::Power, Box::new(base), Box::new(self.parse_atom()?)))
     }
 
-    fn atom(&mut self) -> Result<Formula, FormulaError> {
-        if self.accepts("(") {
-            let inner = self.sum()?;
+    fn parse_atom(&mut self) -> Result<Formula, FormulaError> {
+        if self.accept("(") {
+            let inner = self.parse_sum()?;
             self.expect(")")?;
             return Ok(inner);
         }
@@ -148,18 +157,18 @@ impl Parser<'_> {
             Kind::Name(name) => {
                 let token = self.advance();
                 if matches!(self.peek().kind, Kind::Symbol("(")) {
-                    self.call(&name, &token)
+                    self.parse_call(&name, &token)
                 } else {
-                    Ok(Formula::Cells(self.cells(name, &token)?))
+                    Ok(Formula::Cells(self.parse_cells(name, &token)?))
                 }
             }
             _ => Err(self.unexpected("a number, a function or `JOB.METRIC`")),
         }
     }
 
-    fn cells(&mut self, job: String, at: &Token) -> Result<CellRef, FormulaError> {
+    fn parse_cells(&mut self, job: String, at: &Token) -> Result<CellRef, FormulaError> {
         let mut selected: Vec<Selection> = Vec::new();
-        if self.accepts("[") {
+        if self.accept("[") {
             loop {
                 let axis = self.advance();
                 let Kind::Name(name) = &axis.kind else {
@@ -182,17 +191,17 @@ impl Parser<'_> {
                     axis_at: (axis.at, axis.length),
                     value_at: (value.at, value.length),
                 });
-                if !self.accepts(",") {
+                if !self.accept(",") {
                     break;
                 }
             }
             self.expect("]")?;
         }
-        let dotted = self.accepts(".");
+        let dotted = self.accept(".");
         let metric = self.advance();
         let Kind::Metric(name) = metric.kind else {
             self.at -= 1 + usize::from(dotted);
-            let mut error = self.unexpected(&format!("`.METRIC` behind `{job}`"));
+            let mut error = self.unexpected(&format!("`.METRIC` after `{job}`"));
             if selected.is_empty() && suggest::nearest(&job, FUNCTIONS.iter().copied()).is_some() {
                 error.hint = Some(format!("functions are {}", suggest::list(FUNCTIONS)));
             } else {
@@ -204,7 +213,7 @@ impl Parser<'_> {
         Ok(CellRef { job, selected, metric: name, job_at, metric_at })
     }
 
-    fn call(&mut self, name: &str, at: &Token) -> Result<Formula, FormulaError> {
+    fn parse_call(&mut self, name: &str, at: &Token) -> Result<Formula, FormulaError> {
         self.expect("(")?;
         let (mut arguments, mut over) = (Vec::new(), None);
         loop {
@@ -212,19 +221,19 @@ impl Parser<'_> {
                 && matches!(self.tokens.get(self.at + 1), Some(Token { kind: Kind::Symbol(":"), .. }));
             if is_over {
                 self.at += 2;
-                over = Some(self.axis()?);
+                over = Some(self.parse_axis()?);
                 break;
             }
-            arguments.push(self.sum()?);
-            if !self.accepts(",") {
+            arguments.push(self.parse_sum()?);
+            if !self.accept(",") {
                 break;
             }
         }
         self.expect(")")?;
-        finish_call(name, at, arguments, over)
+        build_call(name, at, arguments, over)
     }
 
-    fn axis(&mut self) -> Result<Axis, FormulaError> {
+    fn parse_axis(&mut self) -> Result<Axis, FormulaError> {
         let token = self.advance();
         match token.kind {
             Kind::Name(name) => Ok(Axis::Matrix(name)),
@@ -238,7 +247,7 @@ impl Parser<'_> {
 }
 
 /// A call with its arguments, if they are those of the function.
-fn finish_call(name: &str, at: &Token, arguments: Vec<Formula>, over: Option<Axis>) -> Result<Formula, FormulaError> {
+fn build_call(name: &str, at: &Token, arguments: Vec<Formula>, over: Option<Axis>) -> Result<Formula, FormulaError> {
     let wrong = |message: String, hint: Option<String>| FormulaError { at: at.at, length: at.length, message, hint };
     let usage = |usage: &str| Err(wrong(format!("`{name}` is written `{usage}`"), None));
     let count = arguments.len();
@@ -322,22 +331,21 @@ mod tests {
 
     #[test]
     fn errors_point_at_their_column() {
-        assert_eq!(refused("mean(a.x"), (8, "the end stands where `)` was expected".into()));
+        assert_eq!(refused("mean(a.x"), (8, "expected `)`, found the end".into()));
         assert_eq!(refused("meen(a.x)").0, 0);
         assert_eq!(parse("meen(a.x)").unwrap_err().hint, Some("did you mean `mean`?".into()));
-        assert_eq!(
-            refused("a.x > > 2"),
-            (6, "`>` stands where a number, a function or `JOB.METRIC` was expected".into())
-        );
+        assert_eq!(refused("a.x > > 2"), (6, "expected a number, a function or `JOB.METRIC`, found `>`".into()));
         assert_eq!(refused("a[states].x").0, 8);
         assert_eq!(refused("a[s=1, s=2].x"), (7, "the axis `s` is selected twice".into()));
-        assert_eq!(refused("a + 1"), (2, "`+` stands where `.METRIC` behind `a` was expected".into()));
+        assert_eq!(refused("a + 1"), (2, "expected `.METRIC` after `a`, found `+`".into()));
         assert_eq!(refused("1 ? 2").0, 2);
-        assert_eq!(refused("a.'x").1, "the text that ' begins has no end");
+        assert_eq!(refused("a.'x").1, "the quote ' is not closed");
         assert_eq!(refused("50x").0, 2);
         assert_eq!(refused("ratio(a.x)").1, "`ratio` is written `ratio(A, B)`");
         assert_eq!(refused("mean(a.x, over: y)").1, "`mean` has no `over`");
         assert_eq!(refused("").0, 0);
+        assert_eq!(refused(&["1"; 502].join("+")).1, "a formula has at most 500 operators");
+        assert!(parse(&["1"; 501].join("+")).is_ok());
         for deep in ["(".repeat(5_000), "(".repeat(100), "-".repeat(60), "a[".repeat(60), "2^".repeat(60)] {
             refused(&deep);
         }

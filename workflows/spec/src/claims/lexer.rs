@@ -15,9 +15,9 @@ pub(super) enum Kind {
     Number(f64),
     /// The name of a job, an axis or a function.
     Name(String),
-    /// What stands behind a dot.
+    /// The name after a dot.
     Metric(String),
-    /// A value behind `=` in brackets.
+    /// The value after `=` in brackets.
     Value(String),
     Symbol(&'static str),
     End,
@@ -37,12 +37,12 @@ impl Token {
     }
 }
 
-/// Longer ones first.
+/// A symbol stands before those that it begins with.
 const SYMBOLS: &[&str] =
     &["<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "^", "(", ")", "[", "]", ",", ":", "."];
 
-/// Takes a text apart.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>, FormulaError> {
+/// The tokens of a text, the last of which is [`Kind::End`].
+pub(super) fn tokenize(text: &str) -> Result<Vec<Token>, FormulaError> {
     let chars: Vec<char> = text.chars().collect();
     let mut lexer = Lexer { chars: &chars, at: 0, tokens: Vec::new() };
     while let Some(&c) = chars.get(lexer.at) {
@@ -50,7 +50,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, FormulaError> {
             lexer.at += 1;
             continue;
         }
-        lexer.token(c)?;
+        lexer.read_token(c)?;
     }
     lexer.tokens.push(Token { kind: Kind::End, at: chars.len(), length: 1 });
     Ok(lexer.tokens)
@@ -62,7 +62,7 @@ struct Lexer<'a> {
     tokens: Vec<Token>,
 }
 
-fn is_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
@@ -79,25 +79,25 @@ impl Lexer<'_> {
         self.tokens.last().is_some_and(|token| matches!(token.kind, Kind::Symbol(last) if last == symbol))
     }
 
-    fn token(&mut self, c: char) -> Result<(), FormulaError> {
+    fn read_token(&mut self, c: char) -> Result<(), FormulaError> {
         let from = self.at;
-        if self.follows(".") && (is_name(c) || matches!(c, '\'' | '"')) {
+        if self.follows(".") && (is_name_char(c) || matches!(c, '\'' | '"')) {
             let metric = match c {
-                '\'' | '"' => self.quoted(c)?,
-                _ => self.name(&['/', '-', '*', '.']),
+                '\'' | '"' => self.read_quoted(c)?,
+                _ => self.read_name(&['/', '-', '*', '.']),
             };
             self.push(Kind::Metric(metric), from);
         } else if self.follows("=") {
             let value = match c {
-                '\'' | '"' => self.quoted(c)?,
-                _ => self.bare_value(),
+                '\'' | '"' => self.read_quoted(c)?,
+                _ => self.read_bare_value(),
             };
             self.push(Kind::Value(value), from);
         } else if c.is_ascii_digit() {
-            let number = self.number()?;
+            let number = self.read_number()?;
             self.push(Kind::Number(number), from);
-        } else if is_name(c) {
-            let name = self.name(&['-']);
+        } else if is_name_char(c) {
+            let name = self.read_name(&['-']);
             self.push(Kind::Name(name), from);
         } else {
             let rest: String = self.chars[self.at..].iter().take(2).collect();
@@ -105,7 +105,7 @@ impl Lexer<'_> {
                 return Err(FormulaError {
                     at: from,
                     length: 1,
-                    message: format!("`{c}` means nothing in a formula"),
+                    message: format!("`{c}` is not valid in a formula"),
                     hint: Some(
                         "for example `ratio(mean(a[states=64].test/loss), mean(b.test/loss))`; see docs/src/claims.md"
                             .to_owned(),
@@ -119,13 +119,13 @@ impl Lexer<'_> {
     }
 
     /// A name; the characters `inner` belong to it where a letter, a digit or `*` follows them.
-    fn name(&mut self, inner: &[char]) -> String {
+    fn read_name(&mut self, inner: &[char]) -> String {
         let mut name = String::new();
         while let Some(c) = self.peek(0) {
             let joins = inner.contains(&c)
-                && self.peek(1).is_some_and(|next| is_name(next) || next == '*' || c == '*' && next == '/');
+                && self.peek(1).is_some_and(|next| is_name_char(next) || next == '*' || c == '*' && next == '/');
             let last = c == '*' && name.ends_with('/');
-            if !is_name(c) && !joins && !last {
+            if !is_name_char(c) && !joins && !last {
                 break;
             }
             name.push(c);
@@ -134,7 +134,7 @@ impl Lexer<'_> {
         name
     }
 
-    fn bare_value(&mut self) -> String {
+    fn read_bare_value(&mut self) -> String {
         let mut value = String::new();
         while let Some(c) = self.peek(0).filter(|c| !matches!(c, ',' | ']')) {
             value.push(c);
@@ -145,19 +145,19 @@ impl Lexer<'_> {
         trimmed
     }
 
-    fn quoted(&mut self, quote: char) -> Result<String, FormulaError> {
+    fn read_quoted(&mut self, quote: char) -> Result<String, FormulaError> {
         let from = self.at;
         let inside: String = self.chars[from + 1..].iter().take_while(|c| **c != quote).collect();
         let end = from + 1 + inside.chars().count();
         if self.chars.get(end).is_none() {
-            let message = format!("the text that {quote} begins has no end");
+            let message = format!("the quote {quote} is not closed");
             return Err(FormulaError { at: from, length: 1, message, hint: Some(format!("close it with {quote}")) });
         }
         self.at = end + 1;
         Ok(inside)
     }
 
-    fn number(&mut self) -> Result<f64, FormulaError> {
+    fn read_number(&mut self) -> Result<f64, FormulaError> {
         let from = self.at;
         let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         let digits = |lexer: &mut Self| {
@@ -180,9 +180,9 @@ impl Lexer<'_> {
         let text: String = self.chars[from..self.at].iter().filter(|c| **c != '_').collect();
         let percent = self.peek(0) == Some('%');
         self.at += usize::from(percent);
-        if let Some(c) = self.peek(0).filter(|c| is_name(*c)) {
-            let message = format!("`{c}` cannot stand directly behind a number");
-            let hint = "units belong to `claimed`; in a formula write the number in the metric's unit".to_owned();
+        if let Some(c) = self.peek(0).filter(|c| is_name_char(*c)) {
+            let message = format!("`{c}` cannot directly follow a number");
+            let hint = "write units in `claimed`; in a formula, write the number in the metric's unit".to_owned();
             return Err(FormulaError { at: self.at, length: 1, message, hint: Some(hint) });
         }
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite()).ok_or_else(|| FormulaError {

@@ -1,7 +1,7 @@
 //! `claims:`: statements about the results of a workflow, each with the check that tests it.
 //!
-//! [`model`] is what a claim means, [`formula`] the little language of `check` and `arithmetic`, [`read`] takes the section
-//! apart, and [`resolve`] looks up every job, axis, value, metric and unit that a check names.
+//! [`model`] is what a claim means, [`formula`] the language of `check` and `arithmetic`, [`read`] reads the section,
+//! and [`resolve`] looks up every job, axis, value, metric and unit that a check names.
 
 pub(crate) mod formula;
 mod lexer;

@@ -1,4 +1,4 @@
-//! What a claim means once nothing is wrong with it.
+//! What a valid claim means.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct Claim {
     pub place: (String, usize),
     /// What is computed from the results.
     pub check: Option<Check>,
-    /// The value that `check` is held against; `None` where the check is a comparison.
+    /// The value that `check` is compared with; `None` where the check is a comparison.
     pub claimed: Option<Claimed>,
     /// Comparisons of the claimed numbers with each other, which need no results.
     pub arithmetic: Vec<Check>,
@@ -28,9 +28,9 @@ pub struct Claim {
     pub needs: Vec<String>,
     /// Why the claim is not tested at all.
     pub not_tested: Option<String>,
-    /// In which way the check is smaller than what was claimed.
+    /// How the check is smaller than the published experiment.
     pub scaled: Option<String>,
-    /// Whether the values are computed, not sampled, so that one observation is certain.
+    /// Whether the values are computed, not sampled, so that one observation decides the claim.
     pub exact: bool,
     /// The unit of the checked value; empty for a pure number or where it is not known.
     pub unit: String,
@@ -151,15 +151,15 @@ pub struct Selection {
     pub(crate) value_at: (usize, usize),
 }
 
-/// The value that a check is held against.
+/// The value that a check is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Claimed {
-    /// A value with the distance that still counts as the same.
+    /// A value with an accepted distance.
     Value {
         /// What was claimed.
         value: f64,
-        /// How far off counts.
+        /// The accepted distance.
         tolerance: Tolerance,
     },
     /// No less than this.
@@ -170,7 +170,7 @@ pub enum Claimed {
     Between(f64, f64),
 }
 
-/// How far off a claimed value still counts.
+/// The accepted distance from a claimed value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tolerance {

@@ -21,7 +21,7 @@ const UNITS: &[(&str, &str, f64)] = &[
 ];
 
 /// Splits a quantity into its number and its unit; `None` if it does not begin with a number.
-pub(super) fn split(text: &str) -> Option<(f64, &str)> {
+pub(super) fn split_quantity(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text
         .char_indices()
@@ -38,7 +38,7 @@ pub(super) fn split(text: &str) -> Option<(f64, &str)> {
 }
 
 /// A number in a metric's unit; `Err` with the units that would fit.
-pub(super) fn convert(number: f64, unit: &str, wanted: &str) -> Result<f64, Vec<String>> {
+pub(super) fn convert_unit(number: f64, unit: &str, wanted: &str) -> Result<f64, Vec<String>> {
     if unit.is_empty() || unit == wanted {
         return Ok(number);
     }
@@ -63,15 +63,15 @@ mod tests {
             ("2 exa", 2.0, "exa"),
             ("60%", 60.0, "%"),
         ] {
-            assert_eq!(split(text), Some((number, unit)), "{text}");
+            assert_eq!(split_quantity(text), Some((number, unit)), "{text}");
         }
         for text in ["", "fast", "1.2.3", "-", "e5"] {
-            assert_eq!(split(text), None, "{text}");
+            assert_eq!(split_quantity(text), None, "{text}");
         }
-        assert_eq!(convert(370.0, "ms", "s"), Ok(0.37));
-        assert_eq!(convert(2.0, "GiB", "B"), Ok(2_147_483_648.0));
-        assert_eq!(convert(60.0, "%", ""), Ok(0.6));
-        assert!(convert(3.0, "ms", "B").is_err_and(|fitting| fitting.contains(&"MiB".to_owned())));
-        assert!(convert(3.0, "ms", "").is_err());
+        assert_eq!(convert_unit(370.0, "ms", "s"), Ok(0.37));
+        assert_eq!(convert_unit(2.0, "GiB", "B"), Ok(2_147_483_648.0));
+        assert_eq!(convert_unit(60.0, "%", ""), Ok(0.6));
+        assert!(convert_unit(3.0, "ms", "B").is_err_and(|fitting| fitting.contains(&"MiB".to_owned())));
+        assert!(convert_unit(3.0, "ms", "").is_err());
     }
 }

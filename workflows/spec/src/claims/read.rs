@@ -1,4 +1,4 @@
-//! The section `claims:`, taken apart.
+//! Reads the section `claims:`.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const MAX_ARITHMETIC: usize = 100;
 
 const EXAMPLE: &str = "claims: [{id: a, check: \"mean(x[n=2].loss) < mean(x[n=1].loss)\"}]";
 
-/// A claim whose names were not looked up yet.
+/// A claim whose names have not been looked up yet.
 pub(super) struct DraftClaim {
     pub claim: Claim,
     pub id_span: Span,
@@ -64,7 +64,7 @@ pub(super) struct Quantity {
 
 impl Reader<'_> {
     /// The claims of a file, with their expressions compiled.
-    pub fn claims(&mut self, entry: &Entry) -> Vec<Template> {
+    pub fn read_claims(&mut self, entry: &Entry) -> Vec<Template> {
         let items = match &entry.value.data {
             Data::List(items) => items.as_slice(),
             Data::Scalar(Value::Null) => return Vec::new(),
@@ -81,45 +81,45 @@ impl Reader<'_> {
         items.iter().take(MAX_CLAIMS).map(|item| Template::compile(self.source, item, self.log)).collect()
     }
 
-    /// Takes a claim apart whose expressions are filled in.
-    pub(super) fn claim(&mut self, node: &Node) -> Option<DraftClaim> {
+    /// Reads a claim whose expressions are filled in.
+    pub(super) fn read_claim(&mut self, node: &Node) -> Option<DraftClaim> {
         let before = self.log.count();
         let entries = self.entries(node, "a claim", "{id: more-states-help, check: ..}");
-        if entries.is_empty() {
+        if !matches!(node.data, Data::Map(_)) {
             return None;
         }
         let (file, line) = self.source.place_of(node.span.line);
         let place = (file.to_owned(), line);
-        let id = self.claim_id(node);
+        let id = self.read_claim_id(node);
         let what = id.as_ref().map_or_else(|| "a claim".to_owned(), |(id, _)| format!("the claim `{id}`"));
         self.known_keys(entries, CLAIM_KEYS, &what);
         let (check, check_place) = match node.get("check") {
-            Some(entry) => self.formula(&entry.value, "check").unzip(),
+            Some(entry) => self.read_formula(&entry.value, "check").unzip(),
             None => (None, None),
         };
-        let (arithmetic, arithmetic_places) = self.arithmetic(node);
-        let claimed = self.claimed(node);
+        let (arithmetic, arithmetic_places) = self.read_arithmetic(node);
+        let claimed = self.read_claimed(node);
         let (id, id_span) = id?;
         let claim = Claim {
             id,
             place,
-            says: self.words(node, "says"),
-            source: self.words(node, "source"),
+            says: self.read_words(node, "says"),
+            source: self.read_words(node, "source"),
             check,
             claimed: None,
             arithmetic,
-            needs: self.needed_backends(node),
-            not_tested: self.words(node, "not-tested"),
-            scaled: self.words(node, "scaled").filter(|text| !text.is_empty()),
+            needs: self.read_needed_backends(node),
+            not_tested: self.read_words(node, "not-tested"),
+            scaled: self.read_words(node, "scaled").filter(|text| !text.is_empty()),
             exact: node.get("exact").and_then(|entry| self.boolean(&entry.value, "exact")).unwrap_or(false),
             unit: String::new(),
         };
-        self.check_parts(node, &claim, claimed.as_ref());
+        self.check_claim_parts(node, &claim, claimed.as_ref());
         let draft = DraftClaim { claim, id_span, check: check_place, arithmetic: arithmetic_places, claimed };
         (self.log.count() == before).then_some(draft)
     }
 
-    fn claim_id(&mut self, node: &Node) -> Option<(String, Span)> {
+    fn read_claim_id(&mut self, node: &Node) -> Option<(String, Span)> {
         let Some(entry) = node.get("id") else {
             self.report(node.span, "a claim has no `id`", "name it: `id: more-states-help`".to_owned());
             return None;
@@ -135,8 +135,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A text; `None`, and a problem, for anything else that is written there.
-    fn words(&mut self, node: &Node, key: &str) -> Option<String> {
+    /// The text of a key. Reports anything else, and is `None` then.
+    fn read_words(&mut self, node: &Node, key: &str) -> Option<String> {
         let entry = node.get(key)?;
         match entry.value.as_str() {
             Some(text) => Some(text.trim().to_owned()),
@@ -148,7 +148,7 @@ impl Reader<'_> {
         }
     }
 
-    fn needed_backends(&mut self, node: &Node) -> Vec<String> {
+    fn read_needed_backends(&mut self, node: &Node) -> Vec<String> {
         let Some(entry) = node.get("needs") else { return Vec::new() };
         let items = match &entry.value.data {
             Data::List(items) => items.as_slice(),
@@ -167,7 +167,7 @@ impl Reader<'_> {
         needs
     }
 
-    fn arithmetic(&mut self, node: &Node) -> (Vec<Check>, Vec<Place>) {
+    fn read_arithmetic(&mut self, node: &Node) -> (Vec<Check>, Vec<Place>) {
         let Some(entry) = node.get("arithmetic") else { return Default::default() };
         let items = match &entry.value.data {
             Data::List(items) => items.as_slice(),
@@ -176,11 +176,11 @@ impl Reader<'_> {
         if let Some(item) = items.get(MAX_ARITHMETIC) {
             self.report(item.span, format!("more than {MAX_ARITHMETIC} comparisons in a claim"), None);
         }
-        items.iter().take(MAX_ARITHMETIC).filter_map(|item| self.formula(item, "arithmetic")).unzip()
+        items.iter().take(MAX_ARITHMETIC).filter_map(|item| self.read_formula(item, "arithmetic")).unzip()
     }
 
     /// Reads a formula; what is wrong is reported at its column.
-    fn formula(&mut self, node: &Node, key: &str) -> Option<(Check, Place)> {
+    fn read_formula(&mut self, node: &Node, key: &str) -> Option<(Check, Place)> {
         let Some(text) = node.as_str() else {
             let message = format!("`{key}` takes a formula, not {}", node.describe());
             let hint = match key {
@@ -211,13 +211,13 @@ impl Reader<'_> {
     }
 
     /// `claimed` and `tolerance`.
-    fn claimed(&mut self, node: &Node) -> Option<DraftClaimed> {
+    fn read_claimed(&mut self, node: &Node) -> Option<DraftClaimed> {
         let tolerance = node.get("tolerance").and_then(|entry| {
-            let off = self.claimed_number(&entry.value, "tolerance")?;
+            let off = self.read_quantity(&entry.value, "tolerance")?;
             if off.number < 0.0 {
                 self.report(
                     entry.value.span,
-                    "a tolerance is not below zero",
+                    "a tolerance cannot be below zero",
                     "for example `tolerance: 10%`".to_owned(),
                 );
             }
@@ -226,19 +226,19 @@ impl Reader<'_> {
         let Some(entry) = node.get("claimed") else {
             if let Some((_, span)) = tolerance {
                 let hint = "add the claimed value: `claimed: 53.9`".to_owned();
-                self.report(span, "`tolerance` without a value that it belongs to", hint);
+                self.report(span, "`tolerance` has no claimed value", hint);
             }
             return None;
         };
-        let form = self.form(&entry.value)?;
+        let form = self.read_claimed_form(&entry.value)?;
         let takes = matches!(form, Form::Value(_) | Form::Exponent(..));
         match &tolerance {
             Some((_, span)) if !takes => {
                 let hint = "move the bound instead, and delete `tolerance`".to_owned();
-                self.report(*span, "`tolerance` belongs to a single value, not to a bound", hint);
+                self.report(*span, "`tolerance` applies to a single value, not to a bound", hint);
             }
             None if takes => {
-                let hint = "say how far off still counts: `tolerance: 10%`".to_owned();
+                let hint = "give the accepted distance: `tolerance: 10%`".to_owned();
                 self.report(entry.value.span, "a claimed value without a `tolerance`", hint);
             }
             _ => {}
@@ -246,18 +246,18 @@ impl Reader<'_> {
         Some(DraftClaimed { form, tolerance })
     }
 
-    fn form(&mut self, node: &Node) -> Option<Form> {
-        let Data::Map(entries) = &node.data else { return Some(Form::Value(self.claimed_number(node, "claimed")?)) };
+    fn read_claimed_form(&mut self, node: &Node) -> Option<Form> {
+        let Data::Map(entries) = &node.data else { return Some(Form::Value(self.read_quantity(node, "claimed")?)) };
         let hint =
             "one of `53.9`, `{at_least: 50}`, `{at_most: 2}`, `{between: [40, 60]}`, `{exponent: 1.0, over: length}`";
         let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         match names.as_slice() {
-            ["at_least"] => Some(Form::AtLeast(self.claimed_number(&entries[0].value, "at_least")?)),
-            ["at_most"] => Some(Form::AtMost(self.claimed_number(&entries[0].value, "at_most")?)),
+            ["at_least"] => Some(Form::AtLeast(self.read_quantity(&entries[0].value, "at_least")?)),
+            ["at_most"] => Some(Form::AtMost(self.read_quantity(&entries[0].value, "at_most")?)),
             ["between"] => match &entries[0].value.data {
                 Data::List(ends) if ends.len() == 2 => {
                     let (low, high) =
-                        (self.claimed_number(&ends[0], "between")?, self.claimed_number(&ends[1], "between")?);
+                        (self.read_quantity(&ends[0], "between")?, self.read_quantity(&ends[1], "between")?);
                     Some(Form::Between(low, high))
                 }
                 _ => {
@@ -267,7 +267,7 @@ impl Reader<'_> {
                 }
             },
             ["exponent", "over"] | ["over", "exponent"] => {
-                let exponent = self.claimed_number(&node.get("exponent")?.value, "exponent")?;
+                let exponent = self.read_quantity(&node.get("exponent")?.value, "exponent")?;
                 let over = &node.get("over")?.value;
                 match over.as_str() {
                     Some("*") => Some(Form::Exponent(exponent, Axis::MetricPart)),
@@ -289,7 +289,7 @@ impl Reader<'_> {
                         format!("unknown key `{}` in `claimed`", entry.key),
                         hint.to_owned(),
                     ),
-                    None => self.report(node.span, "`claimed` has not the form of a claimed value", hint.to_owned()),
+                    None => self.report(node.span, "`claimed` does not have a valid form", hint.to_owned()),
                 }
                 None
             }
@@ -297,14 +297,14 @@ impl Reader<'_> {
     }
 
     /// A number, or a text such as `370 ms`.
-    fn claimed_number(&mut self, node: &Node, key: &str) -> Option<Quantity> {
+    fn read_quantity(&mut self, node: &Node, key: &str) -> Option<Quantity> {
         let found = match &node.data {
             Data::Scalar(Value::Number(number)) => number.as_f64().map(|number| (number, "")),
-            Data::Scalar(Value::String(text)) => quantity::split(text),
+            Data::Scalar(Value::String(text)) => quantity::split_quantity(text),
             _ => None,
         };
         let Some((number, unit)) = found else {
-            let message = format!("`{key}` takes a number, if need be with a unit, not {}", node.describe());
+            let message = format!("`{key}` takes a number, with or without a unit, not {}", node.describe());
             self.report(node.span, message, format!("for example `{key}: 53.9` or `{key}: 370 ms`"));
             return None;
         };
@@ -312,7 +312,7 @@ impl Reader<'_> {
     }
 
     /// Reports parts that contradict each other or test nothing.
-    fn check_parts(&mut self, node: &Node, claim: &Claim, claimed: Option<&DraftClaimed>) {
+    fn check_claim_parts(&mut self, node: &Node, claim: &Claim, claimed: Option<&DraftClaimed>) {
         let span = |key: &str| node.get(key).map_or(node.span, |entry| entry.value.span);
         let written = |key: &str| node.get(key).is_some();
         let compares = claim.check.as_ref().is_some_and(|check| check.comparison.is_some());
@@ -322,25 +322,29 @@ impl Reader<'_> {
             self.report(node.span, format!("the claim `{id}` tests nothing"), hint);
         } else if claimed.is_some() && !written("check") {
             let hint =
-                "add `check:`, which computes the value; numbers that are not tested belong to `says`".to_owned();
+                "add `check:`, which computes the value; write numbers that are not tested into `says`".to_owned();
             self.report(span("claimed"), format!("the claim `{id}` claims a value and has no `check`"), hint);
         } else if claimed.is_some() && compares {
             let hint = "delete one of them".to_owned();
-            self.report(span("claimed"), "a check that compares has no claimed value beside it", hint);
+            self.report(span("claimed"), "a check that compares cannot have a `claimed` value", hint);
         } else if claim.check.is_some() && !compares && !written("claimed") {
             let hint = "compare it, as in `.. > 1`, or add `claimed:`".to_owned();
-            self.report(span("check"), "the check computes a value, and nothing is claimed of it", hint);
+            self.report(
+                span("check"),
+                "the check computes a value, but the claim does not say which value is expected",
+                hint,
+            );
         }
         if claim.not_tested.is_some() && (written("check") || written("needs")) {
             let hint = "delete `not-tested`, or the check".to_owned();
-            self.report(span("not-tested"), "a claim that is not tested has neither `check` nor `needs`", hint);
+            self.report(span("not-tested"), "a claim with `not-tested` cannot have `check` or `needs`", hint);
         }
     }
 }
 
 impl DraftClaimed {
-    /// The claimed value with numbers that `convert` turns into the unit of the check, and whether it is an exponent.
-    pub fn convert(&self, convert: &mut dyn FnMut(&Quantity) -> f64) -> Claimed {
+    /// The claimed value, with numbers that `convert` turns into the unit of the check.
+    pub fn to_claimed(&self, convert: &mut dyn FnMut(&Quantity) -> f64) -> Claimed {
         match &self.form {
             Form::Value(value) | Form::Exponent(value, _) => {
                 let value = convert(value);

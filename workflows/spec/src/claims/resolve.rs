@@ -1,4 +1,4 @@
-//! Whether what a claim names exists: jobs, axes, values, metrics and units. And whether its check can fail at all.
+//! Looks up the jobs, axes, values, metrics and units that a claim names, and reports checks that cannot fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,11 +34,11 @@ type Unit = Option<String>;
 
 impl Reader<'_> {
     /// Reads the claims of a file, whose expressions are filled in.
-    pub fn resolved_claims(&mut self, nodes: &[Node], scope: &ClaimScope<'_>) -> Vec<Claim> {
+    pub fn resolve_claims(&mut self, nodes: &[Node], scope: &ClaimScope<'_>) -> Vec<Claim> {
         let mut ids = Ids::new();
         let mut claims = Vec::new();
         for node in nodes.iter().filter(|node| node.data != Data::Unknown) {
-            let Some(draft) = self.claim(node) else { continue };
+            let Some(draft) = self.read_claim(node) else { continue };
             if let Some(first) = ids.get(&draft.claim.id) {
                 let (file, line) = self.source.place_of(first.line);
                 let hint = format!("it is in {file}:{line}:{}, too: rename or remove one of them", first.column);
@@ -46,12 +46,12 @@ impl Reader<'_> {
                 continue;
             }
             ids.insert(draft.claim.id.clone(), draft.id_span);
-            claims.extend(self.resolved_claim(draft, scope));
+            claims.extend(self.resolve_claim(draft, scope));
         }
         claims
     }
 
-    fn resolved_claim(&mut self, draft: DraftClaim, scope: &ClaimScope<'_>) -> Option<Claim> {
+    fn resolve_claim(&mut self, draft: DraftClaim, scope: &ClaimScope<'_>) -> Option<Claim> {
         let before = self.log.count();
         for (check, place) in std::iter::zip(&draft.claim.arithmetic, &draft.arithmetic) {
             self.check_arithmetic(check, *place);
@@ -66,7 +66,7 @@ impl Reader<'_> {
                 _ => {
                     let hint =
                         "write `check: \"JOB.METRIC\"`, or the exponent into the check and the number into `claimed`";
-                    self.report(place.span, "an exponent is claimed of something that is no metric", hint.to_owned());
+                    self.report(place.span, "an exponent is claimed, but the check is not a metric", hint.to_owned());
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Reader<'_> {
             let other = self.unit_of(right, place, scope);
             if matches!(comparison, Comparison::Equal | Comparison::Different) {
                 let hint = "claim a value with a `tolerance`: measured values are never exactly equal".to_owned();
-                self.report(place.span, format!("`{}` belongs into `arithmetic`", comparison.symbol()), hint);
+                self.report(place.span, format!("`{}` can only be used in `arithmetic`", comparison.symbol()), hint);
             }
             let is_number = |side: &Formula| side.cells().is_empty();
             if let (Some(unit), Some(other)) = (&unit, &other)
@@ -83,13 +83,13 @@ impl Reader<'_> {
                 && !is_number(&check.left)
                 && !is_number(right)
             {
-                let message = format!("the check compares {} with {}", unit_name(unit), unit_name(other));
+                let message = format!("the check compares {} with {}", describe_unit(unit), describe_unit(other));
                 self.report(place.span, message, "compare values of one unit".to_owned());
             }
         }
         if let Some(claimed) = &claimed {
-            let mut convert = |quantity: &Quantity| self.converted(quantity, unit.as_deref());
-            claim.claimed = Some(claimed.convert(&mut convert));
+            let mut convert = |quantity: &Quantity| self.convert_quantity(quantity, unit.as_deref());
+            claim.claimed = Some(claimed.to_claimed(&mut convert));
         }
         claim.unit = unit.unwrap_or_default();
         if self.log.count() == before {
@@ -99,10 +99,17 @@ impl Reader<'_> {
     }
 
     /// A claimed number in the unit of the check.
-    fn converted(&mut self, quantity: &Quantity, unit: Option<&str>) -> f64 {
-        let Some(wanted) = unit else { return quantity.number };
-        quantity::convert(quantity.number, &quantity.unit, wanted).unwrap_or_else(|fitting| {
-            let message = format!("the unit `{}` is not that of the check, {}", quantity.unit, unit_name(wanted));
+    fn convert_quantity(&mut self, quantity: &Quantity, unit: Option<&str>) -> f64 {
+        let Some(wanted) = unit else {
+            if !matches!(quantity.unit.as_str(), "" | "x" | "×") {
+                let message =
+                    format!("the unit of the check is not known, so that `{}` cannot be converted", quantity.unit);
+                self.report(quantity.span, message, "write the plain number, in the unit of the metric".to_owned());
+            }
+            return quantity.number;
+        };
+        quantity::convert_unit(quantity.number, &quantity.unit, wanted).unwrap_or_else(|fitting| {
+            let message = format!("the unit `{}` is not that of the check, {}", quantity.unit, describe_unit(wanted));
             let hint = match fitting.is_empty() {
                 true => "write the plain number".to_owned(),
                 false => format!("known units are {}", suggest::list(&fitting)),
@@ -112,25 +119,29 @@ impl Reader<'_> {
         })
     }
 
-    /// The unit of a formula; reports what it names and does not exist.
+    /// The unit of a formula. Reports names that do not exist.
     fn unit_of(&mut self, formula: &Formula, place: Place, scope: &ClaimScope<'_>) -> Unit {
         match formula {
             Formula::Number(_) => None,
-            Formula::Cells(cells) => self.cell_ref(cells, None, place, scope),
+            Formula::Cells(cells) => self.resolve_cells(cells, None, place, scope),
             Formula::Exponent(cells, axis) => {
-                self.cell_ref(cells, Some(axis), place, scope);
+                self.resolve_cells(cells, Some(axis), place, scope);
                 Some(String::new())
             }
             Formula::Crossover(first, second, axis) => {
-                self.cell_ref(first, Some(axis), place, scope);
-                self.cell_ref(second, Some(axis), place, scope);
+                self.resolve_cells(first, Some(axis), place, scope);
+                self.resolve_cells(second, Some(axis), place, scope);
                 Some(String::new())
             }
             Formula::Ratio(left, right) => {
                 let units = (self.unit_of(left, place, scope), self.unit_of(right, place, scope));
                 match units {
                     (Some(a), Some(b)) if a != b => {
-                        let message = format!("the ratio is one of {} and {}", unit_name(&a), unit_name(&b));
+                        let message = format!(
+                            "the sides of the ratio have different units, {} and {}",
+                            describe_unit(&a),
+                            describe_unit(&b)
+                        );
                         self.report(place.span, message, "divide values of one unit, or write `/`".to_owned());
                         None
                     }
@@ -143,7 +154,7 @@ impl Reader<'_> {
                 match operator {
                     Operator::Add | Operator::Subtract => match (&a, &b) {
                         (Some(x), Some(y)) if x != y => {
-                            let message = format!("{} and {} cannot be added", unit_name(x), unit_name(y));
+                            let message = format!("{} and {} cannot be added", describe_unit(x), describe_unit(y));
                             self.report(place.span, message, "add values of one unit".to_owned());
                             None
                         }
@@ -163,17 +174,17 @@ impl Reader<'_> {
         }
     }
 
-    /// Looks up a reference; answers the unit of its metric.
-    fn cell_ref(&mut self, cells: &CellRef, over: Option<&Axis>, place: Place, scope: &ClaimScope<'_>) -> Unit {
+    /// Looks up a reference and returns the unit of its metric.
+    fn resolve_cells(&mut self, cells: &CellRef, over: Option<&Axis>, place: Place, scope: &ClaimScope<'_>) -> Unit {
         let Some(job) = scope.jobs.get(cells.job.as_str()) else {
             let hint = suggest::hint(&cells.job, scope.jobs.keys().copied(), "jobs");
             self.report(self.span_of(place, cells.job_at), format!("unknown job `{}`", cells.job), hint);
             return None;
         };
         if let Some(known) = &job.cells {
-            self.selections(cells, known, place);
+            self.check_selections(cells, known, place);
             if let Some(Axis::Matrix(axis)) = over {
-                self.axis_of_fit(cells, axis, known, place);
+                self.check_fit_axis(cells, axis, known, place);
             }
         }
         if (over == Some(&Axis::MetricPart)) != cells.metric.split('/').any(|part| part == "*") {
@@ -203,7 +214,7 @@ impl Reader<'_> {
     }
 
     /// Reports axes and values that no cell of the job has.
-    fn selections(&mut self, cells: &CellRef, known: &[&BTreeMap<String, Value>], place: Place) {
+    fn check_selections(&mut self, cells: &CellRef, known: &[&BTreeMap<String, Value>], place: Place) {
         let mut sound = true;
         for Selection { axis, axis_at, .. } in &cells.selected {
             if !known.iter().any(|cell| cell.contains_key(axis)) {
@@ -237,7 +248,7 @@ impl Reader<'_> {
     }
 
     /// Reports an axis that no power law can be fitted over.
-    fn axis_of_fit(&mut self, cells: &CellRef, axis: &str, known: &[&BTreeMap<String, Value>], place: Place) {
+    fn check_fit_axis(&mut self, cells: &CellRef, axis: &str, known: &[&BTreeMap<String, Value>], place: Place) {
         let mut values: Vec<f64> = known
             .iter()
             .filter(|cell| selects(cells, cell))
@@ -259,18 +270,23 @@ impl Reader<'_> {
             self.report(place.span, "`arithmetic` takes a comparison", hint);
         }
         if let Some(cells) = check.cells().first() {
-            let hint = "what was measured belongs into `check`".to_owned();
-            self.report(self.span_of(place, cells.job_at), "`arithmetic` compares claimed numbers alone", hint);
+            let hint = "write measured values into `check`".to_owned();
+            self.report(self.span_of(place, cells.job_at), "`arithmetic` can only compare claimed numbers", hint);
         }
     }
 
-    /// Reports a check whose outcome is known before anything was measured.
+    /// Reports a check whose outcome is known before anything is measured.
     fn check_can_fail(&mut self, claim: &Claim, place: Place) {
         let Some(check) = &claim.check else { return };
         let ratio_of_one = |formula: &Formula| matches!(formula, Formula::Ratio(a, b) if a == b);
         let difference_of_one = |formula: &Formula| matches!(formula, Formula::Operation(Operator::Subtract | Operator::Divide, a, b) if a == b);
         let is_positive = |formula: &Formula| matches!(formula, Formula::Ratio(..));
         let report = |reader: &mut Self, message: &str, hint: &str| reader.report(place.span, message, hint.to_owned());
+        let report_positive = |reader: &mut Self, holds: bool| {
+            let outcome = if holds { "always" } else { "never" };
+            let message = format!("the check {outcome} holds: a ratio is above zero");
+            report(reader, &message, "compare the ratio with 1");
+        };
         if check.cells().is_empty() {
             return report(
                 self,
@@ -286,21 +302,24 @@ impl Reader<'_> {
             Some((_, right)) if *right == check.left => {
                 report(self, "the check compares a thing with itself", "name two cells or metrics");
             }
-            Some((comparison, Formula::Number(limit)))
-                if is_positive(&check.left) && *limit <= 0.0 && is_greater(*comparison) =>
+            Some((comparison, Formula::Number(limit))) if is_positive(&check.left) && *limit <= 0.0 => {
+                report_positive(self, is_greater(*comparison));
+            }
+            Some((comparison, right))
+                if is_positive(right) && matches!(check.left, Formula::Number(limit) if limit <= 0.0) =>
             {
-                report(self, "the check always holds: a ratio is above zero", "compare the ratio with 1");
+                report_positive(self, !is_greater(*comparison));
             }
             _ => {}
         }
         match claim.claimed {
-            Some(Claimed::AtLeast(low)) if low <= 0.0 && is_positive(&check.left) => {
-                report(self, "the check always holds: a ratio is above zero", "compare the ratio with 1");
-            }
+            Some(Claimed::AtLeast(low)) if low <= 0.0 && is_positive(&check.left) => report_positive(self, true),
             Some(Claimed::Between(low, high)) if low > high => {
                 report(self, "`between` has its larger end first, so that it never holds", "swap the ends");
             }
-            Some(Claimed::Value { value, .. }) if value <= 0.0 && is_positive(&check.left) => {
+            Some(Claimed::Value { value: high, .. } | Claimed::AtMost(high) | Claimed::Between(_, high))
+                if high <= 0.0 && is_positive(&check.left) =>
+            {
                 report(self, "the check never holds: a ratio is above zero", "claim a ratio above zero");
             }
             _ => {}
@@ -317,6 +336,6 @@ fn selects(cells: &CellRef, cell: &BTreeMap<String, Value>) -> bool {
     cells.selected.iter().all(|one| cell.get(&one.axis).is_some_and(|value| one.matches(value)))
 }
 
-fn unit_name(unit: &str) -> String {
+fn describe_unit(unit: &str) -> String {
     if unit.is_empty() { "a pure number".to_owned() } else { format!("`{unit}`") }
 }

@@ -23,7 +23,7 @@ pub(crate) fn claims_schema() -> Value {
                     "examples": ["mean(ten[states=64].test/accuracy) > mean(ten[states=16].test/accuracy)", "ratio(a.test/loss, b.test/loss)"],
                 },
                 "claimed": {
-                    "description": "The value that the check is held against.",
+                    "description": "The value that the check is compared with.",
                     "anyOf": [
                         quantity,
                         only("at_least", quantity.clone()),
@@ -37,13 +37,13 @@ pub(crate) fn claims_schema() -> Value {
                         },
                     ],
                 },
-                "tolerance": {"description": "How far off a claimed value still counts.", "type": ["number", "string"], "examples": ["10%", 0.05]},
+                "tolerance": {"description": "The accepted distance from a claimed value.", "type": ["number", "string"], "examples": ["10%", 0.05]},
                 "arithmetic": {"description": "Comparisons of the claimed numbers with each other; if one is false, the claim is impossible.", "anyOf": texts["anyOf"]},
                 "needs": {"description": "The backends without which the claim cannot be tested.", "anyOf": texts["anyOf"]},
                 "not-tested": {"type": "string", "description": "Why the claim is not tested at all."},
-                "scaled": {"type": "string", "description": "In which way the check is smaller than what was claimed.", "examples": ["1/16 of the published size"]},
+                "scaled": {"type": "string", "description": "How the check is smaller than the published experiment.", "examples": ["1/16 of the published size"]},
                 "exact": {
-                    "description": "Whether the values are computed, not sampled, so that one observation is certain.",
+                    "description": "Whether the values are computed, not sampled, so that one observation decides the claim.",
                     "anyOf": [{"type": "boolean", "default": false}, {"$ref": "#/$defs/expression"}],
                 },
             },

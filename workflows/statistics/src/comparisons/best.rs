@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::cells::{CellMeans, ErrorTerm, Observation, check_cells};
 use super::compare::Direction;
 use super::power::{Design, critical_value};
-use super::scale::{Scale, poolable_scale};
+use super::scale::{Scale, fit_means};
 use crate::error::{StatisticsError, check_open_unit};
 use crate::estimate::{Estimate, Method};
 
@@ -74,8 +74,8 @@ impl BestComparison {
 ///
 /// Errors are pooled over cells where [`super::scale::equal_variances`] does not speak against it, as measured or on the
 /// logarithmic scale, and what blocks share is removed where it matters; a cell that scatters much more than the others
-/// keeps its own variance. Where the test speaks against pooling, all cells do, as in Games and Howell's method, with Welch's
-/// degrees of freedom for each pair.
+/// keeps its own variance. If the test speaks against pooling, every cell has its own, as in Games and Howell's method, with
+/// Welch's degrees of freedom for each pair.
 ///
 /// With incomplete blocks the critical values take the correlations of the replicate counts, which is an approximation.
 ///
@@ -90,21 +90,8 @@ pub fn compare_with_best(
     check_cells(cells)?;
     check_open_unit("alpha", rule.alpha)?;
     check_open_unit("the power", rule.power)?;
-    let (poolable, equal_variances) = poolable_scale(cells);
-    let fit = match poolable {
-        Some(scale) => CellMeans::pooled(&on_scale(cells, scale)),
-        None => CellMeans::separate(cells),
-    };
-    Ok(compare_means(&fit, direction, rule, poolable.unwrap_or(Scale::Linear), equal_variances))
-}
-
-/// The cells on a scale. The logarithmic one is chosen only where all values are above zero.
-pub(crate) fn on_scale(cells: &[Vec<Observation>], scale: Scale) -> Vec<Vec<Observation>> {
-    let scaled = |observation: &Observation| match scale {
-        Scale::Linear => *observation,
-        Scale::Log => Observation { value: observation.value.ln(), ..*observation },
-    };
-    cells.iter().map(|cell| cell.iter().map(scaled).collect()).collect()
+    let (fit, scale, equal_variances) = fit_means(cells);
+    Ok(compare_means(&fit, direction, rule, scale, equal_variances))
 }
 
 fn compare_means(
@@ -275,8 +262,8 @@ mod tests {
         assert!(!found.set.contains(&1) && found.set.contains(&2), "the calm cells are told apart: {:?}", found.set);
     }
 
-    /// Accuracies of 20 test sequences, 0.90 and 0.95 three times each by chance: without an error of their own they were
-    /// distinguished, whatever the other cells said.
+    /// Accuracies of 20 test sequences, by chance 0.90 three times in one cell and 0.95 three times in another. If their zero
+    /// variances counted, these cells would be distinguished, whatever the scatter of the others.
     #[test]
     fn equal_values_are_no_proof_of_exactness() {
         let cells: [&[f64]; 3] = [&[0.95, 0.95, 0.95], &[0.90, 0.90, 0.90], &[0.85, 0.95, 0.90]];

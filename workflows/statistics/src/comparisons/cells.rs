@@ -46,8 +46,8 @@ pub enum ErrorTerm {
         freedom: f64,
         /// Whether what replicates of one block share was removed.
         blocked: bool,
-        /// The cells, by their places, that scatter much more than the average cell ([`OWN_VARIANCE_FROM`]): differences
-        /// from them are held against their own variance.
+        /// The cells, by their places, that scatter much more than the average cell ([`OWN_VARIANCE_FROM`]): the error of
+        /// their differences has their own variance.
         own_variance: Vec<usize>,
     },
     /// A variance for each cell, where one for all is not justified.
@@ -57,7 +57,7 @@ pub enum ErrorTerm {
     },
 }
 
-/// A cell whose variance is more than so many times the pooled one keeps its own.
+/// A cell whose variance is more than this multiple of the pooled one keeps its own.
 ///
 /// The test of equal variances overlooks a single cell that scatters more where replicates are few. With one of five equal
 /// cells of three replicates scattering three times as much as the others, the pooled variance alone leaves that cell out
@@ -91,7 +91,7 @@ pub(crate) struct CellMeans {
     pub means: Vec<f64>,
     pub counts: Vec<usize>,
     pub error: ErrorTerm,
-    /// Of each cell, the variance that its differences are held against.
+    /// The variance of each cell in the error of its differences.
     variances: Vec<f64>,
     blocks: Option<BlockFit>,
 }
@@ -102,7 +102,7 @@ impl CellMeans {
         Self::pooled_at(cells, BLOCK_LEVEL)
     }
 
-    /// The same with another level of the F test of blocks.
+    /// [`CellMeans::pooled`] with another level of the F test of blocks.
     fn pooled_at(cells: &[Vec<Observation>], block_level: f64) -> Self {
         let counts: Vec<usize> = cells.iter().map(Vec::len).collect();
         let several = |values: &&Vec<f64>| values.len() > 1;
@@ -117,7 +117,7 @@ impl CellMeans {
         };
         let (residual, left) = blocks.as_ref().map_or((within, freedom), |fit| (fit.residual, fit.freedom));
         let pooled = residual / left;
-        // Blocks take their degrees of freedom from all cells alike.
+        // The degrees of freedom of blocks are taken from all cells in proportion.
         let share = left / freedom;
         let own = |cell: usize| {
             let squares = cells[cell].iter().map(|observation| {
@@ -135,7 +135,7 @@ impl CellMeans {
         CellMeans { means, counts, error, variances, blocks }
     }
 
-    /// The same with a variance for each cell. A cell whose values are all equal, as accuracies on a small test split can be by
+    /// Fits cells with a variance for each. A cell whose values are all equal, as accuracies on a small test split can be by
     /// chance, takes the smallest variance of the others: its own scatter is below what its values resolve, not zero.
     pub fn separate(cells: &[Vec<Observation>]) -> Self {
         let values = values(cells);

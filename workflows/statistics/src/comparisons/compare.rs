@@ -124,14 +124,14 @@ pub fn compare(
         RankMethod::Exact => Test::MannWhitneyExact,
         RankMethod::Normal => Test::MannWhitneyNormal,
     };
-    let found = Found {
+    let found = Findings {
         candidate: bootstrap.median(candidate)?,
         base: bootstrap.median(base)?,
         difference: bootstrap.difference_of_medians(candidate, base)?,
         ratio: if positive { Some(bootstrap.ratio_of_medians(candidate, base)?) } else { None },
         tested: Some((test, tested.p)),
     };
-    Comparison::of((candidate, base), found, direction, rule)
+    Comparison::from_findings((candidate, base), found, direction, rule)
 }
 
 /// Compares two sets of replicates by their means. With one observation on a side, or no scatter on either, there is no
@@ -148,14 +148,14 @@ pub fn compare_replicates(
 ) -> Result<Comparison, StatisticsError> {
     let level = 1.0 - rule.alpha;
     let welch = student::welch(candidate, base, level)?;
-    let found = Found {
+    let found = Findings {
         candidate: student::interval(candidate, level)?,
         base: student::interval(base, level)?,
         difference: welch.difference,
         ratio: ratio_of_replicates(candidate, base, level)?,
         tested: welch.p.map(|p| (Test::Welch, p)),
     };
-    Comparison::of((candidate, base), found, direction, rule)
+    Comparison::from_findings((candidate, base), found, direction, rule)
 }
 
 /// Compares observations that were made in pairs, such as the medians of two models in each of several processes, by the
@@ -176,23 +176,14 @@ pub fn compare_paired(
     let differences: Vec<f64> = std::iter::zip(candidate, base).map(|(a, b)| a - b).collect();
     let positive = candidate.iter().chain(base).all(|&value| value > 0.0);
     let logs: Vec<f64> = std::iter::zip(candidate, base).map(|(a, b)| (a / b).ln()).collect();
-    let found = Found {
+    let found = Findings {
         candidate: student::interval(candidate, level)?,
         base: student::interval(base, level)?,
         difference: student::interval(&differences, level)?,
-        ratio: if positive { Some(exponential(&student::interval(&logs, level)?)) } else { None },
+        ratio: if positive { Some(student::interval(&logs, level)?.exponentiate()) } else { None },
         tested: student::paired_p(&differences).map(|p| (Test::Paired, p)),
     };
-    Comparison::of((candidate, base), found, direction, rule)
-}
-
-/// An estimate of a logarithm as one of the number itself.
-fn exponential(logarithm: &Estimate) -> Estimate {
-    let (value, n) = (logarithm.value.exp(), logarithm.n);
-    match logarithm.interval {
-        Some(i) => Estimate::with(value, (i.low.exp(), i.high.exp()), i.level, n, logarithm.method),
-        None => Estimate::bare(value, n),
-    }
+    Comparison::from_findings((candidate, base), found, direction, rule)
 }
 
 /// Corrects comparisons that are looked at together by Holm's method, and judges each again.
@@ -203,25 +194,25 @@ pub fn correct(comparisons: &mut [Comparison]) -> Result<(), StatisticsError> {
     let tested: Vec<Option<f64>> = comparisons.iter().map(|comparison| comparison.p).collect();
     for (comparison, corrected) in std::iter::zip(comparisons, holm_of_tested(&tested)?) {
         comparison.p_corrected = corrected;
-        comparison.verdict = comparison.found_verdict();
+        comparison.verdict = comparison.decide_verdict();
     }
     Ok(())
 }
 
-/// What a method finds of two samples.
-struct Found {
+/// The estimates and the test that a method gives for two samples.
+struct Findings {
     candidate: Estimate,
     base: Estimate,
     difference: Estimate,
     ratio: Option<Estimate>,
-    /// The test with its p-value; `None` where none was possible.
+    /// The test with its p-value; `None` if no test was possible.
     tested: Option<(Test, f64)>,
 }
 
 impl Comparison {
-    fn of(
+    fn from_findings(
         (candidate, base): (&[f64], &[f64]),
-        found: Found,
+        found: Findings,
         direction: Direction,
         rule: &Rule,
     ) -> Result<Self, StatisticsError> {
@@ -240,7 +231,7 @@ impl Comparison {
             rule: *rule,
             verdict: Verdict::CannotTell,
         };
-        comparison.verdict = comparison.found_verdict();
+        comparison.verdict = comparison.decide_verdict();
         Ok(comparison)
     }
 
@@ -258,16 +249,16 @@ impl Comparison {
         excluded && self.p_corrected.is_some_and(|p| p < self.rule.alpha)
     }
 
-    /// What threshold, significance and direction say.
-    fn found_verdict(&self) -> Verdict {
-        Verdict::of(self.change(), self.significant(), self.direction, self.rule.threshold)
+    /// The verdict that follows from change, significance, direction and threshold.
+    fn decide_verdict(&self) -> Verdict {
+        Verdict::from_change(self.change(), self.significant(), self.direction, self.rule.threshold)
     }
 }
 
 impl Verdict {
-    /// What may be said of a change relative to the base, such as 0.05 of five percent more.
+    /// The verdict on a change relative to the base: 0.05 is five percent more.
     #[must_use]
-    pub fn of(change: f64, significant: bool, direction: Direction, threshold: f64) -> Self {
+    pub fn from_change(change: f64, significant: bool, direction: Direction, threshold: f64) -> Self {
         if !significant {
             Verdict::CannotTell
         } else if change.abs() < threshold {
@@ -286,7 +277,7 @@ fn ratio_of_replicates(candidate: &[f64], base: &[f64], level: f64) -> Result<Op
         return Ok(None);
     }
     let logs = |samples: &[f64]| -> Vec<f64> { samples.iter().map(|value| value.ln()).collect() };
-    Ok(Some(exponential(&student::welch(&logs(candidate), &logs(base), level)?.difference)))
+    Ok(Some(student::welch(&logs(candidate), &logs(base), level)?.difference.exponentiate()))
 }
 
 /// Hedges' g (L. Hedges, 1981) with the exact correction J = Γ(m/2) / (sqrt(m/2) Γ((m-1)/2)), m = n1 + n2 - 2.

@@ -19,7 +19,7 @@ pub fn holm(p_values: &[f64]) -> Result<Vec<f64>, StatisticsError> {
     Ok(corrected)
 }
 
-/// [`holm`] of those p-values that there are: comparisons without a test keep their place and count as none.
+/// [`holm`] of a list with gaps: comparisons without a test stay `None` and do not count.
 ///
 /// # Errors
 /// As [`holm`].

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::best::on_scale;
 use super::cells::{CellMeans, ErrorTerm, Observation, check_cells, values};
-use super::scale::{Scale, poolable_scale};
+use super::scale::{Scale, fit_means};
 use crate::describe::mean_of;
 use crate::distributions::{noncentral_student_cdf, solve_rising, student_cdf, student_quantile};
 use crate::error::{StatisticsError, check_open_unit};
@@ -13,13 +12,13 @@ use crate::estimate::{Estimate, Method};
 /// The cells of a pair, by their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
-    /// What is held against the base.
+    /// The cell that is compared with the base.
     pub candidate: usize,
     /// The base.
     pub base: usize,
 }
 
-/// Pairs of cells with the error that their differences are held against.
+/// The comparisons of pairs of cells, with the error of their differences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairComparisons {
     /// The scale of the comparison.
@@ -35,8 +34,8 @@ pub struct PairComparisons {
 pub struct PairDifference {
     /// The mean of the candidate less that of the base. On the logarithmic scale it has no interval: the ratio does.
     pub difference: Estimate,
-    /// Candidate over base, where both means are above zero. On the logarithmic scale it is that of the geometric means and
-    /// has an interval, on the linear one that of the means without one.
+    /// Candidate over base, if both means are above zero. On the logarithmic scale it is the ratio of the geometric means with
+    /// an interval, on the linear scale the ratio of the means without one.
     pub ratio: Option<Estimate>,
     /// The two-sided p-value of Student's test, not corrected; `None` where nothing scatters.
     pub p: Option<f64>,
@@ -46,8 +45,8 @@ pub struct PairDifference {
     pub freedom: f64,
 }
 
-/// Compares pairs of cells by their means: with one error for all cells of all pairs where they scatter alike, and without what
-/// replicates of one block share where that matters, as [`compare_with_best`](super::best::compare_with_best) does.
+/// Compares pairs of cells by their means: with one error for all cells of all pairs if they scatter alike, and without the effect
+/// of blocks if it is significant, as [`compare_with_best`](super::best::compare_with_best) does.
 /// Intervals are at `level` and hold one by one.
 ///
 /// # Errors
@@ -68,18 +67,13 @@ pub fn compare_pairs(
             range: "below the number of cells",
         });
     }
-    let (poolable, _) = poolable_scale(cells);
-    let fit = match poolable {
-        Some(scale) => CellMeans::pooled(&on_scale(cells, scale)),
-        None => CellMeans::separate(cells),
-    };
-    let scale = poolable.unwrap_or(Scale::Linear);
+    let (fit, scale, _) = fit_means(cells);
     let plain: Vec<f64> = values(cells).iter().map(|values| mean_of(values)).collect();
-    let differences = pairs.iter().map(|pair| difference(&fit, &plain, *pair, scale, level)).collect();
+    let differences = pairs.iter().map(|pair| compare_pair(&fit, &plain, *pair, scale, level)).collect();
     Ok(PairComparisons { scale, error: fit.error, differences })
 }
 
-fn difference(fit: &CellMeans, plain: &[f64], pair: Pair, scale: Scale, level: f64) -> PairDifference {
+fn compare_pair(fit: &CellMeans, plain: &[f64], pair: Pair, scale: Scale, level: f64) -> PairDifference {
     let Pair { candidate, base } = pair;
     let (value, standard_error, freedom) = fit.contrast(&[(candidate, 1.0), (base, -1.0)]);
     let n = fit.counts[candidate] + fit.counts[base];

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Observation, values};
+use super::cells::{CellMeans, Observation, values};
 use crate::describe::{mean_of, median_of, variance_of};
 use crate::distributions::fisher_tail;
 
@@ -16,17 +16,17 @@ pub enum Scale {
     Log,
 }
 
-/// Below this p-value of the test of equal variances, three and more cells are not pooled.
+/// Below this p-value of the test of equal variances, three or more cells are not pooled.
 ///
 /// With few replicates the test would reject sound experiments too often to be of use at 5 %, and what it then
-/// leads to, a variance for each cell, has hardly any power. A single cell that scatters more is mostly overlooked then;
-/// [`OWN_VARIANCE_FROM`](super::cells::OWN_VARIANCE_FROM) is for that.
+/// leads to, a variance for each cell, has hardly any power. At this level the test mostly overlooks a single cell that scatters
+/// more; [`OWN_VARIANCE_FROM`](super::cells::OWN_VARIANCE_FROM) covers that case.
 pub const POOLING_LEVEL: f64 = 0.01;
 
-/// The same of two cells, where separate variances cost nothing but degrees of freedom (Welch's test).
+/// The level for two cells, where separate variances cost only degrees of freedom (Welch's test).
 pub const POOLING_LEVEL_OF_TWO: f64 = 0.2;
 
-/// Whether a p-value of [`equal_variances`] speaks against one variance for so many cells.
+/// Whether this number of cells may be pooled, by the p-value of [`equal_variances`].
 pub(crate) fn is_poolable(p: Option<f64>, cells: usize) -> bool {
     p.is_none_or(|p| p >= if cells > 2 { POOLING_LEVEL } else { POOLING_LEVEL_OF_TWO })
 }
@@ -37,8 +37,8 @@ const FEW: f64 = 6.0;
 
 /// The p-value of the hypothesis that cells have one variance: Brown and Forsythe's test (1974) where there are six or more
 /// replicates a cell on average, else Bartlett's (1937). Bartlett's assumes normal errors: a low p-value may also mean
-/// heavy tails; it leaves out cells whose values are all equal, since rounded values (accuracies on a small test split) are
-/// so by chance. `None` where fewer than two cells scatter.
+/// heavy tails. It leaves out cells whose values are all equal, since rounded values (accuracies on a small test split) can
+/// be equal by chance. `None` if fewer than two cells scatter.
 #[must_use]
 pub fn equal_variances(cells: &[Vec<f64>]) -> Option<f64> {
     let cells: Vec<&[f64]> = cells.iter().map(Vec::as_slice).filter(|cell| cell.len() > 1).collect();
@@ -105,6 +105,26 @@ pub(crate) fn poolable_scale(cells: &[Vec<Observation>]) -> (Option<Scale>, Opti
     }
     let logs: Vec<Vec<f64>> = plain.iter().map(|cell| cell.iter().map(|value| value.ln()).collect()).collect();
     (is_poolable(equal_variances(&logs), cells.len()).then_some(Scale::Log), p)
+}
+
+/// Fits the means of cells: with one error for all cells on the scale where they may be pooled, otherwise with a variance for
+/// each cell as measured. Also gives the scale and the p-value of [`equal_variances`].
+pub(crate) fn fit_means(cells: &[Vec<Observation>]) -> (CellMeans, Scale, Option<f64>) {
+    let (poolable, equal_variances) = poolable_scale(cells);
+    let fit = match poolable {
+        Some(scale) => CellMeans::pooled(&convert_to_scale(cells, scale)),
+        None => CellMeans::separate(cells),
+    };
+    (fit, poolable.unwrap_or(Scale::Linear), equal_variances)
+}
+
+/// The cells on a scale. On the logarithmic one, all values are to be above zero.
+pub(crate) fn convert_to_scale(cells: &[Vec<Observation>], scale: Scale) -> Vec<Vec<Observation>> {
+    let converted = |observation: &Observation| match scale {
+        Scale::Linear => *observation,
+        Scale::Log => Observation { value: observation.value.ln(), ..*observation },
+    };
+    cells.iter().map(|cell| cell.iter().map(converted).collect()).collect()
 }
 
 /// Whether the standard deviations rise with the means by more than half a power: the slope of their logarithms, as in

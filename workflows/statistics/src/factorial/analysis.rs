@@ -11,7 +11,7 @@ use crate::comparisons::cells::{CellMeans, ErrorTerm, Observation, values};
 use crate::comparisons::compare::Direction;
 use crate::comparisons::correction::holm_of_tested;
 use crate::comparisons::power::critical_value;
-use crate::comparisons::scale::{Scale, poolable_scale};
+use crate::comparisons::scale::{Scale, convert_to_scale, poolable_scale};
 use crate::distributions::{fisher_tail, student_cdf, student_quantile};
 use crate::error::{StatisticsError, check_open_unit};
 use crate::estimate::{Estimate, Method};
@@ -92,11 +92,7 @@ pub fn analyse(
         return Err(StatisticsError::TooFew { what: "the error between replicates", needed: 2, found: 1 });
     }
     let (scale, equal_variances) = poolable_scale(&cells.observations);
-    if scale == Some(Scale::Log) {
-        for observation in cells.observations.iter_mut().flatten() {
-            observation.value = observation.value.ln();
-        }
-    }
+    cells.observations = convert_to_scale(&cells.observations, scale.unwrap_or(Scale::Linear));
     let fit = match scale {
         Some(_) => CellMeans::pooled(&cells.observations),
         None => separate(&cells.observations)?,

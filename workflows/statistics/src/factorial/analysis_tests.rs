@@ -108,10 +108,7 @@ fn what_does_not_fit_is_refused() {
         analyse(&[axis], &observations, Direction::LowerIsBetter, 0.95).unwrap_err().to_string()
     };
     let found = message(Axis { levels: 3, positions: vec![1.0, 2.0] });
-    assert_eq!(
-        found,
-        "the levels and positions of an axis need as many of one as of the other, and 3 and 2 were given"
-    );
+    assert_eq!(found, "the levels and positions of an axis must be equal in number, and 3 and 2 were given");
     assert_eq!(
         message(Axis { levels: 1, positions: Vec::new() }),
         "the number of an axis's levels is 1, and must lie at 2 or above"

@@ -52,7 +52,8 @@ impl Cells {
             }
             if !axis.positions.is_empty() && axis.positions.len() != axis.levels {
                 let (first, second) = (axis.levels, axis.positions.len());
-                return Err(StatisticsError::Unequal { what: "the levels and positions of an axis", first, second });
+                let what = "the levels and positions of an axis";
+                return Err(StatisticsError::UnequalCounts { what, first, second });
             }
             if let Some(value) = axis.positions.iter().copied().find(|at| !at.is_finite()) {
                 return Err(StatisticsError::OutOfRange {

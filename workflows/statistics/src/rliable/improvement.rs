@@ -20,9 +20,10 @@ pub fn probability_of_improvement(
     bootstrap: &Bootstrap,
 ) -> Result<Estimate, StatisticsError> {
     check_open_unit("the confidence level", bootstrap.level)?;
-    let tasks = (first.tasks().len(), second.tasks().len());
-    if tasks.0 != tasks.1 {
-        return Err(StatisticsError::Unequal { what: "the tasks of two algorithms", first: tasks.0, second: tasks.1 });
+    let what = "the tasks of two algorithms";
+    let counts = (first.tasks().len(), second.tasks().len());
+    if counts.0 != counts.1 {
+        return Err(StatisticsError::UnequalCounts { what, first: counts.0, second: counts.1 });
     }
     let value = improvement(first, second);
     let n = first.count() + second.count();
@@ -105,7 +106,7 @@ mod tests {
         assert!((found.value - 8.0 / 12.0).abs() < 1e-15 && found.interval.unwrap().contains(found.value));
         let two = Scores::of(vec![vec![1.0], vec![2.0]]).unwrap();
         let error = probability_of_improvement(&one(&a), &two, &bootstrap).unwrap_err().to_string();
-        assert_eq!(error, "the tasks of two algorithms need as many of one as of the other, and 1 and 2 were given");
+        assert_eq!(error, "the tasks of two algorithms must be equal in number, and 1 and 2 were given");
         assert_eq!(probability_of_improvement(&two, &two, &bootstrap).unwrap(), Estimate::bare(0.5, 4));
     }
 

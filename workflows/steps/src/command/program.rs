@@ -47,9 +47,9 @@ pub(super) struct Program<'a> {
     child: Child,
     lines: Receiver<Line>,
     outputs: &'a Path,
-    /// How long it may take to end after SIGTERM.
+    /// The time between SIGTERM and SIGKILL.
     grace: Duration,
-    /// How long its output is still read after it has ended.
+    /// The time for which output is still read after the program has ended.
     last_output: Duration,
     last_stdout: VecDeque<String>,
     last_stderr: VecDeque<String>,
@@ -133,8 +133,8 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Passes on what is printed, until the deadline or the end of both streams. The clock is checked at every line: waiting for no
-    /// time still returns a line that is queued, and a program that never pauses always has one queued.
+    /// Passes lines to the observer until the deadline or the end of both streams. The clock is checked at every line, since `recv_timeout`
+    /// with a timeout of zero still returns a queued line, and a program that never pauses always has one queued.
     fn pass_on_lines(&mut self, deadline: Instant, observer: &mut dyn Observer) -> Result<(), StepError> {
         while let Some(left) = time_left(deadline) {
             match self.lines.recv_timeout(left) {
@@ -145,7 +145,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// As [`Program::pass_on_lines`], but drops the lines. Waits until the deadline.
+    /// Drops lines until the deadline, even if both streams end before it.
     fn discard_lines(&mut self, deadline: Instant) {
         while let Some(left) = time_left(deadline) {
             if self.lines.recv_timeout(left).is_err() {
@@ -230,7 +230,7 @@ mod tests {
     /// Longer than any test takes.
     const LONG: Duration = Duration::from_secs(600);
 
-    /// What a test does at a line and at a poll; it is given the number of lines so far.
+    /// Calls `on_line` and `on_poll` of a test with the number of lines so far.
     struct Watch<'a> {
         lines: usize,
         on_line: &'a mut dyn FnMut(usize) -> Result<(), StepError>,
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    fn start<'a>(script: &str, outputs: &'a TempDir) -> Program<'a> {
+    fn start_script<'a>(script: &str, outputs: &'a TempDir) -> Program<'a> {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env("ASSAY_OUTPUTS", outputs.path());
         Program::start(&mut command, outputs.path()).unwrap()
@@ -257,20 +257,20 @@ mod tests {
     fn cancel_at(program: Program<'_>, file: &Path) -> StepError {
         let mut on_poll = |_| if file.exists() { Err(StepError::Cancelled) } else { Ok(()) };
         let ended = program.wait(&mut Watch { lines: 0, on_line: &mut |_| Ok(()), on_poll: &mut on_poll });
-        ended.err().expect("it is cancelled")
+        ended.err().expect("the program is cancelled")
     }
 
     #[test]
     fn a_program_that_prints_without_pause_is_still_polled() {
         let folder = tempfile::tempdir().unwrap();
-        // The log is slower than the program, so that a line is always queued. The poll is due after 20 lines.
+        // The observer is slower than the program, so that a line is always queued. The poll is due after about 20 lines.
         let mut on_line = |lines| {
             std::thread::sleep(Duration::from_millis(1));
             if lines < 3000 { Ok(()) } else { Err(StepError::failed("it is never polled")) }
         };
         let mut on_poll = |lines| if lines < 50 { Ok(()) } else { Err(StepError::Cancelled) };
         let mut watch = Watch { lines: 0, on_line: &mut on_line, on_poll: &mut on_poll };
-        let error = start("exec yes", &folder).wait(&mut watch).err();
+        let error = start_script("exec yes", &folder).wait(&mut watch).err();
         assert_eq!(error, Some(StepError::Cancelled));
     }
 
@@ -278,7 +278,7 @@ mod tests {
     fn a_program_that_prints_without_pause_has_its_grace_and_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
-        let mut program = start("trap '' TERM; touch $ASSAY_OUTPUTS/ready; while :; do echo y; done", &folder);
+        let mut program = start_script("trap '' TERM; touch $ASSAY_OUTPUTS/ready; while :; do echo y; done", &folder);
         program.grace = Duration::from_millis(100);
         assert_eq!(cancel_at(program, &ready), StepError::Cancelled);
     }
@@ -286,12 +286,12 @@ mod tests {
     #[test]
     fn output_of_a_process_that_cannot_be_found_is_read_for_a_limited_time() {
         let folder = tempfile::tempdir().unwrap();
-        // The process has neither the session nor the environment of the program, but its output. It ends when nobody reads that.
+        // The process holds the output of the program, but has another session and environment. It ends when the pipe closes.
         let script = r#"
             setsid env -i sh -c 'touch "$1"; exec yes' sh "$ASSAY_OUTPUTS/ready" &
             until [ -e "$ASSAY_OUTPUTS/ready" ]; do sleep 0.01; done
         "#;
-        let mut program = start(script, &folder);
+        let mut program = start_script(script, &folder);
         program.last_output = Duration::from_millis(100);
         let mut on_line = |lines| {
             std::thread::sleep(Duration::from_millis(1));
@@ -307,9 +307,9 @@ mod tests {
         let (ready, state) = (folder.path().join("ready"), folder.path().join("state"));
         let own = r#"trap 'echo saved > "$ASSAY_OUTPUTS/state"; exit 1' TERM
             touch $ASSAY_OUTPUTS/ready; while :; do sleep 0.02; done"#;
-        // The second one stands below a shell, which does not pass signals on.
+        // The second script runs below a shell, which does not pass signals on.
         for script in [own.to_owned(), format!("sh -c '{}'; true", own.replace('\'', "\""))] {
-            let mut program = start(&script, &folder);
+            let mut program = start_script(&script, &folder);
             program.grace = LONG;
             assert_eq!(cancel_at(program, &ready), StepError::Cancelled);
             assert_eq!(std::fs::read_to_string(&state).unwrap(), "saved\n", "{script}");

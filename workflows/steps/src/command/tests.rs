@@ -133,7 +133,7 @@ fn a_cancelled_program_leaves_no_process_behind() {
     let resume = tempfile::tempdir().unwrap();
     context.resume = Some(resume.path().to_owned());
     context.cancelled_by = Some(resume.path().join("ready"));
-    // The child ignores SIGTERM, in a session of its own.
+    // The child runs in another session and ignores SIGTERM.
     let text = r#"
         setsid sh -c 'trap "" TERM; echo $$ > "$ASSAY_RESUME/child"; touch "$ASSAY_RESUME/ready"; while :; do sleep 1; done' &
         while :; do sleep 0.02; done
@@ -154,7 +154,7 @@ fn what_a_program_leaves_running_is_killed_when_it_ends() {
 
 #[test]
 fn a_process_that_cannot_be_found_does_not_hold_up_the_step() {
-    // It has neither the session nor the environment of the program, but its output.
+    // The process holds the output of the program, but has another session and environment.
     let text = r#"
         setsid env -i sh -c 'echo $$ > "$1"; mv "$1" "$1.ready"; exec sleep 100000' sh "$ASSAY_RESUME/pid" &
         until [ -e "$ASSAY_RESUME/pid.ready" ]; do sleep 0.01; done; echo done

@@ -1,10 +1,10 @@
 //! `dataset: babi`: the twenty bAbI tasks (Weston et al. 2015), from the published files or generated.
 //!
 //! A sequence is the words of a story so far and of a question about it; the label is the answer. Every sequence belongs to the group
-//! of its task, so that `evaluate` reports the measure of the paper: `*/error/TASK`, and in `*/tasks_solved` how many
-//! tasks are answered right to at least 95 %. The vocabulary is that of the training
-//! questions: another word becomes `<unknown>`. The classes are the answers of all splits; those that no training question has
-//! are counted, and will be answered wrongly.
+//! of its task, so that `evaluate` reports the measure of the paper: `*/error/TASK`, and in `*/tasks_solved` the number of tasks with
+//! at least 95 % correct answers. The vocabulary is that of the training questions: any other word becomes `<unknown>`. The classes
+//! are the answers of all splits. A warning counts the questions of valid and test whose answer no training question has, since a
+//! model cannot learn that answer.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prepared::{ConfigProblem, PreparedDataset, outside};
+use super::prepared::{ConfigProblem, PreparedDataset, range_problem};
 use super::source::{LocalFile, MOST_BYTES, digests};
 use super::splits::{SplitSizes, check_tokens};
 use crate::context::{Context, StepError};
@@ -78,7 +78,7 @@ type Questions = [Vec<Question>; 3];
 impl Babi {
     /// What makes these parameters impossible, whatever the files.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         let distinct: BTreeSet<u32> = self.tasks.iter().copied().collect();
         if distinct.len() != self.tasks.len()
             || distinct.is_empty()
@@ -87,7 +87,13 @@ impl Babi {
             let message = format!("tasks {:?} are not different numbers from 1 to {TASKS}", self.tasks);
             return Some(("tasks", message, "give each task once, such as [1, 2]".into()));
         }
-        outside(&[("max_length", self.max_length, 8, 65536)]).or_else(|| self.split_sizes(0).problem())
+        let numbers = [
+            ("max_length", self.max_length, 8, 65536),
+            ("train", self.train.unwrap_or(1), 1, 100_000),
+            ("valid", self.valid.unwrap_or(1), 1, 100_000),
+            ("test", self.test.unwrap_or(1), 1, 100_000),
+        ];
+        range_problem(&numbers).or_else(|| self.split_sizes(0).find_problem())
     }
 
     fn split_sizes(&self, task: u32) -> SplitSizes {
@@ -97,15 +103,15 @@ impl Babi {
 
     /// # Errors
     /// [`StepError::Failed`] if a file is missing or not as published.
-    pub fn make(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         let (questions, sources) = match &self.path {
-            Some(path) => self.read(path, context)?,
+            Some(path) => self.read_files(path, context)?,
             None => (self.generate(context)?, Sources::default()),
         };
         self.encode(questions, sources)
     }
 
-    fn read(&self, path: &LocalFile, context: &dyn Context) -> Result<(Questions, Sources), StepError> {
+    fn read_files(&self, path: &LocalFile, context: &dyn Context) -> Result<(Questions, Sources), StepError> {
         let files = path.open(context)?;
         let (mut questions, mut used): (Questions, Vec<String>) = (Default::default(), Vec::new());
         for task in &self.tasks {
@@ -126,8 +132,9 @@ impl Babi {
                     questions
                 });
             }
-            let chosen =
-                self.split_sizes(*task).assign(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
+            let chosen = self
+                .split_sizes(*task)
+                .assign_samples(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
             for (split, chosen) in questions.iter_mut().zip(chosen) {
                 let from = published[chosen.from].as_deref().unwrap_or_default();
                 split.extend(chosen.samples.into_iter().map(|at| from[at].clone()));
@@ -142,8 +149,8 @@ impl Babi {
         let sizes = [self.train.unwrap_or(1000), self.valid.unwrap_or(100), self.test.unwrap_or(1000)];
         for (done, task) in (1..).zip(&self.tasks) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed_for(self.seed, *task, "babi"));
-            let mut distinct = distinct_stories(*task, sizes.iter().sum(), &mut rng, context)?;
-            // Short stories are used up first: without this, the last split would have fewer of them than the first.
+            let mut distinct = draw_distinct_stories(*task, sizes.iter().sum(), &mut rng, context)?;
+            // The few short stories are drawn early. Without shuffling, the last split would have fewer of them than the first.
             shuffle(&mut distinct, &mut rng);
             for (split, size) in questions.iter_mut().zip(sizes) {
                 split.extend(distinct.drain(..size));
@@ -208,8 +215,8 @@ impl Babi {
     }
 }
 
-/// So many different questions of a task, in the order of drawing.
-fn distinct_stories(
+/// Draws `count` different questions of a task.
+fn draw_distinct_stories(
     task: u32,
     count: usize,
     rng: &mut ChaCha8Rng,
@@ -229,7 +236,7 @@ fn distinct_stories(
         in_vain += 1;
         if in_vain > 1000 {
             return Err(StepError::Failed {
-                message: format!("task {task} has no more than {} different questions or few more", seen.len()),
+                message: format!("task {task} has only about {} different questions", seen.len()),
                 hint: Some("lower train, valid or test, or leave the task out".into()),
             });
         }
@@ -246,8 +253,8 @@ mod tests {
 
     fn made(config: Value) -> Result<PreparedDataset, StepError> {
         let config: Babi = serde_json::from_value(config).unwrap();
-        assert_eq!(config.problem(), None);
-        config.make(&mut TestContext::new(assay_cpu::device(1).unwrap()))
+        assert_eq!(config.find_problem(), None);
+        config.make_dataset(&mut TestContext::new(assay_cpu::device(1).unwrap()))
     }
 
     #[test]
@@ -273,7 +280,7 @@ mod tests {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let config: Babi =
             serde_json::from_value(json!({"tasks": [20, 1], "train": 9, "valid": 2, "test": 2})).unwrap();
-        config.make(&mut context).unwrap();
+        config.make_dataset(&mut context).unwrap();
         assert_eq!(context.progress, (2, Some(2)));
     }
 
@@ -296,7 +303,7 @@ mod tests {
         let words: Vec<String> = found.test.sequence(0).iter().map(text).collect();
         assert_eq!(words.join(" "), "<unknown> went home . where is <unknown> ?");
         std::fs::write(en.join("qa1_x_test.txt"), story("Anna", "away")).unwrap();
-        // An answer that only a test question has is a class: it will be wrong, and not left out.
+        // An answer that only a test question has is a class, and its question is kept.
         let found = made(json!({"path": folder.path(), "tasks": [1]})).unwrap();
         assert_eq!(
             (found.labels.as_slice(), found.test.labels()),
@@ -311,10 +318,10 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let error = made(json!({"tasks": [4], "train": 50_000, "valid": 1, "test": 1})).err().unwrap();
-        assert!(error.to_string().starts_with("task 4 has no more than"), "{error}");
+        assert!(error.to_string().starts_with("task 4 has only about"), "{error}");
         for tasks in [json!([]), json!([1, 1]), json!([21])] {
             let config: Babi = serde_json::from_value(json!({"tasks": tasks})).unwrap();
-            assert_eq!(config.problem().unwrap().0, "tasks");
+            assert_eq!(config.find_problem().unwrap().0, "tasks");
         }
     }
 }

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::prepared::{
-    ConfigProblem, PreparedDataset, Sample, SequenceObjective, draw_distinct, outside, sizes_problem,
+    ConfigProblem, PreparedDataset, Sample, SequenceObjective, draw_distinct, range_problem, sizes_problem,
 };
 use crate::context::StepError;
 
@@ -66,12 +66,12 @@ fn sixteen() -> usize {
 impl Copy {
     /// What makes these parameters impossible.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         let numbers =
             [("symbols", self.symbols, 2, 4096), ("length", self.length, 1, 16384), ("delay", self.delay, 0, 32768)];
         let strings = (self.symbols as f64).powf(self.length as f64);
         let questions = if self.objective == SequenceObjective::Classify { self.length as f64 } else { 1.0 };
-        outside(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), strings * questions))
+        range_problem(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), strings * questions))
     }
 
     fn sizes(&self) -> [usize; 3] {
@@ -88,7 +88,7 @@ impl Copy {
 
     /// # Errors
     /// [`StepError::Cancelled`] if `keep_going` says so.
-    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let [train, valid, test] = draw_distinct(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
         let symbols = (0..self.symbols).map(|at| format!("s{at}"));
         let questions: Vec<String> = match self.objective {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_string_comes_again_behind_its_question() {
-        let made = config(SequenceObjective::Predict).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Predict).make_dataset(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Predict, 0, 12, 7));
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_label_is_the_symbol_that_is_asked_for() {
-        let made = config(SequenceObjective::Classify).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Classify).make_dataset(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Classify, 5, 8, 10));
         let mut asked = std::collections::BTreeSet::new();
         for index in 0..made.train.len() {
@@ -190,11 +190,11 @@ mod tests {
     #[test]
     fn more_strings_than_there_are_are_refused() {
         let small = Copy { symbols: 2, length: 3, ..config(SequenceObjective::Predict) };
-        let (key, message, _) = small.problem().unwrap();
+        let (key, message, _) = small.find_problem().unwrap();
         assert_eq!(key, "train");
         assert!(message.contains("70 different sequences are wanted, and there are no more than 8"), "{message}");
-        assert_eq!(Copy { length: 0, ..config(SequenceObjective::Predict) }.problem().unwrap().0, "length");
-        assert_eq!(Copy { test: 0, ..config(SequenceObjective::Predict) }.problem().unwrap().0, "test");
-        assert!(config(SequenceObjective::Predict).problem().is_none());
+        assert_eq!(Copy { length: 0, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "length");
+        assert_eq!(Copy { test: 0, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "test");
+        assert!(config(SequenceObjective::Predict).find_problem().is_none());
     }
 }

@@ -1,13 +1,13 @@
-//! What a person should know of a dataset: sizes, lengths and labels, and how well a constant answer does. Of data that somebody else
-//! made also each split by itself, sequences that come twice, sequences that two splits share, and sequences with more than one
-//! label: generated datasets have none of these by construction.
+//! The facts of a dataset that a person should know before training: sizes, lengths, labels, and the accuracy of a constant answer.
+//! For data from files also: lengths and labels of each split, repeated sequences, sequences that two splits share, and sequences
+//! with more than one label. Generated datasets have none of the last three by construction.
 
 use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::dataset::{Dataset, Goal, Split};
 
-/// Of more classes than this, the shares in each split are not reported one by one.
+/// With more classes than this, the share of each class in each split is not reported.
 const CLASSES: usize = 200;
 
 /// The quantiles of lengths that are reported.
@@ -42,7 +42,7 @@ pub fn report(dataset: &Dataset, context: &mut dyn Context) {
     report_repetitions(dataset, context);
 }
 
-/// Reports quantiles of the lengths of a split, by nearest rank, so that every one is a length that occurs.
+/// Reports quantiles of the lengths of a split by nearest rank: every quantile is a length that occurs.
 fn report_lengths(name: &str, split: &Split, quantiles: &[(&str, f64)], context: &mut dyn Context) {
     let mut lengths: Vec<_> = split.lengths().collect();
     lengths.sort_unstable();
@@ -52,14 +52,15 @@ fn report_lengths(name: &str, split: &Split, quantiles: &[(&str, f64)], context:
     }
 }
 
-/// How often each target occurs in `train`, and how often the commonest (the smallest such) is right in `test`.
+/// Reports the share of each label in `train`, and the accuracy in `test` of always answering the commonest target of `train` (among
+/// equally common ones, the smallest).
 fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
     let (targets, many, what): (fn(&Split) -> Vec<u32>, _, _) = match dataset.about.objective {
         Goal::Classify => (|split| split.labels().to_vec(), dataset.about.classes, "label"),
         Goal::Predict => (next_tokens, dataset.about.vocabulary.len(), "token"),
     };
     let (train, test) = (targets(&dataset.train), targets(&dataset.test));
-    let counts = count_each(&train, many);
+    let counts = count_targets(&train, many);
     if dataset.about.objective == Goal::Classify {
         for (label, count) in counts.iter().enumerate() {
             context.metric(&format!("data/label/{label}"), 0, *count as f64 / train.len() as f64);
@@ -73,12 +74,12 @@ fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
     context.log(&format!("always naming the commonest {what} of `train` is right for {percent:.1} % of `test`"));
 }
 
-/// What a language model is asked for: every token but the first of each sequence.
+/// The targets of a language model: every token but the first of each sequence.
 fn next_tokens(split: &Split) -> Vec<u32> {
     (0..split.len()).flat_map(|index| &split.sequence(index)[1..]).copied().collect()
 }
 
-fn count_each(targets: &[u32], many: usize) -> Vec<usize> {
+fn count_targets(targets: &[u32], many: usize) -> Vec<usize> {
     let mut counts = vec![0; many];
     targets.iter().for_each(|target| counts[*target as usize] += 1);
     counts
@@ -89,7 +90,7 @@ fn report_labels(dataset: &Dataset, context: &mut dyn Context) {
     context.metric("data/classes", 0, classes as f64);
     let name_of = |class: usize| dataset.about.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
     for (name, split) in dataset.splits() {
-        let counts = count_each(split.labels(), classes);
+        let counts = count_targets(split.labels(), classes);
         if classes <= CLASSES {
             for (class, count) in counts.iter().enumerate() {
                 context.metric(&format!("data/{name}/label/{class}"), 0, *count as f64 / split.len() as f64);

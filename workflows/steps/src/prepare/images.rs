@@ -8,7 +8,7 @@ use assay_data::images::{self, ImageSet, Published, Shape, luma, pixel_order};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prepared::{ConfigProblem, PreparedDataset, outside};
+use super::prepared::{ConfigProblem, PreparedDataset, range_problem};
 use super::source::{LocalFile, MOST_BYTES, digests};
 use super::splits::{SplitSizes, check_tokens};
 use crate::context::{Context, StepError};
@@ -112,9 +112,9 @@ fn tenth() -> f64 {
 impl Images {
     /// What makes these parameters impossible, whatever the images.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         let numbers = [("shrink", self.shrink, 1, 1024), ("levels", self.levels, 2, 256)];
-        outside(&numbers).or_else(|| self.split_sizes().problem())
+        range_problem(&numbers).or_else(|| self.split_sizes().find_problem())
     }
 
     fn split_sizes(&self) -> SplitSizes {
@@ -128,7 +128,7 @@ impl Images {
 
     /// # Errors
     /// [`StepError::Failed`] if the files cannot be read, or leave a split without images.
-    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.path.open(context)?;
         let found = match self.format {
             Format::Idx => images::read_idx(&files)?,
@@ -140,7 +140,7 @@ impl Images {
         }
         let length = self.length(found.shape)?;
         let published = [Some(&found.train), found.valid.as_ref(), found.test.as_ref()];
-        let chosen = self.split_sizes().assign(published.map(|set| set.map(|set| set.labels.len())))?;
+        let chosen = self.split_sizes().assign_samples(published.map(|set| set.map(|set| set.labels.len())))?;
         let samples: usize = chosen.iter().map(|split| split.samples.len()).sum();
         let what = format!("the images of `{}`", files.name());
         let hint = "take fewer images with train, valid and test, or smaller ones with shrink";
@@ -263,8 +263,8 @@ mod tests {
         more.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
         let context = TestContext::new(assay_cpu::device(1).unwrap());
         let config: Images = serde_json::from_value(config).unwrap();
-        assert_eq!(config.problem(), None);
-        config.make(&context).map(|made| (made, context))
+        assert_eq!(config.find_problem(), None);
+        config.make_dataset(&context).map(|made| (made, context))
     }
 
     #[test]

@@ -21,7 +21,7 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prepared::{ConfigProblem, MAX_TOKENS, outside};
+use super::prepared::{ConfigProblem, MAX_TOKENS, range_problem};
 use crate::context::StepError;
 use crate::random::shuffle;
 
@@ -129,7 +129,7 @@ impl ListOps {
 
     /// What makes these parameters impossible, as far as it can be told without trying: the key, what, and a hint.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         if let Some(found) = self.out_of_range() {
             return Some(found);
         }
@@ -169,7 +169,8 @@ impl ListOps {
             ("max_depth", self.max_depth, 1, 100),
             ("max_args", self.max_args, 2, 1000),
         ];
-        outside(&numbers).or_else(|| outside(&[("operator_probability", self.operator_probability, 0.0, 1.0)]))
+        range_problem(&numbers)
+            .or_else(|| range_problem(&[("operator_probability", self.operator_probability, 0.0, 1.0)]))
     }
 
     /// The fewest and the most tokens that a tree can have.
@@ -188,7 +189,7 @@ impl ListOps {
     /// [`StepError::Failed`] if the parameters are impossible, or so improbable that patience runs out;
     /// [`StepError::Cancelled`] if `keep_going` says so.
     pub fn generate(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<Generated, StepError> {
-        if let Some((_, message, hint)) = self.problem() {
+        if let Some((_, message, hint)) = self.find_problem() {
             return Err(StepError::Failed { message, hint: Some(hint) });
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);

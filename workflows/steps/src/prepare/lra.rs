@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::listops::CLASSES;
-use super::prepared::{ConfigProblem, PreparedDataset, outside};
+use super::prepared::{ConfigProblem, PreparedDataset, range_problem};
 use super::source::{LocalFile, MOST_BYTES, digests};
 use super::splits::{SplitSizes, check_tokens};
 use crate::context::{Context, StepError};
@@ -66,7 +66,7 @@ pub struct LraText {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// So many of the training reviews are for validation; a tenth if left out.
+    /// The number of training reviews that are used for validation; a tenth if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
@@ -99,11 +99,11 @@ pub struct LraPathfinder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// So many images are for validation; a tenth if left out.
+    /// The number of images that are used for validation; a tenth if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// So many images are for the test; a tenth if left out.
+    /// The number of images that are used for the test; a tenth if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
@@ -122,7 +122,7 @@ fn hardest() -> String {
     "curv_contour_length_14".into()
 }
 
-/// As the authors of Long Range Arena cut what they publish without splits.
+/// Unpublished splits are a tenth each, as the authors of Long Range Arena cut Pathfinder.
 fn split_sizes(most: [Option<usize>; 3], seed: u64) -> SplitSizes {
     SplitSizes { most, valid_fraction: 0.1, test_fraction: 0.1, seed }
 }
@@ -130,8 +130,8 @@ fn split_sizes(most: [Option<usize>; 3], seed: u64) -> SplitSizes {
 impl LraListOps {
     /// What makes these parameters impossible, whatever the files.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
-        outside(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().problem())
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
+        range_problem(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().find_problem())
     }
 
     fn split_sizes(&self) -> SplitSizes {
@@ -140,7 +140,7 @@ impl LraListOps {
 
     /// # Errors
     /// [`StepError::Failed`] if the files cannot be read, or an expression is longer than `max_length`.
-    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.path.open(context)?;
         let (splits, used) = read_listops(&files)?;
         if let Some(long) = splits.iter().flatten().find(|expression| expression.tokens.len() > self.max_length) {
@@ -153,8 +153,8 @@ impl LraListOps {
             split.iter().map(|expression| (expression.tokens.clone(), expression.value)).collect()
         };
         let samples = splits.each_ref().map(|split| samples(split));
-        let published = samples.each_ref().map(|split| Some(borrowed(split)));
-        let made = assign("lra_listops", &files, &self.split_sizes(), published)?;
+        let published = samples.each_ref().map(|split| Some(borrow_samples(split)));
+        let made = assign_splits("lra_listops", &files, &self.split_sizes(), published)?;
         Ok(PreparedDataset {
             description: format!("The expressions of `{}`; the label is the value.", files.name()),
             vocabulary: VOCABULARY.map(String::from).into(),
@@ -169,8 +169,8 @@ impl LraListOps {
 impl LraText {
     /// What makes these parameters impossible, whatever the files.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
-        outside(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().problem())
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
+        range_problem(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().find_problem())
     }
 
     fn split_sizes(&self) -> SplitSizes {
@@ -179,7 +179,7 @@ impl LraText {
 
     /// # Errors
     /// [`StepError::Failed`] if the files cannot be read, or leave a split without reviews.
-    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.path.open(context)?;
         let found = read_reviews(&files)?;
         let cut = |reviews: &[lra::Review]| -> Vec<(Vec<u8>, u32)> {
@@ -187,11 +187,11 @@ impl LraText {
             reviews.iter().map(|review| (kept(&review.text), review.label)).collect()
         };
         let (train, test) = (cut(&found.train), cut(&found.test));
-        let published = [Some(borrowed(&train)), None, Some(borrowed(&test))];
-        let made = assign("lra_text", &files, &self.split_sizes(), published)?;
+        let published = [Some(borrow_samples(&train)), None, Some(borrow_samples(&test))];
+        let made = assign_splits("lra_text", &files, &self.split_sizes(), published)?;
         let notes = match found.others {
             0 => Vec::new(),
-            others => vec![format!("{others} files are no labelled reviews and are left out")],
+            others => vec![format!("{others} files are not labelled reviews and are left out")],
         };
         Ok(PreparedDataset {
             description: format!("The first {} bytes of each review of `{}`.", self.max_length, files.name()),
@@ -208,9 +208,9 @@ impl LraText {
 impl LraPathfinder {
     /// What makes these parameters impossible, whatever the files.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         let resolution = self.resolution.unwrap_or(1);
-        outside(&[("resolution", resolution, 1, 256)]).or_else(|| self.split_sizes().problem())
+        range_problem(&[("resolution", resolution, 1, 256)]).or_else(|| self.split_sizes().find_problem())
     }
 
     fn split_sizes(&self) -> SplitSizes {
@@ -219,12 +219,12 @@ impl LraPathfinder {
 
     /// # Errors
     /// [`StepError::Failed`] if the files cannot be read, or leave a split without images.
-    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.path.open(context)?;
         let found = read_pathfinder(&files, &self.difficulty, self.resolution)?;
         let images = found.train.pixels.chunks(found.shape.bytes().max(1));
         let samples: Vec<Sample> = images.zip(found.train.labels.iter().copied()).collect();
-        let made = assign("lra_pathfinder", &files, &self.split_sizes(), [Some(samples), None, None])?;
+        let made = assign_splits("lra_pathfinder", &files, &self.split_sizes(), [Some(samples), None, None])?;
         Ok(PreparedDataset {
             description: format!("The images `{}` of `{}`, row by row.", self.difficulty, files.name()),
             vocabulary: (0..256).map(|level| level.to_string()).collect(),
@@ -240,18 +240,18 @@ impl LraPathfinder {
 /// A published sample: its tokens, and its label.
 type Sample<'a> = (&'a [u8], u32);
 
-fn borrowed(samples: &[(Vec<u8>, u32)]) -> Vec<Sample<'_>> {
+fn borrow_samples(samples: &[(Vec<u8>, u32)]) -> Vec<Sample<'_>> {
     samples.iter().map(|(tokens, label)| (tokens.as_slice(), *label)).collect()
 }
 
-/// The splits, and how long the longest sequence is.
-fn assign(
+/// A dataset with the splits and the length of the longest sequence; the caller fills in the rest.
+fn assign_splits(
     name: &'static str,
     files: &Files,
     sizes: &SplitSizes,
     published: [Option<Vec<Sample<'_>>>; 3],
 ) -> Result<PreparedDataset, StepError> {
-    let chosen = sizes.assign(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
+    let chosen = sizes.assign_samples(published.each_ref().map(|split| split.as_ref().map(Vec::len)))?;
     let sample = |from: usize, at: usize| published[from].as_deref().unwrap_or_default()[at];
     let lengths = chosen.iter().flat_map(|split| split.samples.iter().map(|at| sample(split.from, *at).0.len()));
     let what = format!("the sequences of `{}`", files.name());
@@ -301,14 +301,15 @@ mod tests {
         for (name, line) in [("train", "[MIN 4 2 ]\t2\n3\t3"), ("val", "5\t5"), ("test", "[SM 9 9 ]\t8")] {
             write(folder.path(), &format!("basic_{name}.tsv"), &format!("Source\tTarget\n{line}\n"));
         }
-        let found = config::<LraListOps>(folder.path(), json!({})).make(&context()).unwrap();
+        let found = config::<LraListOps>(folder.path(), json!({})).make_dataset(&context()).unwrap();
         assert_eq!(found.train.sequence(0), [10, 4, 2, 14]);
         assert_eq!(
             (found.train.labels(), found.valid.labels(), found.test.labels()),
             ([2, 3].as_slice(), [5].as_slice(), [8].as_slice())
         );
         assert_eq!((found.max_length, found.sources.files.len()), (4, 3));
-        let error = config::<LraListOps>(folder.path(), json!({"max_length": 3})).make(&context()).err().unwrap();
+        let error =
+            config::<LraListOps>(folder.path(), json!({"max_length": 3})).make_dataset(&context()).err().unwrap();
         assert_eq!(error.to_string(), "an expression has 4 tokens, and max_length is 3");
     }
 
@@ -324,11 +325,12 @@ mod tests {
         ] {
             write(folder.path(), &format!("{name}.txt"), text);
         }
-        let found = config::<LraText>(folder.path(), json!({"max_length": 3, "valid": 1})).make(&context()).unwrap();
+        let found =
+            config::<LraText>(folder.path(), json!({"max_length": 3, "valid": 1})).make_dataset(&context()).unwrap();
         assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [2, 1, 2]);
         assert_eq!((found.test.sequence(1), found.test.labels()), ([121, 101, 115].as_slice(), [0, 1].as_slice()));
         assert!(found.train.lengths().all(|length| length == 3));
-        let error = config::<LraPathfinder>(folder.path(), json!({})).make(&context()).err().unwrap();
+        let error = config::<LraPathfinder>(folder.path(), json!({})).make_dataset(&context()).err().unwrap();
         assert!(error.to_string().contains("holds no list `curv_contour_length_14/metadata/0.npy`"), "{error}");
     }
 

@@ -1,7 +1,7 @@
 //! `prepare`: makes a dataset, out of nothing but a seed or out of local files as their authors publish them.
 //!
-//! Each kind of dataset is a file of its own, such as `listops.rs` and `images.rs`. Each makes a `PreparedDataset`, which `step.rs` describes,
-//! reports and writes. `facts.rs` says of real data what a person should know.
+//! Each kind of dataset has its own file, such as `listops.rs` and `images.rs`. Each makes a `PreparedDataset`, which `step.rs`
+//! describes, reports and writes. `facts.rs` reports the facts that a person should know before training.
 
 mod babi;
 mod copy;

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prepared::{ConfigProblem, MAX_TOKENS, PreparedDataset, outside};
+use super::prepared::{ConfigProblem, MAX_TOKENS, PreparedDataset, range_problem};
 use crate::context::StepError;
 use crate::dataset::{Goal, Split};
 
@@ -72,7 +72,7 @@ fn forty() -> f64 {
 impl Pathfinder {
     /// What makes these parameters impossible, as far as it can be told without trying.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         let scene = self.scene();
         let numbers = [
             ("train", self.train, 1, 1_000_000),
@@ -84,9 +84,10 @@ impl Pathfinder {
         ];
         let lengths =
             [("dash", scene.dash, 1.0, 64.0), ("gap", scene.gap, 1.0, 64.0), ("bend", scene.bend, 0.0, 180.0)];
-        let tokens = (self.train + self.valid + self.test) as u64 * (self.side * self.side) as u64;
-        outside(&numbers).or_else(|| outside(&lengths)).or_else(|| {
-            let message = format!("{} images are {tokens} tokens", self.train + self.valid + self.test);
+        range_problem(&numbers).or_else(|| range_problem(&lengths)).or_else(|| {
+            let images = self.train + self.valid + self.test;
+            let tokens = images as u64 * (self.side * self.side) as u64;
+            let message = format!("{images} images are {tokens} tokens");
             let hint = format!("ask for fewer or smaller ones: the limit is {MAX_TOKENS} tokens in all");
             (tokens > MAX_TOKENS).then_some(("train", message, hint))
         })
@@ -108,7 +109,7 @@ impl Pathfinder {
     ///
     /// # Errors
     /// [`StepError::Failed`] if the paths do not fit; [`StepError::Cancelled`] if `keep_going` says so.
-    pub fn make(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let scene = self.scene();
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut drawn = 0;
@@ -158,8 +159,8 @@ mod tests {
     fn images_of_every_published_size_are_made() {
         for side in [32, 64, 128] {
             let config = config(json!({"side": side, "dashes": 14}));
-            assert_eq!(config.problem(), None);
-            let made = config.make(|_| true).unwrap();
+            assert_eq!(config.find_problem(), None);
+            let made = config.make_dataset(|_| true).unwrap();
             assert_eq!([made.train.len(), made.valid.len(), made.test.len()], [8, 2, 2]);
             assert!(made.train.lengths().all(|length| length == side * side));
         }
@@ -167,12 +168,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let key = |more| config(more).problem().unwrap().0;
+        let key = |more| config(more).find_problem().unwrap().0;
         assert_eq!(key(json!({"side": 8})), "side");
         assert_eq!(key(json!({"gap": 0.5})), "gap");
         assert_eq!(key(json!({"train": 100_000, "side": 128})), "train");
-        let crowded = config(json!({"dashes": 64, "distractors": 64})).make(|_| true).err().unwrap();
+        let crowded = config(json!({"dashes": 64, "distractors": 64})).make_dataset(|_| true).err().unwrap();
         assert!(crowded.to_string().contains("do not fit on 32 x 32 pixels"), "{crowded}");
-        assert_eq!(config(json!({})).make(|_| false).err(), Some(StepError::Cancelled));
+        assert_eq!(config(json!({})).make_dataset(|_| false).err(), Some(StepError::Cancelled));
     }
 }

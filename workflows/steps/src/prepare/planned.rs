@@ -1,4 +1,4 @@
-//! What the config of a dataset says of the models that learn from it, before the dataset is made.
+//! The task of a dataset, as far as its config determines it before the dataset is made.
 
 use assay_data::lra::VOCABULARY;
 use assay_models::{Objective, Task};
@@ -27,8 +27,8 @@ pub fn plan_task(config: &Value) -> Option<Task> {
             SequenceObjective::Classify => classify(values, keys + values + 1, 2 * pairs + distance + 1),
         },
         Config::Text(Text { length, .. }) => predict(256, length),
-        Config::Pathfinder(Pathfinder { side, .. }) => classify(2, pathfinder::LEVELS, side * side),
-        // Vocabulary, classes or the longest sequence depend on the files, or on the stories that are drawn.
+        Config::Pathfinder(Pathfinder { side, .. }) => classify(2, pathfinder::LEVELS, side.saturating_mul(side)),
+        // The vocabulary, the classes or the longest sequence depend on the files, or on the generated stories.
         Config::Table(_)
         | Config::Images(_)
         | Config::LraListOps(_)

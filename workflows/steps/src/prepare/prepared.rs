@@ -1,4 +1,4 @@
-//! What every kind of dataset comes to before it is written, and drawing sequences that are all different.
+//! A dataset before it is written, checks of configs that several kinds of datasets share, and drawing distinct sequences.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -42,9 +42,9 @@ pub struct PreparedDataset {
     pub vocabulary: Vec<String>,
     pub goal: Goal,
     pub classes: usize,
-    /// The name of each class; empty where classes have numbers only.
+    /// The name of each class; empty if classes have only numbers.
     pub labels: Vec<String>,
-    /// The name of each group; empty where there are none.
+    /// The name of each group; empty without groups.
     pub groups: Vec<String>,
     pub max_length: usize,
     pub train: Split,
@@ -118,9 +118,9 @@ pub fn sizes_problem(sizes: [usize; 3], length: usize, possible: f64) -> Option<
     })
 }
 
-/// The first of these numbers that is outside its range.
+/// The first of these numbers that is outside of its range (`(key, value, low, high)`, both ends included).
 #[must_use]
-pub fn outside<T: PartialOrd + Display>(numbers: &[(&'static str, T, T, T)]) -> Option<ConfigProblem> {
+pub fn range_problem<T: PartialOrd + Display>(numbers: &[(&'static str, T, T, T)]) -> Option<ConfigProblem> {
     let (key, value, low, high) = numbers.iter().find(|(_, value, low, high)| !(low..=high).contains(&value))?;
     Some((key, format!("{key} {value} is outside {low}..={high}"), format!("give a {key} in {low}..={high}")))
 }

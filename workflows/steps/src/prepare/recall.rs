@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::prepared::{
-    ConfigProblem, PreparedDataset, Sample, SequenceObjective, draw_distinct, outside, sizes_problem,
+    ConfigProblem, PreparedDataset, Sample, SequenceObjective, draw_distinct, range_problem, sizes_problem,
 };
 use crate::context::StepError;
 use crate::random::shuffle;
@@ -71,14 +71,14 @@ fn four() -> usize {
 impl Recall {
     /// What makes these parameters impossible.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         let numbers = [
             ("keys", self.keys, 1, 4096),
             ("values", self.values, 2, 4096),
             ("pairs", self.pairs, 1, self.keys.max(1)),
             ("distance", self.distance, 0, 32768),
         ];
-        outside(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), self.possible()))
+        range_problem(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), self.possible()))
     }
 
     /// How many different sequences there are.
@@ -106,7 +106,7 @@ impl Recall {
 
     /// # Errors
     /// [`StepError::Cancelled`] if `keep_going` says so.
-    pub fn make(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let [train, valid, test] = draw_distinct(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
         let keys = (0..self.keys).map(|at| format!("k{at}"));
         let values = (0..self.values).map(|at| format!("v{at}"));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_pair_comes_again_as_it_was() {
-        let made = config(SequenceObjective::Predict).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Predict).make_dataset(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length, made.vocabulary.len()), (Goal::Predict, 0, 21, 10));
         let mut moved = 0;
         for index in 0..made.train.len() {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_label_is_the_value_of_the_key_that_is_asked_for() {
-        let made = config(SequenceObjective::Classify).make(|_| true).unwrap();
+        let made = config(SequenceObjective::Classify).make_dataset(|_| true).unwrap();
         assert_eq!((made.goal, made.classes, made.max_length), (Goal::Classify, 3, 14));
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
@@ -223,9 +223,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        assert_eq!(Recall { pairs: 7, ..config(SequenceObjective::Predict) }.problem().unwrap().0, "pairs");
+        assert_eq!(Recall { pairs: 7, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "pairs");
         let few = Recall { keys: 1, pairs: 1, ..config(SequenceObjective::Predict) };
-        assert!(few.problem().unwrap().1.contains("no more than 3"));
-        assert!(config(SequenceObjective::Classify).problem().is_none());
+        assert!(few.find_problem().unwrap().1.contains("no more than 3"));
+        assert!(config(SequenceObjective::Classify).find_problem().is_none());
     }
 }

@@ -51,25 +51,33 @@ impl LocalFile {
     }
 }
 
-/// The hashes of files that were read: of each, or of the first hundred and of the others together.
+/// As [`digest_files`], for files of one dataset.
 ///
 /// # Errors
 /// If one cannot be read.
 pub fn digests(files: &Files, names: &[String]) -> Result<Sources, StepError> {
-    let (listed, rest) = names.split_at(names.len().min(RECORDED));
+    digest_files(names.iter().map(|name| (files, name.as_str())))
+}
+
+/// The hashes of files that were read: of each of the first hundred, and of all others together.
+///
+/// # Errors
+/// If one cannot be read.
+pub fn digest_files<'a>(named: impl Iterator<Item = (&'a Files, &'a str)>) -> Result<Sources, StepError> {
     let mut sources = Sources::default();
-    for name in listed {
+    let (mut hasher, mut count, mut bytes) = (blake3::Hasher::new(), 0, 0);
+    for (files, name) in named {
         let digest = files.digest(name)?;
-        sources.files.push(SourceFile { name: digest.name, bytes: digest.bytes, blake3: digest.blake3 });
-    }
-    let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
-    for name in rest {
-        let digest = files.digest(name)?;
-        hasher.update(digest.blake3.as_bytes());
-        bytes += digest.bytes;
+        if sources.files.len() < RECORDED {
+            sources.files.push(SourceFile { name: digest.name, bytes: digest.bytes, blake3: digest.blake3 });
+        } else {
+            hasher.update(digest.blake3.as_bytes());
+            count += 1;
+            bytes += digest.bytes;
+        }
     }
     let blake3 = hasher.finalize().to_hex().to_string();
-    sources.others = (!rest.is_empty()).then(|| OtherFiles { count: rest.len(), bytes, blake3 });
+    sources.others = (count > 0).then_some(OtherFiles { count, bytes, blake3 });
     Ok(sources)
 }
 
@@ -94,5 +102,7 @@ mod tests {
         let others = sources.others.unwrap();
         assert_eq!((others.count, others.bytes), (3, 12));
         assert_eq!(digests(&files, &names[..RECORDED]).unwrap().others, None);
+        let twice = names.iter().chain(&names).map(|name| (&files, name.as_str()));
+        assert_eq!(digest_files(twice).unwrap().others.unwrap().count, RECORDED + 6);
     }
 }

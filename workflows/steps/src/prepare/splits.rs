@@ -31,7 +31,7 @@ pub struct ChosenSamples {
 impl SplitSizes {
     /// What makes it impossible, whatever the data.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         if let Some(found) = fractions_problem(self.valid_fraction, self.test_fraction) {
             return Some(found);
         }
@@ -45,7 +45,7 @@ impl SplitSizes {
     ///
     /// # Errors
     /// [`StepError::Failed`] if a split would have no sample.
-    pub fn assign(&self, published: [Option<usize>; 3]) -> Result<[ChosenSamples; 3], StepError> {
+    pub fn assign_samples(&self, published: [Option<usize>; 3]) -> Result<[ChosenSamples; 3], StepError> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut orders = published.map(|count| (0..count.unwrap_or(0)).collect::<Vec<_>>());
         orders.iter_mut().for_each(|order| shuffle(order, &mut rng));
@@ -75,7 +75,7 @@ impl SplitSizes {
     }
 }
 
-/// What makes it impossible that these parts of all samples, or of a text, are for validation and for the test.
+/// Why a dataset cannot be divided by these fractions for validation and test.
 #[must_use]
 pub fn fractions_problem(valid: f64, test: f64) -> Option<ConfigProblem> {
     for (key, fraction) in [("valid_fraction", valid), ("test_fraction", test)] {
@@ -90,7 +90,7 @@ pub fn fractions_problem(valid: f64, test: f64) -> Option<ConfigProblem> {
     })
 }
 
-/// Refuses a dataset of too many tokens, before memory is allocated for it. `what` is the subject of the message.
+/// Refuses a dataset with too many tokens before memory is allocated for it. `what` is the subject of the message, in the plural.
 ///
 /// # Errors
 /// [`StepError::Failed`] above [`MAX_TOKENS`].
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn official_splits_stay_what_they_are() {
-        let [train, valid, test] = SIZES.assign([Some(20), Some(3), Some(5)]).unwrap();
+        let [train, valid, test] = SIZES.assign_samples([Some(20), Some(3), Some(5)]).unwrap();
         assert_eq!(train, ChosenSamples { from: 0, samples: (0..20).collect() });
         assert_eq!(valid, ChosenSamples { from: 1, samples: vec![0, 1, 2] });
         assert_eq!(test, ChosenSamples { from: 2, samples: (0..5).collect() });
@@ -118,23 +118,23 @@ mod tests {
 
     #[test]
     fn what_is_not_published_is_cut_from_the_training_samples() {
-        let [train, valid, test] = SIZES.assign([Some(20), None, None]).unwrap();
+        let [train, valid, test] = SIZES.assign_samples([Some(20), None, None]).unwrap();
         assert_eq!([train.samples.len(), valid.samples.len(), test.samples.len()], [14, 2, 4]);
         let mut all = [train.samples, valid.samples, test.samples].concat();
         all.sort_unstable();
         assert_eq!(all, (0..20).collect::<Vec<_>>());
         let fewer = SplitSizes { most: [Some(5), Some(4), Some(1)], ..SIZES };
-        let sizes = fewer.assign([Some(20), None, Some(9)]).unwrap().map(|split| split.samples.len());
+        let sizes = fewer.assign_samples([Some(20), None, Some(9)]).unwrap().map(|split| split.samples.len());
         assert_eq!(sizes, [5, 4, 1]);
         assert_ne!(
-            fewer.assign([Some(20), None, None]),
-            SplitSizes { seed: 2, ..fewer }.assign([Some(20), None, None])
+            fewer.assign_samples([Some(20), None, None]),
+            SplitSizes { seed: 2, ..fewer }.assign_samples([Some(20), None, None])
         );
     }
 
     #[test]
     fn a_split_without_samples_is_refused() {
-        let message = |sizes: SplitSizes, published| sizes.assign(published).unwrap_err().to_string();
+        let message = |sizes: SplitSizes, published| sizes.assign_samples(published).unwrap_err().to_string();
         assert_eq!(
             message(SIZES, [Some(2), None, Some(1)]),
             "the split `valid` has no sample: 2 training samples are published"
@@ -142,9 +142,9 @@ mod tests {
         let greedy = SplitSizes { most: [None, Some(9), None], ..SIZES };
         assert!(message(greedy, [Some(9), None, Some(1)]).contains("the split `train` has no sample"));
         assert_eq!(
-            SplitSizes { valid_fraction: 0.5, test_fraction: 0.5, ..SIZES }.problem().unwrap().0,
+            SplitSizes { valid_fraction: 0.5, test_fraction: 0.5, ..SIZES }.find_problem().unwrap().0,
             "test_fraction"
         );
-        assert_eq!(SplitSizes { most: [Some(0), None, None], ..SIZES }.problem().unwrap().0, "train");
+        assert_eq!(SplitSizes { most: [Some(0), None, None], ..SIZES }.find_problem().unwrap().0, "train");
     }
 }

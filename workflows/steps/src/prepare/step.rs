@@ -102,10 +102,10 @@ impl Step for Prepare {
     fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError> {
         let echo = config.clone();
         let config: Config = parse(config)?;
-        if let Some((_, message, hint)) = config.problem() {
+        if let Some((_, message, hint)) = config.find_problem() {
             return Err(StepError::Failed { message, hint: Some(hint) });
         }
-        let made = config.make(context)?;
+        let made = config.make_dataset(context)?;
         let (metrics, notes, warnings) = (made.metrics.clone(), made.notes.clone(), made.warnings.clone());
         let dataset = collect(made, echo);
         facts::report(&dataset, context);
@@ -123,44 +123,44 @@ impl Step for Prepare {
 fn check(config: &Value) -> Vec<Finding> {
     let Ok(config) = parse::<Config>(config.clone()) else { return Vec::new() };
     let finding = |(key, message, hint): ConfigProblem| Finding { path: vec![key.into()], message, hint: Some(hint) };
-    config.problem().map(finding).into_iter().collect()
+    config.find_problem().map(finding).into_iter().collect()
 }
 
 impl Config {
-    fn problem(&self) -> Option<ConfigProblem> {
+    fn find_problem(&self) -> Option<ConfigProblem> {
         match self {
-            Config::ListOps(config) => config.problem(),
-            Config::Copy(config) => config.problem(),
-            Config::Recall(config) => config.problem(),
-            Config::Text(config) => config.problem(),
-            Config::Table(config) => config.problem(),
-            Config::Images(config) => config.problem(),
-            Config::Pathfinder(config) => config.problem(),
-            Config::LraListOps(config) => config.problem(),
-            Config::LraText(config) => config.problem(),
-            Config::LraPathfinder(config) => config.problem(),
-            Config::Babi(config) => config.problem(),
+            Config::ListOps(config) => config.find_problem(),
+            Config::Copy(config) => config.find_problem(),
+            Config::Recall(config) => config.find_problem(),
+            Config::Text(config) => config.find_problem(),
+            Config::Table(config) => config.find_problem(),
+            Config::Images(config) => config.find_problem(),
+            Config::Pathfinder(config) => config.find_problem(),
+            Config::LraListOps(config) => config.find_problem(),
+            Config::LraText(config) => config.find_problem(),
+            Config::LraPathfinder(config) => config.find_problem(),
+            Config::Babi(config) => config.find_problem(),
         }
     }
 
-    fn make(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
+    fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         match self {
             Config::ListOps(config) => of_listops(config, context),
-            Config::Text(config) => config.make(context),
-            Config::Table(config) => config.make(context),
-            Config::Images(config) => config.make(context),
-            Config::LraListOps(config) => config.make(context),
-            Config::LraText(config) => config.make(context),
-            Config::LraPathfinder(config) => config.make(context),
-            Config::Babi(config) => config.make(context),
-            Config::Pathfinder(config) => config.make(|found| report_progress(found, None, context)),
-            Config::Copy(config) => config.make(|found| report_progress(found, None, context)),
-            Config::Recall(config) => config.make(|found| report_progress(found, None, context)),
+            Config::Text(config) => config.make_dataset(context),
+            Config::Table(config) => config.make_dataset(context),
+            Config::Images(config) => config.make_dataset(context),
+            Config::LraListOps(config) => config.make_dataset(context),
+            Config::LraText(config) => config.make_dataset(context),
+            Config::LraPathfinder(config) => config.make_dataset(context),
+            Config::Babi(config) => config.make_dataset(context),
+            Config::Pathfinder(config) => config.make_dataset(|found| report_progress(found, None, context)),
+            Config::Copy(config) => config.make_dataset(|found| report_progress(found, None, context)),
+            Config::Recall(config) => config.make_dataset(|found| report_progress(found, None, context)),
         }
     }
 }
 
-/// Says how many sequences there are, and whether there shall be more.
+/// Reports the number of sequences so far. Returns false if the step is cancelled.
 fn report_progress(found: usize, total: Option<u64>, context: &mut dyn Context) -> bool {
     context.progress(found as u64, total, "sequences", "");
     !context.cancelled()

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::SeedableRng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prepared::{ConfigProblem, MAX_TOKENS, PreparedDataset, outside};
+use super::prepared::{ConfigProblem, MAX_TOKENS, PreparedDataset, range_problem};
 use super::source::{LocalFile, digests};
 use super::splits::fractions_problem;
 use crate::context::{Context, StepError};
@@ -53,14 +53,14 @@ fn tenth() -> f64 {
 impl Text {
     /// What makes these parameters impossible, whatever the file.
     #[must_use]
-    pub fn problem(&self) -> Option<ConfigProblem> {
+    pub fn find_problem(&self) -> Option<ConfigProblem> {
         fractions_problem(self.valid_fraction, self.test_fraction)
-            .or_else(|| outside(&[("length", self.length, 2, 65536)]))
+            .or_else(|| range_problem(&[("length", self.length, 2, 65536)]))
     }
 
     /// # Errors
     /// [`StepError::Failed`] if a file cannot be read, or there is too much text or too little.
-    pub fn make(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
+    pub fn make_dataset(&self, context: &dyn Context) -> Result<PreparedDataset, StepError> {
         let files = self.file.open(context)?;
         let names: Vec<String> = files.names().map(str::to_owned).collect();
         let (mut documents, mut bytes) = (Vec::new(), 0);
@@ -188,7 +188,7 @@ mod tests {
         let path = context.workdir().join("some.txt");
         std::fs::write(&path, text).unwrap();
         config.file = LocalFile::Content(context.provide(&path));
-        config.make(&context)
+        config.make_dataset(&context)
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         }
         let made = |seed: u64, folder: &std::path::Path| {
             let file = LocalFile::Path(folder.display().to_string());
-            Text { file, seed, ..config(16) }.make(&TestContext::new(assay_cpu::device(1).unwrap()))
+            Text { file, seed, ..config(16) }.make_dataset(&TestContext::new(assay_cpu::device(1).unwrap()))
         };
         let first = made(1, folder.path()).unwrap();
         let letters = |split: &Split| split.tokens().iter().copied().collect::<std::collections::BTreeSet<u32>>();
@@ -253,10 +253,10 @@ mod tests {
             (Text { valid_fraction: 0.6, test_fraction: 0.4, ..config(4) }, "test_fraction"),
             (config(1), "length"),
         ] {
-            assert_eq!(change.problem().unwrap().0, key);
+            assert_eq!(change.find_problem().unwrap().0, key);
         }
         let error = Text { file: LocalFile::Path("/nowhere/a.txt".into()), ..config(4) }
-            .make(&TestContext::new(assay_cpu::device(1).unwrap()))
+            .make_dataset(&TestContext::new(assay_cpu::device(1).unwrap()))
             .err()
             .unwrap();
         assert!(error.to_string().contains("`a.txt` cannot be read"), "{error}");

@@ -124,8 +124,8 @@ const ONE_PROCESS: &str = "all samples of a replicate come from one process, so 
     processes only where there are several replicates.";
 
 /// Said by the run itself, since a log is read without its table.
-const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as where memory \
-    lies, show only between replicates (`replicates: 3`), which run in a process each";
+const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as memory \
+    placement, show only between replicates (`replicates: 3`), each of which runs in its own process";
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
     MetricKind { name, unit, better, headline, covers: if headline.is_some() { ONE_PROCESS } else { "" } }

@@ -16,7 +16,7 @@ use crate::profile::Profiler;
 pub struct Updater {
     optimizer: AdamW,
     replayer: Replayer,
-    /// For updates that are profiled: a replayed one has no parts to measure.
+    /// For profiled updates: the parts of a replayed update cannot be measured.
     profiled: Replayer,
 }
 
@@ -44,7 +44,7 @@ impl Updater {
         &self.optimizer
     }
 
-    /// Why updates are not replayed by a device that could; each reason is given once.
+    /// Why a device that supports replay does not replay updates; each reason is returned once.
     pub fn remark(&mut self) -> Option<String> {
         self.replayer.remark()
     }

@@ -1,9 +1,9 @@
-//! The metrics of pairs of cells, held against each other with the statistics of the ranking: one error for all cells of a
-//! metric where they scatter alike, without what replicates of one seed share where that matters.
+//! Compares the metrics of pairs of cells with the statistics of the ranking: one error for all cells of a metric if they
+//! scatter alike, without the effect of seeds if it is significant.
 
 use std::collections::BTreeMap;
 
-use assay_server::{Column, Measured};
+use assay_server::{CellValue, Column, Measured};
 use assay_spec::Better;
 use assay_statistics::{
     Direction, ErrorTerm, Observation, Pair, PairDifference, Scale, Verdict, compare_pairs, format, holm_of_tested,
@@ -31,9 +31,9 @@ pub(super) struct ComparedMetric {
     pub comparison: Option<MetricComparison>,
     /// The change relative to the base: 0.05 is five percent more. `None` where a value is not finite.
     pub change: Option<f64>,
-    /// What may be said: of values without scatter what the change says; `None` where nothing was judged.
+    /// The verdict; that on the change itself if no value scatters. `None` if nothing was judged.
     pub outcome: Option<Verdict>,
-    /// The same in words.
+    /// The verdict in words.
     pub verdict: String,
     #[serde(skip)]
     better: Better,
@@ -41,7 +41,7 @@ pub(super) struct ComparedMetric {
     samples: Samples,
 }
 
-/// The difference of a metric, with the error that it was held against.
+/// The difference of a metric, with its error.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct MetricComparison {
     pub difference: PairDifference,
@@ -49,20 +49,28 @@ pub(super) struct MetricComparison {
     pub error: ErrorTerm,
     /// After Holm's correction for the table.
     pub p_corrected: Option<f64>,
-    /// The smallest difference that is found with a chance of 80 %: in the metric's unit, on the logarithmic scale a ratio.
+    /// The smallest difference that is found with a chance of about 80 %: in the metric's unit, on the logarithmic scale a ratio.
     pub detectable: Option<f64>,
 }
 
 /// The observations of both cells.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Samples {
-    base: Vec<Observation>,
-    candidate: Vec<Observation>,
+    base: Sample,
+    candidate: Sample,
+}
+
+/// The observations of a cell.
+#[derive(Debug)]
+struct Sample {
+    observations: Vec<Observation>,
+    /// Whether another cell of the same run has the same work.
+    is_copy: bool,
 }
 
 impl Samples {
     fn are_exact(&self) -> bool {
-        let exact = |cell: &[Observation]| cell.windows(2).all(|pair| pair[0].value == pair[1].value);
+        let exact = |cell: &Sample| cell.observations.windows(2).all(|pair| pair[0].value == pair[1].value);
         exact(&self.base) && exact(&self.candidate)
     }
 }
@@ -113,7 +121,7 @@ fn collect_line(
     let verdict = if shared {
         "the same work".to_owned()
     } else if let Some((missing, value)) = lacking {
-        format!("not judged: {}", missing.text(value.measured.n))
+        format!("not judged: {}", missing.describe(value.measured.n))
     } else if !finite(&left.measured) || !finite(&right.measured) {
         "not compared: a value is not finite".to_owned()
     } else if left.measured.n < 2 || right.measured.n < 2 {
@@ -124,21 +132,21 @@ fn collect_line(
     } else {
         String::new()
     };
-    let observed = |values: &[f64], replicates: &[Option<u32>]| -> Vec<Observation> {
-        let blocks = replicates.iter().map(|replicate| replicate.filter(|_| same_seeds));
-        std::iter::zip(values, blocks).map(|(&value, block)| Observation { value, block }).collect()
+    let sample = |value: &CellValue| -> Sample {
+        let blocks = value.replicates.iter().map(|replicate| replicate.filter(|_| same_seeds));
+        let observed = std::iter::zip(&value.measured.values, blocks);
+        let observations = observed.map(|(&value, block)| Observation { value, block }).collect();
+        Sample { observations, is_copy: value.same_as.is_some() }
     };
-    let change = left.measured.mean.zip(right.measured.mean).map(|(base, candidate)| relative(candidate - base, base));
+    let change =
+        left.measured.mean.zip(right.measured.mean).map(|(base, candidate)| relative_change(candidate - base, base));
     Some(ComparedMetric {
         base_cell: left_row.cell.clone(),
         candidate_cell: right_row.cell.clone(),
         metric: column.metric.clone(),
         title: column.title.clone(),
         unit: column.unit.clone(),
-        samples: Samples {
-            base: observed(&left.measured.values, &left.replicates),
-            candidate: observed(&right.measured.values, &right.replicates),
-        },
+        samples: Samples { base: sample(left), candidate: sample(right) },
         base: left.measured.clone(),
         candidate: right.measured.clone(),
         comparison: None,
@@ -157,7 +165,7 @@ fn find_column(column: &Column, columns: &[Column]) -> Option<usize> {
 }
 
 /// A change relative to a base; infinite from a base of zero.
-fn relative(change: f64, base: f64) -> f64 {
+fn relative_change(change: f64, base: f64) -> f64 {
     if change == 0.0 { 0.0 } else { change / base.abs() }
 }
 
@@ -169,11 +177,7 @@ fn compare_together(lines: &mut [ComparedMetric], members: &[usize], threshold: 
         }
         return;
     }
-    let cells: Vec<Vec<Observation>> = members
-        .iter()
-        .flat_map(|&line| [lines[line].samples.base.clone(), lines[line].samples.candidate.clone()])
-        .collect();
-    let pairs: Vec<Pair> = (0..members.len()).map(|at| Pair { base: 2 * at, candidate: 2 * at + 1 }).collect();
+    let (cells, pairs) = collect_cells(lines, members);
     // Only values that are not finite or too few are refused, and such lines were left out.
     let Ok(found) = compare_pairs(&cells, &pairs, 1.0 - ALPHA) else { return };
     for (&line, difference) in std::iter::zip(members, found.differences) {
@@ -183,19 +187,40 @@ fn compare_together(lines: &mut [ComparedMetric], members: &[usize], threshold: 
     }
 }
 
-/// What has no scatter by its nature, such as a size in bytes, needs no test.
+/// The cells of lines, and the places of each line's pair among them. Cells of one run with the same work are one cell: its
+/// observations count once in the error.
+fn collect_cells(lines: &[ComparedMetric], members: &[usize]) -> (Vec<Vec<Observation>>, Vec<Pair>) {
+    let (mut cells, mut of_base): (Vec<Vec<Observation>>, Vec<bool>) = (Vec::new(), Vec::new());
+    let mut place_of = |sample: &Sample, is_base: bool| {
+        let same = |at: &usize| of_base[*at] == is_base && cells[*at] == sample.observations;
+        let known = (0..cells.len()).filter(|_| sample.is_copy).find(same);
+        known.unwrap_or_else(|| {
+            cells.push(sample.observations.clone());
+            of_base.push(is_base);
+            cells.len() - 1
+        })
+    };
+    let mut pairs = Vec::with_capacity(members.len());
+    for &line in members {
+        let Samples { base, candidate } = &lines[line].samples;
+        pairs.push(Pair { base: place_of(base, true), candidate: place_of(candidate, false) });
+    }
+    (cells, pairs)
+}
+
+/// Judges a metric without scatter, such as a size in bytes, by its change alone.
 fn judge_exact(line: &mut ComparedMetric, threshold: f64) {
     let change = line.change.unwrap_or(0.0);
     if change == 0.0 {
         line.verdict = "equal".to_owned();
         return;
     }
-    let outcome = direction(line.better).map(|direction| Verdict::of(change, true, direction, threshold));
+    let outcome = direction_of(line.better).map(|direction| Verdict::from_change(change, true, direction, threshold));
     let words = outcome.map_or("different", format::verdict);
     (line.outcome, line.verdict) = (outcome, format!("{words}; no scatter"));
 }
 
-fn direction(better: Better) -> Option<Direction> {
+fn direction_of(better: Better) -> Option<Direction> {
     match better {
         Better::Lower => Some(Direction::LowerIsBetter),
         Better::Higher => Some(Direction::HigherIsBetter),
@@ -203,7 +228,7 @@ fn direction(better: Better) -> Option<Direction> {
     }
 }
 
-/// Corrects the p-values of the table together, and says what they mean.
+/// Corrects the p-values of the table together and sets the verdicts.
 fn correct_table(lines: &mut [ComparedMetric], threshold: f64) {
     let p_of = |line: &ComparedMetric| line.comparison.as_ref().and_then(|comparison| comparison.difference.p);
     let tested: Vec<Option<f64>> = lines.iter().map(p_of).collect();
@@ -221,8 +246,8 @@ fn correct_table(lines: &mut [ComparedMetric], threshold: f64) {
         }
         let significant = p_corrected.is_some_and(|p| p < ALPHA);
         let change = line.change.unwrap_or(0.0);
-        let outcome =
-            Verdict::of(change, significant, direction(line.better).unwrap_or(Direction::LowerIsBetter), threshold);
+        let direction = direction_of(line.better).unwrap_or(Direction::LowerIsBetter);
+        let outcome = Verdict::from_change(change, significant, direction, threshold);
         line.verdict = match line.better {
             Better::Neither if significant => "different".to_owned(),
             _ => format::verdict(outcome).to_owned(),
@@ -274,5 +299,47 @@ impl ComparedMetric {
             detectable.unwrap_or_else(none),
             format!("{}{}", self.verdict, p.unwrap_or_default()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_server::summarize_values;
+
+    use super::*;
+
+    fn line(base: &[f64], candidate: &[f64], is_copy: bool) -> ComparedMetric {
+        let sample = |values: &[f64]| Sample { observations: Observation::unblocked(values), is_copy };
+        ComparedMetric {
+            base_cell: "train".into(),
+            candidate_cell: "train".into(),
+            metric: "loss".into(),
+            title: "loss".into(),
+            unit: String::new(),
+            base: summarize_values(base, "").unwrap(),
+            candidate: summarize_values(candidate, "").unwrap(),
+            comparison: None,
+            change: None,
+            outcome: None,
+            verdict: String::new(),
+            better: Better::Lower,
+            samples: Samples { base: sample(base), candidate: sample(candidate) },
+        }
+    }
+
+    #[test]
+    fn the_same_work_in_two_cells_counts_once_in_the_error() {
+        let (base, candidate) = ([1.0, 1.1, 1.2], [1.3, 1.35, 1.5]);
+        let mut alone = [line(&base, &candidate, false)];
+        compare_together(&mut alone, &[0], 0.05);
+        let mut both = [line(&base, &candidate, false), line(&base, &candidate, true)];
+        compare_together(&mut both, &[0, 1], 0.05);
+        let freedom = |line: &ComparedMetric| line.comparison.as_ref().unwrap().difference.freedom;
+        assert_eq!((freedom(&alone[0]), freedom(&both[0]), freedom(&both[1])), (4.0, 4.0, 4.0));
+        assert_eq!(both[0].comparison, both[1].comparison);
+        // Equal values of different work are further observations.
+        let mut other = [line(&base, &candidate, false), line(&base, &candidate, false)];
+        compare_together(&mut other, &[0, 1], 0.05);
+        assert_eq!(freedom(&other[0]), 8.0);
     }
 }

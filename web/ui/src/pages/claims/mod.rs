@@ -71,20 +71,20 @@ struct Sum {
 pub(crate) async fn show(State(site): State<Site>) -> Result<Html<String>, Failure> {
     let judged = latest_claims(&site.store, &site.kinds).await?;
     let verdicts: Vec<Verdict> =
-        judged.iter().filter_map(|run| run.findings.as_ref().ok()).flatten().map(|finding| finding.verdict).collect();
+        judged.iter().filter_map(|run| run.claims.as_ref().ok()).flatten().map(|claim| claim.verdict).collect();
     let count = |verdict: &Verdict| verdicts.iter().filter(|one| *one == verdict).count();
-    let counts = Verdict::ALL.iter().map(|verdict| (count(verdict), of_verdict(*verdict)));
+    let counts = Verdict::ALL.iter().map(|verdict| (count(verdict), verdict_view(*verdict)));
     let page = ClaimsPage {
         title: "Claims",
         live: false,
         counts: counts.filter(|(count, _)| *count > 0).collect(),
-        groups: judged.into_iter().map(|run| group(run, &site.kinds)).collect(),
+        groups: judged.into_iter().map(|run| claim_group(run, &site.kinds)).collect(),
     };
     render(&site, "claims.html", page)
 }
 
-/// A verdict: the colours are those of states, the words and glyphs its own.
-fn of_verdict(verdict: Verdict) -> StateView {
+/// How a verdict is shown: with the colours of states, and words and glyphs for verdicts.
+fn verdict_view(verdict: Verdict) -> StateView {
     let (class, glyph) = match verdict {
         Verdict::Supported => ("succeeded", "✓"),
         Verdict::Refuted => ("failed", "✕"),
@@ -96,13 +96,13 @@ fn of_verdict(verdict: Verdict) -> StateView {
     StateView { class, glyph, text: verdict.name() }
 }
 
-fn group(judged: JudgedRun, kinds: &[assay_spec::StepKind]) -> Group {
-    let JudgedRun { run, findings, addresses } = judged;
+fn claim_group(judged: JudgedRun, kinds: &[assay_spec::StepKind]) -> Group {
+    let JudgedRun { run, claims, addresses } = judged;
     let changed = changed_params(&run, kinds);
     let params: Vec<String> =
         changed.iter().map(|(name, value)| format!(" -P {}", shell_word(&format!("{name}={value}")))).collect();
-    let (claims, problem) = match findings {
-        Ok(findings) => (findings.into_iter().map(|finding| row(finding, &addresses)).collect(), String::new()),
+    let (claims, problem) = match claims {
+        Ok(claims) => (claims.into_iter().map(|claim| claim_row(claim, &addresses)).collect(), String::new()),
         Err(problem) => (Vec::new(), problem),
     };
     let machine = run.machine.get("cpu").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
@@ -119,32 +119,32 @@ fn group(judged: JudgedRun, kinds: &[assay_spec::StepKind]) -> Group {
     }
 }
 
-fn row(finding: JudgedClaim, addresses: &[String]) -> ClaimRow {
-    let strip = finding
+fn claim_row(claim: JudgedClaim, addresses: &[String]) -> ClaimRow {
+    let strip = claim
         .measured
         .as_ref()
-        .zip(finding.band)
+        .zip(claim.band)
         .map(|(measured, band)| interval_strip(measured.value, measured.low.zip(measured.high), band));
-    let tasks = finding.tasks.iter().filter_map(|&place| Some((place, addresses.get(place)?.clone())));
+    let tasks = claim.tasks.iter().filter_map(|&place| Some((place, addresses.get(place)?.clone())));
     ClaimRow {
-        verdict: of_verdict(finding.verdict),
+        verdict: verdict_view(claim.verdict),
         strip,
-        claimed: finding.claimed.unwrap_or_default(),
-        n: finding.measured.as_ref().map_or(0, |measured| measured.n),
-        measured: finding.measured.map(|measured| measured.text).unwrap_or_default(),
-        arithmetic: finding
+        claimed: claim.claimed.unwrap_or_default(),
+        n: claim.measured.as_ref().map_or(0, |measured| measured.n),
+        measured: claim.measured.map(|measured| measured.text).unwrap_or_default(),
+        arithmetic: claim
             .arithmetic
             .into_iter()
             .map(|one| Sum { text: one.text, shown: one.shown, holds: one.holds })
             .collect(),
         tasks: tasks.take(MOST_TASKS).collect(),
-        more_tasks: finding.tasks.len().saturating_sub(MOST_TASKS),
-        id: finding.id,
-        says: finding.says.unwrap_or_default(),
-        source: finding.source.unwrap_or_default(),
-        check: finding.check.unwrap_or_default(),
-        reason: finding.reason,
-        scaled: finding.scaled.unwrap_or_default(),
+        more_tasks: claim.tasks.len().saturating_sub(MOST_TASKS),
+        id: claim.id,
+        says: claim.says.unwrap_or_default(),
+        source: claim.source.unwrap_or_default(),
+        check: claim.check.unwrap_or_default(),
+        reason: claim.reason,
+        scaled: claim.scaled.unwrap_or_default(),
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) async fn show(State(site): State<Site>, choices: Choices) -> Result<H
         let results = results(&load::tasks(&site, run.id).await?, &site.kinds);
         rows.push(row(run, &results, now));
     }
-    let page = |offset: u64| format!("/?offset={offset}{}", filter.query());
+    let page = |offset: u64| format!("/?offset={offset}{}", filter.query_suffix());
     let older = more.then(|| page(offset.saturating_add(PAGE)));
     let newer = (offset > 0).then(|| page(offset.saturating_sub(PAGE)));
     let home = site.store.home().display().to_string();
