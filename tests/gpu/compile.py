@@ -117,8 +117,11 @@ def compile_for_amd(architecture, compiler, options):
         if path.name in ONLY_FOR:
             continue
         command = [compiler, "-x", "hip", f"--offload-arch={architecture}", "--cuda-device-only", "-O3", "-std=c++17", "-S"]
-        command += ["-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage", "-o", os.devnull, str(path)]
-        done = subprocess.run(command + options, capture_output=True, text=True)
+        # Not `-o /dev/null`: where the compiler runs as root it may replace the device by a file.
+        with tempfile.TemporaryDirectory() as folder:
+            output = os.path.join(folder, "kernels.s")
+            command += ["-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage", "-o", output, str(path)]
+            done = subprocess.run(command + options, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{path.name} for {architecture}: {compiler} refuses it\n{done.stderr}")
         uses = [match.groupdict() for match in AMD_USE.finditer(done.stderr)]
