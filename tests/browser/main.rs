@@ -10,25 +10,26 @@ mod fixture;
 use std::path::Path;
 
 use fixture::Live;
-use serde_json::{Value, json};
+use serde_json::json;
 use site::Site;
 use webdriver::Browser;
 
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-const CURVES: &str = "document.querySelectorAll('#curves .scatterlayer .trace').length >= 7";
-const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heatmaplayer image').length === 1";
+const CURVES: &str = "document.querySelectorAll('#curves .curve-names button').length >= 5";
+const ONE_CURVE: &str = "document.querySelectorAll('#curves .uplot').length === 1";
+const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heat-map .heat-cell').length >= 1";
 
 /// Name, path, and what must have been drawn.
 const PAGES: &[(&str, &str, &str)] = &[
     ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 4"),
     ("run", "/runs/1", CURVES),
-    ("run-live", "/runs/3", "document.querySelectorAll('#curves .scatterlayer .trace').length >= 1"),
-    ("run-hostile", "/runs/2", "document.querySelectorAll('#curves .scatterlayer .trace').length >= 1"),
-    ("task", "/runs/1/tasks/1", "document.querySelectorAll('#curves .scatterlayer .trace').length === 1"),
+    ("run-live", "/runs/3", ONE_CURVE),
+    ("run-hostile", "/runs/2", ONE_CURVE),
+    ("task", "/runs/1/tasks/1", ONE_CURVE),
     ("sweep-hostile", "/runs/2/sweep", HEAT_MAP),
-    ("task-hostile", "/runs/2/tasks/0", "document.querySelectorAll('#curves .scatterlayer .trace').length === 1"),
+    ("task-hostile", "/runs/2/tasks/0", ONE_CURVE),
     ("task-waiting", "/runs/3/tasks/4", "document.querySelector('#curves.empty')"),
     ("sweep", "/runs/1/sweep", HEAT_MAP),
     ("sweep-line", "/runs/1/sweep?y=-", "document.querySelectorAll('#sweep .errorbar').length === 3"),
@@ -38,17 +39,37 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("error", "/runs/99", "document.querySelector('.notice .what')"),
 ];
 
-const RANGE: &str = "document.getElementById('curves')._fullLayout.xaxis.range";
-
-/// The middle of the plotting area of a chart, and its size, after scrolling it into view.
-fn plot(browser: &Browser, id: &str) -> (i64, i64, i64, i64) {
+/// The middle of an element, and its size, after scrolling it into view.
+fn area(browser: &Browser, selector: &str) -> (i64, i64, i64, i64) {
     let area = browser.run(&format!(
-        "const drag = document.querySelector('#{id} .nsewdrag'); drag.scrollIntoView({{block: 'center'}});
-         const box = drag.getBoundingClientRect();
+        "const element = document.querySelector('{selector}'); element.scrollIntoView({{block: 'center'}});
+         const box = element.getBoundingClientRect();
          return [box.x + box.width / 2, box.y + box.height / 2, box.width, box.height].map(Math.round);"
     ));
     let [x, y, width, height] = [0, 1, 2, 3].map(|at| area[at].as_i64().unwrap());
     (x, y, width, height)
+}
+
+/// The label at the pointer on the curves; empty where there is none.
+const TIP: &str =
+    "[...document.querySelectorAll('#curves .curve-tip:not([hidden])')].map((e) => e.textContent).join('')";
+
+/// Points at the curves until a label shows, and gives it.
+fn label_at(browser: &Browser, x: i64, y: i64) -> String {
+    for at in (-160..160).step_by(6) {
+        browser.point(&[(x + 3, y + at), (x, y + at)], false);
+        let text = browser.run(&format!("return {TIP}"));
+        if text != json!("") {
+            return text.as_str().unwrap().to_owned();
+        }
+    }
+    String::new()
+}
+
+/// The step that a label names.
+fn step_of(label: &str) -> f64 {
+    let line = label.lines().find_map(|line| line.strip_prefix("step "));
+    line.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("no step in {label:?}"))
 }
 
 #[test]
@@ -64,7 +85,7 @@ fn every_page_is_well_in_both_themes_and_both_widths() {
                 browser.wait(name, drawn);
                 let wide = browser.run("return document.documentElement.scrollWidth");
                 assert!(wide.as_u64().unwrap() <= u64::from(width), "{name} is {wide} wide at {width}");
-                let unnamed = "return [...document.querySelectorAll('[data-figure], select, input, svg[role]')]
+                let unnamed = "return [...document.querySelectorAll('[data-curves], select, input, svg[role]')]
                     .filter((e) => !e.getAttribute('aria-label') && !e.closest('label')).map((e) => e.outerHTML.slice(0, 80))";
                 assert_eq!(browser.run(unnamed), json!([]), "{name}");
                 browser.screenshot(folder, &format!("{name}-{theme}-{width}"));
@@ -87,34 +108,28 @@ fn curves_can_be_hovered_zoomed_and_distinguished() {
     browser.appear("light", 1280, 900);
     browser.open(&site.page("/runs/1"));
     browser.wait("the curves", CURVES);
-    let (x, y, width, _) = plot(&browser, "curves");
-    browser.run("document.getElementById('curves').on('plotly_hover', (e) => { window.hovered = e.points.length; })");
-    // Somewhere on this way lies a line.
-    let way: Vec<(i64, i64)> = (-20..20).map(|step| (x, y + 8 * step)).collect();
-    browser.point(&way, false);
-    browser.wait("an event of the hover", "window.hovered");
-    let label = "[...document.querySelectorAll('#curves .hovertext')].map((e) => e.textContent).join(' ')";
-    for at in (-160..160).step_by(6) {
-        browser.point(&[(x + 3, y + at), (x, y + at)], false);
-        if browser.run(&format!("return {label}")) != json!("") {
-            break;
-        }
-    }
-    let text = browser.wait("a label", label).as_str().unwrap().to_owned();
-    assert!(text.contains("step") && text.contains("over 2 replicates"), "{text}");
-
-    let before = browser.run(&format!("return {RANGE}"));
+    let (x, y, width, _) = area(&browser, "#curves .u-over");
+    let text = label_at(&browser, x, y);
+    assert!(text.contains("over 2 replicates"), "{text:?}");
+    let before = [x - width / 8, x + width / 8].map(|x| step_of(&label_at(&browser, x, y)));
     browser.point(&[(x - width / 8, y - 60), (x, y), (x + width / 8, y + 60)], true);
-    let zoomed = browser.wait("a zoom", &format!("JSON.stringify({RANGE}) !== '{before}' && {RANGE}"));
-    let span = |range: &Value| range[1].as_f64().unwrap() - range[0].as_f64().unwrap();
-    assert!(span(&zoomed) < span(&before) / 2.0, "{before} became {zoomed}");
+    let wide = |browser: &Browser| {
+        let ends = [x - width / 3, x + width / 3].map(|x| step_of(&label_at(browser, x, y)));
+        ends[1] - ends[0]
+    };
+    // What was a quarter of the width fills all of it.
+    assert!(wide(&browser) <= (before[1] - before[0]) * 1.1, "{before:?}");
+
+    let first = "document.querySelector('#curves .curve-names button')";
+    browser.run(&format!("{first}.click()"));
+    browser.wait("a hidden line", &format!("{first}.getAttribute('aria-pressed') === 'false'"));
     site.is_content(&browser);
 }
 
 #[test]
 fn charts_follow_the_theme_while_they_are_open() {
     let (site, browser) = (Site::start(), Browser::start());
-    let ink = "getComputedStyle(document.querySelector('#sweep .xtick text')).fill";
+    let ink = "getComputedStyle(document.querySelector('#sweep .column-label')).fill";
     browser.appear("light", 1280, 900);
     browser.open(&site.page("/runs/1/sweep"));
     browser.wait("the heat map", HEAT_MAP);
@@ -130,12 +145,20 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
     let (site, browser) = (Site::start(), Browser::start());
     browser.appear("dark", 1280, 900);
     browser.open(&site.page("/runs/3"));
-    let points = "Math.max(...document.getElementById('curves').data.map((trace) => trace.x.length))";
-    browser.wait("the curves", &format!("document.querySelector('#curves.js-plotly-plot') && {points} === 40"));
-    browser.run(&format!("Plotly.relayout('curves', {{'xaxis.range': [0, 100]}}); window.kept = {RANGE}"));
+    browser.wait("the curves", ONE_CURVE);
+    let (x, y, width, _) = area(&browser, "#curves .u-over");
+    assert_eq!(step_of(&label_at(&browser, x + width / 2 - 4, y)), 39.0);
+    // The reader looks at the first half while more points come in.
+    browser.point(&[(x - width / 2 + 2, y - 60), (x - 20, y), (x, y + 60)], true);
+    let kept = step_of(&label_at(&browser, x + width / 2 - 4, y));
+    assert!((15.0..25.0).contains(&kept), "{kept}");
     site.change(async |store| Live::grow(store, 40..90).await);
-    browser.wait("more points", &format!("{points} === 90"));
-    assert_eq!(browser.run(&format!("return {RANGE}")), json!([0, 100]), "the reader's zoom was lost");
+    let answer = "performance.getEntriesByType('resource').filter((e) => e.name.includes('/curves?')).length";
+    let asked = browser.run(&format!("return {answer}")).as_u64().unwrap();
+    browser.wait("later answers", &format!("{answer} > {}", asked + 2));
+    assert_eq!(step_of(&label_at(&browser, x + width / 2 - 4, y)), kept, "the reader's zoom was lost");
+    browser.run("document.querySelector('#curves .u-over').dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))");
+    assert_eq!(step_of(&label_at(&browser, x + width / 2 - 4, y)), 89.0);
 
     let task = site.page(&format!("/runs/3/tasks/{}", Live::TASK.0));
     browser.open(&task);
@@ -162,7 +185,7 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
 #[test]
 fn the_axes_of_a_sweep_can_be_chosen() {
     let (site, browser) = (Site::start(), Browser::start());
-    let title = "document.querySelector('#sweep .xtitle').textContent";
+    let title = "document.querySelector('#sweep .axis-name.across').textContent";
     browser.appear("light", 1280, 900);
     browser.open(&site.page("/runs/1/sweep"));
     browser.wait("the heat map", HEAT_MAP);
@@ -187,18 +210,16 @@ fn the_axes_of_a_sweep_can_be_chosen() {
     browser.wait("the other metric", "document.querySelector('h1').textContent.includes('latency/median')");
     choose("s-y", "-");
     browser.wait("error bars", "document.querySelectorAll('#sweep .errorbar').length > 0");
-    let (x, y, ..) = plot(&browser, "sweep");
-    browser.point(&[(x, y), (x + 1, y)], false);
     site.is_content(&browser);
 
     browser.open(&site.page("/runs/1/sweep"));
     browser.wait("the heat map", HEAT_MAP);
-    let (x, y, ..) = plot(&browser, "sweep");
-    browser.point(&[(x, y - 30), (x, y - 29)], false);
-    let label =
-        "document.querySelector('#sweep .hovertext') && document.querySelector('#sweep .hovertext').textContent";
-    let text = browser.wait("a label", label).as_str().unwrap().to_owned();
-    assert!(text.contains("states = 32") && text.contains("#1 ") && text.contains("#2 "), "{text}");
+    let titles = "return [...document.querySelectorAll('#sweep .heat-cell title')].map((e) => e.textContent)";
+    let titles = browser.run(titles).to_string();
+    assert!(titles.contains("states = 32") && titles.contains("#1 ") && titles.contains("#2 "), "{titles}");
+    browser.run("document.querySelector('#sweep .heat-cell').focus()");
+    browser.press(&[ENTER]);
+    browser.wait("the task of the cell", "location.pathname.startsWith('/runs/1/tasks/')");
 }
 
 #[test]

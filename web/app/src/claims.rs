@@ -98,6 +98,10 @@ pub fn claims_document(files: &[JudgedFile], command: &str) -> String {
                 escape_cell(&known(&file.date)),
                 escape_cell(&known(&file.machine))
             ),
+            None if file.claims.iter().any(|claim| claim.verdict == Verdict::Undecided) => {
+                "Nothing was run: these claims are judged by arithmetic, not tested, or undecided for want of a run."
+                    .to_owned()
+            }
             None => "Nothing was run: these claims are judged by arithmetic, or not tested.".to_owned(),
         };
         text += &format!(

@@ -72,7 +72,8 @@ impl RunRecord {
 
     /// Seconds of wall-clock time in a task's attempts that are over.
     pub fn seconds(&self, task: &TaskView) -> f64 {
-        self.attempts_of(task).iter().map(attempt_seconds).sum()
+        // The sum of nothing is -0.0.
+        self.attempts_of(task).iter().map(attempt_seconds).fold(0.0, |sum, seconds| sum + seconds)
     }
 
     /// The attempt whose work a task's results are, or its latest one.

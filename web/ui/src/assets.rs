@@ -18,6 +18,9 @@ const FILES: &[(&str, &str, &str)] = &[
     ("live.js", "text/javascript; charset=utf-8", include_str!("assets/live.js")),
     ("charts.js", "text/javascript; charset=utf-8", include_str!("assets/charts.js")),
     ("log.js", "text/javascript; charset=utf-8", include_str!("assets/log.js")),
+    // uPlot 1.6.32, unchanged from its npm package (MIT, see assets/uplot/LICENSE).
+    ("uplot.js", "text/javascript; charset=utf-8", include_str!("assets/uplot/uplot.js")),
+    ("uplot.css", "text/css; charset=utf-8", include_str!("assets/uplot/uplot.css")),
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 
@@ -34,9 +37,8 @@ struct Assets {
 }
 
 static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
-    let script = ("plotly.js", "text/javascript; charset=utf-8", plotly());
     let mut assets = Assets { served: BTreeMap::new(), names: BTreeMap::new() };
-    for &(name, kind, content) in FILES.iter().chain([&script]) {
+    for &(name, kind, content) in FILES {
         let (stem, ending) = name.split_once('.').unwrap_or((name, ""));
         let hash = blake3::hash(content.as_bytes()).to_hex();
         let served = format!("{stem}-{}.{ending}", &hash[..16]);
@@ -45,14 +47,6 @@ static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     }
     assets
 });
-
-/// plotly.js as the `plotly` crate embeds it. The crate gives it as the first of two script elements (the second is
-/// MathJax, which is not needed here); the script itself holds no closing tag, else it could not stand in a page.
-fn plotly() -> &'static str {
-    let tags: &'static str = Box::leak(plotly::Plot::offline_js_sources().into_boxed_str());
-    let script = tags.split_once('>').and_then(|(_, rest)| rest.split_once("</script>")).map(|(script, _)| script);
-    script.unwrap_or_default()
-}
 
 /// The address of an asset.
 pub(crate) fn address(name: &str) -> Option<String> {
@@ -73,10 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_of_the_charts_is_whole() {
-        let script = plotly();
-        assert!(script.starts_with("/**\n* plotly.js v"), "{:?}", script.get(..40));
-        assert!(script.len() > 4_000_000 && !script.contains("MathJax.js"), "{}", script.len());
+    fn the_script_of_the_charts_is_unchanged() {
+        let hash = blake3::hash(include_bytes!("assets/uplot/uplot.js")).to_hex();
+        assert_eq!(hash.as_str(), "ea2d16ff65797375a846049c0f0a17f68b47a2850b9c73f2816ecf040ec9f2ce");
     }
 
     #[test]

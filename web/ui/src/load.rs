@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::error::Failure;
 use crate::query::{Choices, encode};
 use crate::server::Inner;
-use crate::views::curves::Track;
+use crate::views::bins::Bins;
+use crate::views::curves::{By, Track};
 use crate::views::states::is_final;
 
 /// The most points of one curve that are read from the store.
@@ -116,21 +117,23 @@ pub(crate) struct Wanted {
     pub metric: String,
     /// Only the tasks of this job.
     pub job: Option<String>,
+    /// Which lines are wanted. Those of cells are averaged over all points; a task's own line keeps its extremes.
+    pub by: By,
     /// At most so many points a curve.
     pub points: u64,
 }
 
 impl Wanted {
     /// One metric of one or of all jobs, with a number of points that a chart can bear.
-    pub fn new(metric: &str, job: Option<&str>, points: u64) -> Self {
+    pub fn new(metric: &str, job: Option<&str>, by: By, points: u64) -> Self {
         let points = if points == 0 { MOST_POINTS } else { points.clamp(2, MOST_POINTS) };
-        Wanted { metric: metric.to_owned(), job: job.map(str::to_owned), points }
+        Wanted { metric: metric.to_owned(), job: job.map(str::to_owned), by, points }
     }
 }
 
 /// The curves of one metric, of all tasks that have begun.
 pub(crate) async fn tracks(site: &Inner, tasks: &[TaskView], wanted: &Wanted) -> Result<Vec<Track>, Failure> {
-    let mut tracks = Vec::new();
+    let (mut tracks, mut widths) = (Vec::new(), Vec::new());
     let names = [wanted.metric.clone()];
     for task in tasks {
         let other_job = wanted.job.as_ref().is_some_and(|job| *job != task.job);
@@ -139,17 +142,27 @@ pub(crate) async fn tracks(site: &Inner, tasks: &[TaskView], wanted: &Wanted) ->
         if other_job || without || (task.attempts == 0 && task.source.is_none()) {
             continue;
         }
-        let points = usize::try_from(wanted.points).ok();
+        let points = if wanted.by == By::Task { usize::try_from(wanted.points).ok() } else { None };
         let found = site.store.series(task.run, task.ix, None, &names, points).await?;
-        tracks.extend(found.series.into_iter().map(|series| Track {
-            task: task.ix.0,
-            address: task.address.clone(),
-            cell: task.cell.clone(),
-            steps: series.steps,
-            values: series.values,
-        }));
+        for series in found.series {
+            // Binned one by one: the series of all tasks together may not fit into memory.
+            let bins = (wanted.by == By::Cell).then(|| Bins::of_series(&series.steps, &series.values, wanted.points));
+            widths.extend(bins.as_ref().map(Bins::width));
+            let (steps, values) = if bins.is_some() { Default::default() } else { (series.steps, series.values) };
+            let (address, cell) = (task.address.clone(), task.cell.clone());
+            tracks.push((Track { task: task.ix.0, address, cell, steps, values }, bins));
+        }
     }
-    Ok(tracks)
+    let width = widths.into_iter().max().unwrap_or(1);
+    let finish = |(track, bins): (Track, Option<Bins>)| match bins {
+        None => track,
+        Some(mut bins) => {
+            bins.widen(width);
+            let (steps, values) = bins.means();
+            Track { steps, values, ..track }
+        }
+    };
+    Ok(tracks.into_iter().map(finish).collect())
 }
 
 /// The last lines of a task's log.

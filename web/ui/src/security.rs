@@ -7,15 +7,9 @@ use axum::response::{IntoResponse, Response};
 
 use crate::error::Failure;
 
-/// The policy: nothing from elsewhere, no inline script, no frame around a page.
-///
-/// Two exceptions are for plotly.js: it puts an empty style element into the page and fills it through the object model
-/// (the hash is that of the empty text: no other style element is allowed), and it writes style attributes. The pictures
-/// that its camera button makes are `blob:` and `data:`.
-pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; \
-    style-src 'self' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='; \
-    style-src-attr 'unsafe-inline'; \
-    img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// The policy: nothing from elsewhere, no inline script or style, no frame around a page.
+pub(crate) const CONTENT_SECURITY_POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),

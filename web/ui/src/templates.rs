@@ -22,6 +22,8 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("task.html", include_str!("pages/task/page.html")),
     ("claims.html", include_str!("pages/claims/page.html")),
     ("sweep.html", include_str!("pages/sweep/page.html")),
+    ("heat_map.html", include_str!("pages/sweep/heat_map.html")),
+    ("interval_plot.html", include_str!("pages/sweep/interval_plot.html")),
     ("api.html", include_str!("pages/api/page.html")),
     ("error.html", include_str!("pages/error/page.html")),
 ];

@@ -103,7 +103,7 @@ async fn assets_are_there_and_stay() {
     let site = site().await;
     let page = site.get("/runs/1").await.text();
     let addresses: Vec<&str> = page.split('"').filter(|part| part.starts_with("/assets/")).collect();
-    assert_eq!(addresses.len(), 6, "{addresses:?}");
+    assert_eq!(addresses.len(), 7, "{addresses:?}");
     for address in addresses {
         let answer = site.get(address).await;
         assert_eq!((answer.status, answer.body.is_empty()), (StatusCode::OK, false), "{address}");
@@ -135,10 +135,8 @@ async fn text_of_a_user_is_never_markup() {
         assert!(!text.contains("<script>alert"), "{path}");
     }
     let name = query_of(fixture::HOSTILE);
-    for path in ["/api/runs/2/curves/figure?metric=", "/api/runs/2/sweep/figure?metric="] {
-        let figure = site.get(&format!("{path}{name}")).await.text();
-        assert!(figure.contains("&lt;script&gt;") && !figure.contains("<script>"), "{path}: {figure}");
-    }
+    let sweep = site.get(&format!("/runs/2/sweep?metric={name}")).await.text();
+    assert!(sweep.contains("class=\"heat-map\"") && !sweep.contains("<script>alert"), "{sweep}");
 }
 
 #[tokio::test]
@@ -263,7 +261,6 @@ async fn parameters_that_mean_nothing_are_refused() {
         ("/api/runs/1?limit=5", "there is no parameter `limit`"),
         ("/api/runs/1/curves?metric=train/loss&by=replicate", "`by` is `replicate`"),
         ("/api/runs/1/curves?metric=train/loss&points=-1", "`points` is `-1`"),
-        ("/api/runs/1/curves/figure?metric=train/loss&scale=cubic", "`scale` is `cubic`"),
         ("/api/runs/1/tasks/1/log?level=warn,loud", "there is no level `loud`"),
         ("/api/runs/1/tasks/1/log?tail=1.5", "`tail` is `1.5`"),
     ] {
@@ -273,6 +270,7 @@ async fn parameters_that_mean_nothing_are_refused() {
     for (path, hint) in [
         ("/?offset=-1", "give a whole number"),
         ("/runs/1?by=replicate", "cell"),
+        ("/runs/1?scale=cubic", "linear"),
         ("/runs/1/tasks/1?scale=cubic", "linear"),
     ] {
         let page = site.get(path).await;
@@ -300,7 +298,7 @@ async fn the_documented_api_answers() {
     let page = site.get("/api").await.text();
     let paths: Vec<&str> = page.split("<code>").filter_map(|part| part.split("</code>").next()).collect();
     let paths: Vec<&str> = paths.into_iter().filter(|path| path.starts_with("/api/")).collect();
-    assert_eq!(paths.len(), 13, "{paths:?}");
+    assert_eq!(paths.len(), 10, "{paths:?}");
     for path in paths {
         let path = path.replace("{run}", "1").replace("{task}", "1");
         let query = if path.contains("curves") || path.contains("sweep") { "?metric=train/loss" } else { "" };
@@ -395,8 +393,8 @@ fn no_request_makes_it_panic() {
         "runs",
         "runs/[0-3]",
         "runs/1/(sweep|tasks/[0-9]{1,3})",
-        "api/runs/[0-2]/(sweep|curves|results)(/figure)?",
-        "api/runs/1/tasks/1/(log|curves)(/figure)?",
+        "api/runs/[0-2]/(sweep|curves|results)",
+        "api/runs/1/tasks/1/(log|curves)",
         "artifacts/[0-9a-f]{60,66}/x",
         "\\PC{0,12}"
     ];

@@ -1,53 +1,8 @@
 //! Formulas of numbers alone.
 
-use assay_spec::{Check, Formula, Function, Operator};
+use assay_spec::Check;
 
 use crate::verdict::Arithmetic;
-
-/// The value of an operation.
-pub(crate) fn apply_operator(operator: Operator, left: f64, right: f64) -> f64 {
-    match operator {
-        Operator::Add => left + right,
-        Operator::Subtract => left - right,
-        Operator::Multiply => left * right,
-        Operator::Divide => left / right,
-        Operator::Power => left.powf(right),
-    }
-}
-
-/// The value of a function; NaN where it has none.
-pub(crate) fn call_function(function: Function, arguments: &[f64]) -> f64 {
-    let first = arguments.first().copied().unwrap_or(f64::NAN);
-    match function {
-        Function::Sum => arguments.iter().sum(),
-        Function::Mean => arguments.iter().sum::<f64>() / arguments.len() as f64,
-        Function::Min => arguments.iter().copied().fold(f64::NAN, f64::min),
-        Function::Max => arguments.iter().copied().fold(f64::NAN, f64::max),
-        Function::Abs => first.abs(),
-        Function::Log => first.ln(),
-        Function::Round => {
-            let digits = arguments.get(1).copied().unwrap_or(0.0).clamp(-12.0, 12.0);
-            // Written decimals such as 72.45 are a little below a half in binary: they are halves all the same.
-            let scaled = first * 10f64.powf(digits);
-            (scaled + scaled.signum() * scaled.abs() * 1e-12).round() / 10f64.powf(digits)
-        }
-    }
-}
-
-/// The value of a formula without results; NaN where it has some, or no value.
-fn constant_value(formula: &Formula) -> f64 {
-    match formula {
-        Formula::Number(number) => *number,
-        Formula::Operation(operator, left, right) => {
-            apply_operator(*operator, constant_value(left), constant_value(right))
-        }
-        Formula::Ratio(left, right) => constant_value(left) / constant_value(right),
-        Formula::Call(function, arguments) => {
-            call_function(*function, &arguments.iter().map(constant_value).collect::<Vec<_>>())
-        }
-        Formula::Cells(_) | Formula::Exponent(..) | Formula::Crossover(..) => f64::NAN,
-    }
-}
 
 /// A number as arithmetic is shown: six significant digits, without trailing zeros.
 pub(crate) fn format_number(value: f64) -> String {
@@ -64,11 +19,11 @@ pub(crate) fn format_number(value: f64) -> String {
 
 /// Works out a comparison of claimed numbers.
 pub(crate) fn evaluate_arithmetic(check: &Check) -> Arithmetic {
-    let left = constant_value(&check.left);
+    let left = check.left.constant_value();
     let text = check.text.split_whitespace().collect::<Vec<_>>().join(" ");
     match &check.comparison {
         Some((comparison, right)) => {
-            let right = constant_value(right);
+            let right = right.constant_value();
             let shown = format!("{} {} {}", format_number(left), comparison.symbol(), format_number(right));
             Arithmetic { text, shown, holds: comparison.holds(left, right) }
         }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_spec::{Axis, CellRef, Formula};
+use assay_statistics::format::quantity;
 
-use crate::arithmetic::{apply_operator, call_function};
 use crate::observation::{Observation, Outcome};
 
 /// The observations of a run, as formulas see them.
@@ -92,7 +92,11 @@ impl<'a> Sample<'a> {
             match axis {
                 Axis::Matrix(axis) => {
                     let x = task.matrix.get(axis).and_then(serde_json::Value::as_f64).filter(|x| *x > 0.0);
-                    let Some(x) = x else { continue };
+                    let Some(x) = x else {
+                        return Err(format!(
+                            "a cell of {cells} has no number above zero for `{axis}`: select the others"
+                        ));
+                    };
                     points.entry(x.to_bits()).or_default().push(finite_metric(task, &cells.metric, cells)?);
                 }
                 Axis::MetricPart => {
@@ -122,7 +126,7 @@ impl<'a> Sample<'a> {
             Formula::Number(number) => *number,
             Formula::Cells(cells) => self.mean_metric(cells, replicate)?,
             Formula::Operation(operator, left, right) => {
-                apply_operator(*operator, self.evaluate(left, replicate)?, self.evaluate(right, replicate)?)
+                operator.apply_to(self.evaluate(left, replicate)?, self.evaluate(right, replicate)?)
             }
             Formula::Ratio(left, right) => {
                 let (left, right) = (self.evaluate(left, replicate)?, self.evaluate(right, replicate)?);
@@ -134,13 +138,19 @@ impl<'a> Sample<'a> {
             Formula::Exponent(cells, axis) => Line::fit(&self.power_law_points(cells, axis, replicate)?).slope,
             Formula::Crossover(first, second, axis) => {
                 let (first, second) = self.fit_power_laws(first, second, axis, replicate)?;
-                let x = -(first.intercept - second.intercept) / (first.slope - second.slope);
-                x.exp()
+                let x = (-(first.intercept - second.intercept) / (first.slope - second.slope)).exp();
+                let (low, high) = (first.range.0.max(second.range.0), first.range.1.min(second.range.1));
+                if x < low || x > high {
+                    let range = format!("{} to {}", quantity(low, ""), quantity(high, ""));
+                    let x = quantity(x, "");
+                    return Err(format!("a crossover lies at {x} in a replicate, outside the measured range, {range}"));
+                }
+                x
             }
             Formula::Call(function, arguments) => {
                 let values: Result<Vec<f64>, String> =
                     arguments.iter().map(|argument| self.evaluate(argument, replicate)).collect();
-                call_function(*function, &values?)
+                function.apply_to(&values?)
             }
         };
         if value.is_finite() { Ok(value) } else { Err(format!("a replicate has the value {value}")) }

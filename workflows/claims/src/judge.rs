@@ -269,7 +269,8 @@ fn gather_evidence(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) ->
     let Some(first) = sets.first().cloned() else { return Err("the check uses no result".to_owned()) };
     let common = sets.iter().fold(first.clone(), |common, set| &common & set);
     let all = sets.iter().fold(first, |all, set| &all | set);
-    if common.is_empty() || common.len() * 2 <= all.len() && common.len() < all.len() {
+    // A comparison of the common ones alone would drop the others without a word.
+    if common.len() < all.len() {
         return gather_unpaired(hypothesis, sample, &sets, &cells);
     }
     let common: Vec<Replicate> = common.into_iter().collect();

@@ -46,7 +46,7 @@ bad! {
     // The sweep.
     matrix_values matrix_include_exclude million_cells uncountable_cells too_many_tasks strategy_values each settings
     // The claims.
-    claims claim_formulas claim_names
+    claims claim_formulas claim_names claims_empty
     // The configs.
     config_types config_keys config_choices config_check config_in_cells
     // The expressions.

@@ -17,6 +17,9 @@ pub enum Selection {
     Named(Vec<String>),
 }
 
+/// What a measurement reports that other programs disturbed: their load, in processors.
+pub const OTHERS_LOAD: &str = "load/others";
+
 /// A column before its values are known.
 pub(super) struct Chosen {
     pub title: String,
@@ -26,6 +29,8 @@ pub(super) struct Chosen {
     pub kind: String,
     /// Set where tasks of several jobs of one kind share rows: then each job has a column of its own.
     pub job: Option<String>,
+    /// The jobs that may have the metric; `None` of one that the kind itself declares.
+    pub reporting_jobs: Option<Vec<String>>,
     pub unit: String,
     pub better: Better,
     pub covers: &'static str,
@@ -34,7 +39,8 @@ pub(super) struct Chosen {
 impl Chosen {
     /// Whether a task can have a value in this column.
     pub fn applies_to(&self, task: &TaskResult<'_>) -> bool {
-        self.kind == task.kind && self.job.as_ref().is_none_or(|job| job == task.job)
+        let reports = self.reporting_jobs.as_ref().is_none_or(|jobs| jobs.iter().any(|job| job == task.job));
+        reports && self.kind == task.kind && self.job.as_ref().is_none_or(|job| job == task.job)
     }
 }
 
@@ -59,6 +65,7 @@ pub(super) fn choose_columns(
                 metric: metric.to_owned(),
                 kind: kind.to_owned(),
                 job: job.map(str::to_owned),
+                reporting_jobs: if declared.is_some() { None } else { Some(reporting_jobs(tasks, kind, metric)) },
                 unit: declared.map_or_else(String::new, |metric| metric.unit.to_owned()),
                 better: declared.map_or(Better::Neither, |metric| metric.better),
                 covers: declared.map_or("", |metric| metric.covers),
@@ -80,8 +87,11 @@ pub(super) fn choose_columns(
             }
         }
         Selection::Named(patterns) => {
-            for (pattern, kind) in patterns.iter().flat_map(|p| kinds_of(tasks, kinds).into_iter().map(move |k| (p, k)))
-            {
+            // The mark of a disturbed measurement belongs to every selection of its metrics.
+            let fits = |name: &str| patterns.iter().any(|pattern| matches_wildcard(pattern, name));
+            let is_found = kinds_of(tasks, kinds).into_iter().any(|kind| !metric_names(tasks, kind, &fits).is_empty());
+            let patterns = patterns.iter().map(String::as_str).chain(is_found.then_some(OTHERS_LOAD));
+            for (pattern, kind) in patterns.flat_map(|p| kinds_of(tasks, kinds).into_iter().map(move |k| (p, k))) {
                 for name in metric_names(tasks, kind, &|name| matches_wildcard(pattern, name)) {
                     let declared = kinds.iter().find(|known| known.name == kind);
                     let declared =
@@ -118,6 +128,7 @@ fn add_declared(found: &mut Vec<Chosen>, tasks: &[TaskResult<'_>], rows: &[usize
                         metric: name.clone(),
                         kind: task.kind.to_owned(),
                         job: job.map(str::to_owned),
+                        reporting_jobs: Some(reporting_jobs(tasks, task.kind, name)),
                         unit: String::new(),
                         better: Better::Neither,
                         covers: "",
@@ -181,6 +192,16 @@ fn jobs_with_metric<'a>(tasks: &[TaskResult<'a>], kind: &str, metric: &str) -> V
         }
     }
     jobs
+}
+
+/// The jobs of a kind of which some task reported a metric or declares it: the others never have it, so that their failures
+/// are no missing values of it.
+fn reporting_jobs(tasks: &[TaskResult<'_>], kind: &str, metric: &str) -> Vec<String> {
+    let mine = tasks.iter().filter(|task| task.kind == kind);
+    let reports = |task: &&TaskResult<'_>| {
+        task.metrics.contains_key(metric) || declared_metrics(task).any(|(name, _)| name == metric)
+    };
+    mine.filter(reports).map(|task| task.job.to_owned()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Whether two jobs of a kind have a value of a metric in the same row, where they must not be taken for replicates.

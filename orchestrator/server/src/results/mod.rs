@@ -17,7 +17,7 @@ mod observations;
 mod ranking;
 mod table;
 
-pub use columns::{Selection, direction_text, metric_kind};
+pub use columns::{OTHERS_LOAD, Selection, direction_text, metric_kind};
 pub use effects::{AxisEffect, AxisLevel, Effects, Interaction};
 pub use measured::{Covers, Measured, number_to_json, summarize_values};
 pub use observations::{Missing, ObservationCollector, Observations, ObservedTasks};

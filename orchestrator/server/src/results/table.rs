@@ -358,7 +358,7 @@ fn column_candidates(rows: &[Row], at: usize) -> Vec<Candidate<'_>> {
 
 /// A column with what may be said of its cells; marks the best one.
 fn ranked_column(column: Chosen, at: usize, rows: &mut [Row], ranking: Ranking, cheapest: Option<Cheapest>) -> Column {
-    let Chosen { title, heading, metric, kind, job, unit, better, covers } = column;
+    let Chosen { title, heading, metric, kind, job, unit, better, covers, reporting_jobs: _ } = column;
     let verdict = ranking.verdict();
     let name = |place: &usize| rows[*place].cell.clone();
     let excluded = ranking.excluded.iter();

@@ -432,3 +432,39 @@ fn a_config_may_declare_metrics_that_its_kind_does_not_know() {
     assert_eq!(titles(&named), ["other", "loss"]);
     assert_eq!(named.columns[1].direction, "lower is better");
 }
+
+/// Jobs of one kind may declare metrics of their own: what fails in one job is no missing value of another one's metric.
+#[test]
+fn a_failure_is_counted_where_the_job_has_the_metric() {
+    use TaskStateName::{Failed, Succeeded};
+    let measured = |job, metric: &'static str, state, replicate| {
+        let metrics = [(metric, 1.0)];
+        let metrics = if state == Succeeded { &metrics[..] } else { &[] };
+        let task = task(job, "command", json!({"job": job}), metrics).replicate(replicate).state(state);
+        Task { config: Some(json!({"metrics": {metric: {"better": "lower"}}})), ..task }
+    };
+    let tasks = [
+        measured("a", "v", Succeeded, 1),
+        measured("a", "v", Failed, 2),
+        measured("b", "w", Succeeded, 1),
+        task("c", "command", json!({"job": "c"}), &[]).state(Failed),
+    ];
+    let table = tabulate_headlines(&tasks);
+    assert_eq!(titles(&table), ["v", "w"]);
+    let failures: Vec<Vec<usize>> = table.rows.iter().map(|row| row.failures.clone()).collect();
+    // A job without metrics has no row.
+    assert_eq!(failures, [vec![1, 0], vec![0, 0]]);
+}
+
+#[test]
+fn a_disturbed_measurement_is_marked_in_every_selection() {
+    let tasks = [task("bench", "benchmark", json!({}), &[("latency/median", 0.1), ("load/others", 2.0)])];
+    let named = |pattern: &str| titles_of(&tasks, pattern);
+    assert_eq!(named("latency/*"), ["latency/median", "load/others"]);
+    assert!(named("nothing").is_empty());
+}
+
+fn titles_of(tasks: &[Task], pattern: &str) -> Vec<String> {
+    let table = tabulate_tasks(tasks, &Selection::Named(vec![pattern.to_owned()]));
+    titles(&table).into_iter().map(str::to_owned).collect()
+}

@@ -7,6 +7,7 @@ use assay_statistics::format;
 
 use crate::cli::{ArtifactsArgs, CommandError};
 use crate::tables::format_table;
+use crate::terminal::{command_line, print_line};
 
 pub async fn run(home: &Path, args: &ArtifactsArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
@@ -17,7 +18,7 @@ pub async fn run(home: &Path, args: &ArtifactsArgs) -> Result<ExitCode, CommandE
         return Ok(ExitCode::SUCCESS);
     }
     if artifacts.is_empty() {
-        eprintln!("no task of run {run} has made a file yet");
+        print_line(format_args!("no task of run {run} has made a file yet"));
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["task", "output", "file", "size", "hash"].map(str::to_owned);
@@ -28,6 +29,7 @@ pub async fn run(home: &Path, args: &ArtifactsArgs) -> Result<ExitCode, CommandE
         vec![artifact.address.clone(), artifact.output.clone(), artifact.name.clone(), size, hash]
     });
     super::print_out(&format_table(&head, &rows.collect::<Vec<_>>()))?;
-    eprintln!("\n`assay get {run} TASK OUTPUT` copies one of them out of the store");
+    let command = command_line(home, &["get", &run.to_string(), "TASK", "OUTPUT"]);
+    print_line(format_args!("\n`{command}` copies one of them out of the store"));
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use assay_claims::{JudgedClaim, Verdict};
 use assay_server::RunStateName;
@@ -13,12 +14,15 @@ use assay_ui::{JudgedRun, changed_params, judge_tasks, latest_claims};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::plan::find_cached_keys;
 use super::run::{RunRequest, execute_locally};
 use crate::claims::{JudgedFile, claims_document, claims_text, count_verdicts};
 use crate::cli::{CommandError, Overrides};
+use crate::exit;
 use crate::local_node::missing_backends;
 use crate::progress::Detail;
 use crate::record::RunRecord;
+use crate::signals::StopSignals;
 use crate::terminal::{command_line, format_time, print_line, shell_word};
 
 /// `assay claims`
@@ -50,6 +54,13 @@ pub struct ClaimsArgs {
 const MOST_FILES: usize = 1_000;
 
 pub async fn run(home: &Path, args: ClaimsArgs) -> Result<ExitCode, CommandError> {
+    if let Some(to) = &args.write
+        && !to.parent().is_none_or(|folder| folder == Path::new("") || folder.is_dir())
+    {
+        return Err(
+            format!("cannot write `{}`: its folder does not exist", printable(&to.display().to_string())).into()
+        );
+    }
     let mut judged = Vec::new();
     let mut failed = false;
     if args.paths.is_empty() {
@@ -64,8 +75,13 @@ pub async fn run(home: &Path, args: ClaimsArgs) -> Result<ExitCode, CommandError
             }
         }
     } else {
+        let stopped = watch_for_stop();
         for file in workflow_files(&args.paths)? {
-            let (file, complete) = judge_file(home, &file, &args).await?;
+            let judgement = if stopped.load(Ordering::Relaxed) { None } else { judge_file(home, &file, &args).await? };
+            let Some((file, complete)) = judgement else {
+                print_line("stopped; the next `assay claims` reuses what was completed");
+                return Ok(ExitCode::from(exit::INTERRUPTED));
+            };
             failed |= !complete;
             judged.push(file);
         }
@@ -122,8 +138,19 @@ fn workflow_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     Ok(files)
 }
 
-/// Judges a file. The second value is whether its run succeeded, or no run was needed.
-async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<(JudgedFile, bool), CommandError> {
+/// Set as soon as a signal asks this command to stop.
+fn watch_for_stop() -> Arc<AtomicBool> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let (flag, mut signals) = (stopped.clone(), StopSignals::listen_for_stop());
+    tokio::spawn(async move {
+        signals.next().await;
+        flag.store(true, Ordering::Relaxed);
+    });
+    stopped
+}
+
+/// Judges a file. The second value is whether its run succeeded, or no run was needed. `None` if its run was stopped.
+async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<Option<(JudgedFile, bool)>, CommandError> {
     let (source, workflow) = super::read_workflow(file, &args.overrides)?;
     if workflow.claims.is_empty() {
         print_line(format_args!("{} has no claims", printable(&file.display().to_string())));
@@ -146,21 +173,25 @@ async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<(Judg
     let why = |name: &str| missing.get(name).cloned();
     if jobs.is_empty() {
         judged.claims = judge_tasks(&claims, &[], &why);
-        return Ok((judged, true));
+        return Ok(Some((judged, true)));
     }
     let workflow = workflow.only(&jobs)?;
     let record = match known_run(home, &source, &workflow).await? {
         Some(record) => Some(record),
         None if args.no_run => None,
-        None => Some(run_workflow(home, file, source, workflow, args).await?),
+        None => match run_workflow(home, file, source, workflow, args).await? {
+            Some(record) => Some(record),
+            None => return Ok(None),
+        },
     };
     let Some(record) = record else {
         judged.claims = judge_tasks(&claims, &[], &why);
-        return Ok((judged, true));
+        return Ok(Some((judged, true)));
     };
     judged.claims = judge_tasks(&claims, &record.tasks, &why);
     describe_run(&mut judged, &record.run);
-    Ok((judged, record.state() == RunStateName::Succeeded))
+    let succeeded = record.state() == RunStateName::Succeeded;
+    Ok(Some((judged, succeeded)))
 }
 
 /// The jobs that the claims use which can be tested here.
@@ -173,12 +204,14 @@ fn tested_jobs(workflow: &Workflow, missing: &BTreeMap<String, String>) -> Vec<S
     jobs
 }
 
-/// The latest run of the same file with the same parameters, if it has every task of the workflow.
+/// The latest run of the same file with the same parameters that did the very work which a run would do now: files beside the
+/// workflow may have changed since, and measurements count for one machine.
 async fn known_run(home: &Path, source: &str, workflow: &Workflow) -> Result<Option<RunRecord>, CommandError> {
     if !home.join("assay.db").exists() {
         return Ok(None);
     }
     let store = Store::open_read_only(home).await?;
+    let Some(keys) = find_cached_keys(home, workflow.clone(), &store).await? else { return Ok(None) };
     let params = Value::Object(workflow.params.clone());
     for summary in store.runs(200, 0).await? {
         if summary.name != workflow.name || summary.state != RunStateName::Succeeded {
@@ -188,21 +221,23 @@ async fn known_run(home: &Path, source: &str, workflow: &Workflow) -> Result<Opt
             continue;
         };
         let record = RunRecord::load(&store, run.summary.id).await?;
-        let has = |task: &assay_spec::Task| record.tasks.iter().any(|known| known.address == task.address);
-        if workflow.tasks.iter().all(has) {
+        let done: BTreeMap<&str, Option<&str>> =
+            record.tasks.iter().map(|task| (task.address.as_str(), task.cache_key.as_deref())).collect();
+        if keys.iter().all(|(address, key)| done.get(address.as_str()) == Some(&Some(key.as_str()))) {
             return Ok(Some(record));
         }
     }
     Ok(None)
 }
 
+/// Runs a workflow; `None` if it was stopped.
 async fn run_workflow(
     home: &Path,
     file: &Path,
     source: String,
     workflow: Workflow,
     args: &ClaimsArgs,
-) -> Result<RunRecord, CommandError> {
+) -> Result<Option<RunRecord>, CommandError> {
     let store = Arc::new(Store::open(home).await?);
     let request = RunRequest {
         file: file.to_owned(),
@@ -218,12 +253,12 @@ async fn run_workflow(
     store.close().await;
     let (_, record) = result?;
     if record.state() == RunStateName::Cancelled {
-        return Err("the run was stopped; the next `assay claims` reuses what it completed".into());
+        return Ok(None);
     }
     if record.state() != RunStateName::Succeeded {
         print_line(crate::report::outcome_text(&record, home).trim_end());
     }
-    Ok(record)
+    Ok(Some(record))
 }
 
 fn describe_run(judged: &mut JudgedFile, run: &assay_store::RunView) {
@@ -274,7 +309,9 @@ fn print_files(judged: &[JudgedFile]) -> Result<(), CommandError> {
 
 fn claims_json(judged: &[JudgedFile]) -> Result<Value, CommandError> {
     let all: Vec<&JudgedClaim> = judged.iter().flat_map(|file| &file.claims).collect();
-    let counts = count_verdicts(all);
+    // As the verdicts of the claims are written below.
+    let counts: BTreeMap<String, usize> =
+        count_verdicts(all).into_iter().map(|(name, count)| (name.replace(' ', "_"), count)).collect();
     let files: Result<Vec<Value>, serde_json::Error> = judged
         .iter()
         .map(|file| {

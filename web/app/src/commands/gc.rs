@@ -8,6 +8,7 @@ use assay_store::Store;
 
 use crate::cli::{CommandError, GcArgs};
 use crate::tables::format_table;
+use crate::terminal::{command_line, print_line};
 
 pub async fn run(home: &Path, args: &GcArgs) -> Result<ExitCode, CommandError> {
     let garbage = if args.delete {
@@ -36,11 +37,14 @@ pub async fn run(home: &Path, args: &GcArgs) -> Result<ExitCode, CommandError> {
     let size = format::quantity(all().map(|file| file.bytes).sum::<u64>() as f64, "B");
     let what = format!("{} artifacts and {} metric segments", garbage.artifacts.len(), garbage.segments.len());
     match args.delete {
-        true => eprintln!("{what} were removed ({size})"),
-        false => eprintln!("{what} are referred to by no run ({size}); `assay gc --delete` removes them"),
+        true => print_line(format_args!("{what} were removed ({size})")),
+        false => {
+            let command = command_line(home, &["gc", "--delete"]);
+            print_line(format_args!("{what} are referred to by no run ({size}); `{command}` removes them"));
+        }
     }
     if garbage.kept > 0 {
-        eprintln!("{} files were kept that a run under way may have made", garbage.kept);
+        print_line(format_args!("{} files were kept that a run under way may have made", garbage.kept));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use assay_spec::printable;
 use assay_store::{Content, OutputView, Store};
 
 use crate::cli::{CommandError, GetArgs};
+use crate::terminal::print_line;
 
 pub async fn run(home: &Path, args: &GetArgs) -> Result<ExitCode, CommandError> {
     let store = super::existing_store(home).await?;
@@ -15,7 +17,8 @@ pub async fn run(home: &Path, args: &GetArgs) -> Result<ExitCode, CommandError> 
     let Some(output) = task.outputs.get(&args.output) else {
         let known: Vec<&str> = task.outputs.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
-        return Err(format!("`{}` has no output `{}`; it has: {known}", args.task, args.output).into());
+        let (task, output) = (printable(&args.task), printable(&args.output));
+        return Err(format!("`{task}` has no output `{output}`; it has: {known}").into());
     };
     match output {
         OutputView::Artifact { hash, name, .. } => copy_artifact(&store, hash, name, args.to.as_deref()).await,
@@ -27,6 +30,7 @@ async fn copy_artifact(store: &Store, hash: &str, name: &str, to: Option<&Path>)
     let from = match store.verify_artifact(hash).await? {
         Content::Whole(path) => path,
         Content::Lost { why } => {
+            let name = printable(name);
             return Err(format!("`{name}` ({hash}) cannot be used: {why}; run the workflow again").into());
         }
     };
@@ -41,7 +45,7 @@ async fn copy_artifact(store: &Store, hash: &str, name: &str, to: Option<&Path>)
     let failed = |error: std::io::Error| format!("cannot write `{}`: {error}", to.display());
     let mut file = std::fs::File::create(&to).map_err(failed)?;
     std::io::copy(&mut std::fs::File::open(&from)?, &mut file).map_err(failed)?;
-    eprintln!("{}", to.display());
+    print_line(printable(&to.display().to_string()));
     Ok(ExitCode::SUCCESS)
 }
 

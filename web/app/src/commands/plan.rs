@@ -69,9 +69,19 @@ struct Estimate {
     unknown: BTreeSet<String>,
 }
 
+/// The cache keys of tasks whose configs are known.
+#[derive(Default)]
+struct WorkKeys {
+    of_tasks: BTreeMap<usize, String>,
+    /// The first of the tasks that would run and have this key.
+    first_tasks: BTreeMap<String, usize>,
+}
+
 /// What is known of a workflow before it runs, by task.
 struct Outlook {
     prospects: Vec<Prospect>,
+    /// The cache keys of the tasks whose configs are known.
+    keys: BTreeMap<usize, String>,
     /// Warnings of the evaluation of configs, conditions and cells.
     warnings: BTreeMap<usize, BTreeSet<String>>,
 }
@@ -82,7 +92,7 @@ pub async fn run(home: &Path, args: PlanArgs) -> Result<ExitCode, CommandError> 
     machine.describe_to(&mut workflow);
     // Where there is no store yet, nothing is cached, and none is made only to say so.
     let store = if home.join("assay.db").exists() { Some(Store::open_read_only(home).await?) } else { None };
-    let Outlook { mut prospects, warnings } = find_prospects(&mut workflow, store.as_ref()).await?;
+    let Outlook { mut prospects, warnings, .. } = find_prospects(&mut workflow, store.as_ref()).await?;
     let sizes = planned_sizes(&workflow);
     refuse_impossible(&workflow, &machine, &sizes, &mut prospects);
     let history = match &store {
@@ -156,10 +166,24 @@ fn estimate_duration(workflow: &Workflow, prospects: &[Prospect], jobs: BTreeMap
     Estimate { jobs, seconds: longest.max(work / f64::from(cpus)), unknown }
 }
 
+/// The cache keys of all tasks by their addresses, if the store has the result of every task; `None` if some task would run.
+/// Tasks that are left out have no key.
+pub(super) async fn find_cached_keys(
+    home: &Path,
+    mut workflow: Workflow,
+    store: &Store,
+) -> Result<Option<BTreeMap<String, String>>, CommandError> {
+    LocalNode::probe_backends(&workflow, home).await?.describe_to(&mut workflow);
+    let Outlook { prospects, keys, .. } = find_prospects(&mut workflow, Some(store)).await?;
+    let is_known = |prospect: &Prospect| matches!(prospect, Prospect::Cached(_) | Prospect::Skipped(_));
+    let address = |(ix, key): (usize, String)| (workflow.tasks[ix].address.clone(), key);
+    Ok(prospects.iter().all(is_known).then(|| keys.into_iter().map(address).collect()))
+}
+
 /// What becomes of each task. A job whose cells depend on results gets its tasks if these results are known.
 async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Result<Outlook, CommandError> {
     let mut known: BTreeMap<usize, Finished> = BTreeMap::new();
-    let mut keys: BTreeMap<String, usize> = BTreeMap::new();
+    let mut keys = WorkKeys::default();
     let mut prospects = Vec::new();
     let mut warnings: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     loop {
@@ -186,7 +210,7 @@ async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Resul
             prospects.push(prospect);
         }
         let Some(job) = workflow.jobs.iter().position(|job| can_be_decided(workflow, job, &known)) else {
-            return Ok(Outlook { prospects, warnings });
+            return Ok(Outlook { prospects, keys: keys.of_tasks, warnings });
         };
         let expanded = workflow.expand(job, &|task| known.get(&task).cloned());
         if !expanded.warnings.is_empty() {
@@ -230,12 +254,12 @@ fn decided(
     }
 }
 
-/// What becomes of a task whose config is known. `keys` are the tasks that would run, by their cache keys.
+/// What becomes of a task whose config is known. `keys` are the cache keys of the tasks before it; its own is added.
 async fn prospect_of(
     ix: usize,
     mut step: ResolvedStep,
     store: Option<&Store>,
-    keys: &mut BTreeMap<String, usize>,
+    keys: &mut WorkKeys,
 ) -> Result<Prospect, CommandError> {
     let content_of = |path: PathBuf, _| async move { assay_store::content_of(&path).await };
     if let Err(message) = pin_files(&mut step, content_of).await {
@@ -245,11 +269,12 @@ async fn prospect_of(
         Some(store) => store.look_up_result(&step.key).await?,
         None => Lookup::Unknown,
     };
+    keys.of_tasks.insert(ix, step.key.clone());
     if let Lookup::Known(result) = known {
         let (conclusion, outputs, metrics) = (Conclusion::Success, result.outputs, result.metrics);
         return Ok(Prospect::Cached(Finished { conclusion, outputs, metrics }));
     }
-    let first = *keys.entry(step.key).or_insert(ix);
+    let first = *keys.first_tasks.entry(step.key).or_insert(ix);
     Ok(match known {
         _ if first != ix => Prospect::SameAs(first),
         Lookup::Lost { output, why } => {

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_spec::printable;
 use assay_store::Store;
 
 use crate::cli::{CommandError, RmArgs};
+use crate::terminal::{command_line, print_line};
 
 pub async fn run(home: &Path, args: &RmArgs) -> Result<ExitCode, CommandError> {
     let reader = super::existing_store(home).await?;
@@ -17,12 +19,15 @@ pub async fn run(home: &Path, args: &RmArgs) -> Result<ExitCode, CommandError> {
     let store = Store::open(home).await?;
     for run in runs {
         let removed = store.remove_run(run).await?;
-        eprintln!("run {run} ({}) was removed", removed.name);
+        print_line(format_args!("run {run} ({}) was removed", printable(&removed.name)));
         for heir in removed.passed_on {
-            eprintln!("  run {} was answered from it: its task {} now keeps that attempt", heir.run, heir.ix);
+            print_line(format_args!(
+                "  run {} was answered from it: its task {} now keeps that attempt",
+                heir.run, heir.ix
+            ));
         }
     }
     store.close().await;
-    eprintln!("`assay gc` shows which files are no longer referred to");
+    print_line(format_args!("`{}` shows which files are no longer referred to", command_line(home, &["gc"])));
     Ok(ExitCode::SUCCESS)
 }

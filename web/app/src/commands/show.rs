@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_claims::JudgedClaim;
+use assay_spec::{printable, printable_lines};
 use assay_store::Store;
 use assay_store::query::RunSummary;
 use assay_ui::{judge_tasks, recorded_workflow};
@@ -76,8 +77,8 @@ async fn judge_claims(record: &RunRecord, home: &Path) -> Result<Vec<JudgedClaim
 
 /// What a person said of the run, and the commit of its workflow file.
 fn mark_lines(run: &RunSummary) -> Vec<String> {
-    let tags = (!run.tags.is_empty()).then(|| format!("tags: {}", run.tags.join(" ")));
-    let note = (!run.note.is_empty()).then(|| format!("note: {}", run.note));
+    let tags = (!run.tags.is_empty()).then(|| format!("tags: {}", printable(&run.tags.join(" "))));
+    let note = (!run.note.is_empty()).then(|| format!("note: {}", printable_lines(&run.note)));
     let git = run.git.as_ref().map(|git| {
         let dirty = if git.dirty { ", with changes that are not in it" } else { "" };
         format!("commit: {}{dirty}", git.commit)

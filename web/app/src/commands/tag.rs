@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use assay_spec::{printable, printable_lines};
 use assay_store::Store;
 
 use crate::cli::{CommandError, TagArgs};
@@ -19,9 +20,9 @@ pub async fn run(home: &Path, args: TagArgs) -> Result<ExitCode, CommandError> {
         store.close().await;
         summary?
     };
-    super::print_out(&format!("run {run}: {}", summary.tags.join(" ")))?;
+    super::print_out(&format!("run {run}: {}", printable(&summary.tags.join(" "))))?;
     if !summary.note.is_empty() {
-        super::print_out(&summary.note)?;
+        super::print_out(&printable_lines(&summary.note))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use assay_protocol::LogLevel;
 use assay_server::{RunEvent, TaskStateName};
 use assay_spec::{printable, printable_lines};
 
-use super::Board;
+use super::{Board, Row};
 
 /// How often a long attempt is reported.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -63,11 +63,16 @@ impl Plain {
         if now.saturating_sub(self.since) >= TOGETHER {
             lines.extend(self.take_group(board));
         }
-        if now.saturating_sub(self.reported) < PERIOD || self.detail == Detail::Quiet {
+        if self.detail == Detail::Quiet {
+            return lines;
+        }
+        // A minute after the last lines, or after the first of the attempts began that have had none.
+        let runs_long = |row: &&Row| row.began.is_some_and(|began| now.saturating_sub(began) >= PERIOD);
+        if now.saturating_sub(self.reported) < PERIOD || !board.rows.iter().any(|row| runs_long(&row)) {
             return lines;
         }
         self.reported = now;
-        let long = board.rows.iter().filter(|row| row.began.is_some_and(|began| now.saturating_sub(began) >= PERIOD));
+        let long = board.rows.iter().filter(runs_long);
         let before = lines.len();
         lines.extend(long.map(|row| format!("{}  {}", printable(&row.address), row.position(now))));
         if lines.len() > before {

@@ -12,7 +12,6 @@ use crate::load::{self, MOST_POINTS, Wanted};
 use crate::query::{Choices, RunAt};
 use crate::server::{Inner, Site};
 use crate::views::curves::{By, Curve, curves};
-use crate::views::figure;
 
 #[derive(Serialize)]
 struct Curves {
@@ -26,8 +25,8 @@ async fn drawn(site: &Inner, run: RunId, choices: &Choices) -> Result<Curves, Fa
     load::run(site, run).await?;
     let metric = wanted_metric(choices)?;
     let tasks = load::tasks(site, run).await?;
-    let wanted = Wanted::new(metric, choices.get("job"), choices.number("points", 0, MOST_POINTS)?);
     let by = By::of(choices.one_of("by", &["cell", "task"])?);
+    let wanted = Wanted::new(metric, choices.get("job"), by, choices.number("points", 0, MOST_POINTS)?);
     let curves = curves(&load::tracks(site, &tasks, &wanted).await?, by);
     Ok(Curves { unit: unit(site, metric), metric: metric.to_owned(), by, curves })
 }
@@ -36,21 +35,11 @@ pub(super) async fn data(State(site): State<Site>, RunAt(id): RunAt, choices: Ch
     Ok(answer(drawn(&site, id, &choices).await?))
 }
 
-pub(super) async fn figure(State(site): State<Site>, RunAt(id): RunAt, choices: Choices) -> Result<Response, Failure> {
-    let drawn = drawn(&site, id, &choices).await?;
-    Ok(answer(figure::curves(&drawn.curves, (&drawn.metric, drawn.unit), is_log(&choices)?, true)))
-}
-
-/// Whether the axis of values is logarithmic.
-pub(super) fn is_log(choices: &Choices) -> Result<bool, Failure> {
-    Ok(choices.one_of("scale", &["linear", "log"])? == Some("log"))
-}
-
-pub(super) fn unit(site: &Inner, metric: &str) -> &'static str {
+fn unit(site: &Inner, metric: &str) -> &'static str {
     metric_kind(&site.kinds, metric).map_or("", |kind| kind.unit)
 }
 
-pub(super) fn wanted_metric(choices: &Choices) -> Result<&str, Failure> {
+fn wanted_metric(choices: &Choices) -> Result<&str, Failure> {
     let missing = || Failure::bad_request("no metric is named", "add `?metric=` and a name, such as train/loss");
     choices.get("metric").ok_or_else(missing)
 }

@@ -32,8 +32,8 @@ pub(crate) struct Endpoint {
 }
 
 const METRIC: (&str, &str) = ("metric", "the metric's name, such as train/loss");
-const POINTS: (&str, &str) = ("points", "at most so many points a curve (2000)");
-const SCALE: (&str, &str) = ("scale", "`log` for a logarithmic axis of values");
+const POINTS: (&str, &str) =
+    ("points", "at most so many points a curve (2000); by cell, longer curves are the means of bins over all points");
 const BY: (&str, &str) = ("by", "`cell` for the mean and the range of the replicates (default), `task` for each task");
 const JOB: (&str, &str) = ("job", "only the tasks of this job");
 const SWEEP: &[(&str, &str)] = &[
@@ -73,17 +73,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         about: "One metric over the training step.",
         query: &[METRIC, BY, JOB, POINTS],
     },
-    Endpoint {
-        path: "/api/runs/{run}/curves/figure",
-        about: "The same as a figure for plotly.js, without colours.",
-        query: &[METRIC, BY, JOB, POINTS, SCALE],
-    },
     Endpoint { path: "/api/runs/{run}/sweep", about: "One metric over the axes of a job's matrix.", query: SWEEP },
-    Endpoint {
-        path: "/api/runs/{run}/sweep/figure",
-        about: "The same as a figure for plotly.js, without colours; null where there is no axis.",
-        query: SWEEP,
-    },
     Endpoint { path: "/api/runs/{run}/tasks/{task}", about: "A task and its attempts.", query: &[] },
     Endpoint {
         path: "/api/runs/{run}/tasks/{task}/log",
@@ -100,11 +90,6 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         about: "The task's metrics over the training step; all of them unless one is named.",
         query: &[METRIC, POINTS],
     },
-    Endpoint {
-        path: "/api/runs/{run}/tasks/{task}/curves/figure",
-        about: "One metric of the task as a figure for plotly.js, without colours.",
-        query: &[METRIC, POINTS, SCALE],
-    },
 ];
 
 /// The routes of [`ENDPOINTS`].
@@ -116,13 +101,10 @@ pub(crate) fn routes() -> Router<Site> {
         .route("/api/runs/{run}/results", get(runs::results))
         .route("/api/runs/{run}/artifacts", get(runs::artifacts))
         .route("/api/runs/{run}/curves", get(curves::data))
-        .route("/api/runs/{run}/curves/figure", get(curves::figure))
         .route("/api/runs/{run}/sweep", get(sweep::data))
-        .route("/api/runs/{run}/sweep/figure", get(sweep::figure))
         .route("/api/runs/{run}/tasks/{task}", get(tasks::one))
         .route("/api/runs/{run}/tasks/{task}/log", get(tasks::log))
         .route("/api/runs/{run}/tasks/{task}/curves", get(tasks::curves))
-        .route("/api/runs/{run}/tasks/{task}/curves/figure", get(tasks::figure))
         .route_layer(middleware::from_fn(known_parameters))
 }
 

@@ -8,12 +8,7 @@ use crate::error::Failure;
 use crate::pages::sweep::drawn;
 use crate::query::{Choices, RunAt};
 use crate::server::Site;
-use crate::views::figure;
 
 pub(super) async fn data(State(site): State<Site>, RunAt(id): RunAt, choices: Choices) -> Result<Response, Failure> {
     Ok(answer(drawn(&site, id, &choices).await?.1))
-}
-
-pub(super) async fn figure(State(site): State<Site>, RunAt(id): RunAt, choices: Choices) -> Result<Response, Failure> {
-    Ok(answer(figure::sweep(&drawn(&site, id, &choices).await?.1)))
 }

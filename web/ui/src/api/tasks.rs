@@ -7,13 +7,10 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::answer;
-use super::curves::{is_log, unit, wanted_metric};
 use crate::error::Failure;
 use crate::load::{self, MOST_POINTS};
 use crate::query::{Choices, TaskAt};
 use crate::server::{Inner, Site};
-use crate::views::curves::{By, Track, curves as draw};
-use crate::views::figure;
 
 /// The levels of log lines.
 const LEVELS: [&str; 4] = ["info", "warn", "error", "stderr"];
@@ -78,23 +75,4 @@ pub(super) async fn curves(
     load::task(&site, run, ix).await?;
     let names: Vec<String> = choices.get("metric").map(str::to_owned).into_iter().collect();
     Ok(answer(series(&site, (run, ix), &names, &choices).await?))
-}
-
-pub(super) async fn figure(
-    State(site): State<Site>,
-    TaskAt(run, ix): TaskAt,
-    choices: Choices,
-) -> Result<Response, Failure> {
-    let task = load::task(&site, run, ix).await?;
-    let metric = wanted_metric(&choices)?;
-    let found = series(&site, (run, ix), &[metric.to_owned()], &choices).await?;
-    let tracks = found.series.into_iter().map(|series| Track {
-        task: ix.0,
-        address: task.address.clone(),
-        cell: task.address.clone(),
-        steps: series.steps,
-        values: series.values,
-    });
-    let drawn = draw(&tracks.collect::<Vec<_>>(), By::Task);
-    Ok(answer(figure::curves(&drawn, (metric, unit(&site, metric)), is_log(&choices)?, false)))
 }

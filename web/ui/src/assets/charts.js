@@ -1,27 +1,23 @@
-// Draws the charts of a page: every element with `data-figure` shows the figure at that address.
+// Draws curves with uPlot: every element with `data-curves` shows the curves at that address of the API, by the training step.
 //
-// Figures come without colours. A trace says in its `meta` which part it plays (`line`, `band`, `faint`, `heat`) and
-// which slot of the palette it takes; the colours are the custom properties of the style sheet, so that charts follow
-// the reader's theme. While the address stays the same, zoom and hidden lines stay as the reader left them.
+// The colours are the custom properties of the style sheet, so that charts follow the reader's theme. A cell keeps its colour,
+// its slot; where there are more cells than colours, all lines are grey and those that the reader chooses have a colour. While
+// the address stays the same, the zoom and the choice stay as the reader left them.
 "use strict";
 
 (() => {
-  const NARROW = 640;
-  const CONFIG = {
-    responsive: true,
-    displaylogo: false,
-    showTips: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-  };
+  const SLOTS = 7;
+  const HEIGHT = 380;
+  const NEAR = 36; // How far from the pointer a line may be, in CSS pixels.
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const drawn = new Map(); // Chart -> what it shows: its address and the text of its figure.
+  const drawn = new Map(); // Chart -> what it shows.
 
   function theme() {
     const style = getComputedStyle(document.documentElement);
     const read = (name) => style.getPropertyValue(name).trim();
     return {
-      ink: read("--ink"), quiet: read("--quiet"), line: read("--line"), raised: read("--raised"), font: read("--sans"),
-      palette: [1, 2, 3, 4, 5, 6, 7].map((slot) => read(`--chart-${slot}`)),
+      ink: read("--ink"), quiet: read("--quiet"), line: read("--line"), faint: read("--strong-line"), font: read("--sans"),
+      palette: Array.from({ length: SLOTS }, (_, slot) => read(`--chart-${slot + 1}`)),
     };
   }
 
@@ -31,92 +27,225 @@
     return `rgba(${part(1)},${part(3)},${part(5)},${opacity})`;
   }
 
-  function dress(trace, look, narrow) {
-    const meta = trace.meta || {};
-    const colour = look.palette[(meta.slot || 0) % look.palette.length];
-    if (meta.part === "line") {
-      trace.line = { ...trace.line, color: colour };
-      trace.marker = { size: 7, ...trace.marker, color: colour };
-      if (trace.error_y) trace.error_y = { ...trace.error_y, color: colour };
-    } else if (meta.part === "band") {
-      trace.fillcolor = faded(colour, 0.16);
-      trace.line = { ...trace.line, color: colour };
-    } else if (meta.part === "faint") {
-      trace.marker = { ...trace.marker, color: look.quiet };
-    } else if (meta.part === "heat") {
-      trace.colorscale = "Viridis";
-      trace.reversescale = Boolean(meta.reversed); // The bright end is the better one.
-      trace.textfont = { size: narrow ? 10 : 13 };
-      trace.colorbar = { ...trace.colorbar, thickness: 12, outlinewidth: 0, ticklen: 3, tickcolor: look.line };
-      if (narrow) trace.showscale = false;
-    }
-    return trace;
+  function numberText(value) {
+    const size = Math.abs(value);
+    const [unit, name] = size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
+    if (size !== 0 && size < 1e-3) return value.toExponential(1);
+    return `${Number((value / unit).toPrecision(4))}${name}`;
   }
 
-  function axis(given, look) {
-    return {
-      gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, tickcolor: look.line, ticks: "outside",
-      ticklen: 4, automargin: true, exponentformat: "power", ...given,
-      title: { ...(given || {}).title, standoff: 8 },
-    };
+  // The curves of an answer: those of a run as they are, those of a task as its series.
+  function curvesOf(answer) {
+    if (answer.curves) return answer.curves;
+    return (answer.series || []).map(({ name, steps, values }) => ({ label: name, slot: 0, tasks: [0], steps, values, range: null }));
   }
 
-  function layout(given, look, narrow, address) {
-    const legend = narrow
-      ? { orientation: "h", x: 0, y: -0.25, yanchor: "top", font: { size: 11 } }
-      : { x: 1.01, xanchor: "left", y: 1, font: { size: 11 }, itemsizing: "constant" };
-    return {
-      ...given,
-      uirevision: address,
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: look.font, size: 12, color: look.ink },
-      margin: { l: 56, r: 12, t: 30, b: 44 },
-      hoverlabel: {
-        bgcolor: look.raised, bordercolor: look.line, font: { family: look.font, size: 12, color: look.ink }, align: "left",
-        namelength: -1,
+  // What JSON cannot hold is a string, and leaves a gap; so does what a logarithmic axis cannot show.
+  const finite = (values, log) => values.map((value) => (typeof value === "number" && !(log && value <= 0) ? value : null));
+
+  // Columns on one axis of steps. A step that a curve does not have is undefined, which is no gap.
+  function aligned(curves, log) {
+    const tables = curves.map(({ steps, values, range }) => [
+      steps, finite(values, log), ...(range ? [finite(range.low, log), finite(range.high, log)] : []),
+    ]);
+    return uPlot.join(tables);
+  }
+
+  function seriesOf(state, look) {
+    const series = [{}];
+    const bands = [];
+    const lines = []; // By curve: the place of its line, and of its band's edges, among the series.
+    state.curves.forEach((curve, at) => {
+      const colour = colourOf(state, at, look);
+      const show = isShown(state, at);
+      const single = curve.steps.length === 1;
+      lines.push(series.length);
+      series.push({ label: curve.label, stroke: colour, width: 1.75, show, points: { show: single, size: 7, fill: colour } });
+      if (!curve.range) return;
+      const edge = { show, stroke: "transparent", width: 0, points: { show: false } };
+      series.push({ ...edge }, { ...edge });
+      const fill = colour.startsWith("#") ? faded(colour, isMany(state) ? 0.1 : 0.16) : "transparent";
+      bands.push({ series: [series.length - 1, series.length - 2], fill });
+    });
+    return { series, bands, lines };
+  }
+
+  const isMany = (state) => new Set(state.curves.map(({ slot }) => slot)).size > SLOTS;
+  const isShown = (state, at) => isMany(state) || !state.chosen.has(state.curves[at].label);
+
+  function colourOf(state, at, look) {
+    const { label, slot } = state.curves[at];
+    if (!isMany(state)) return look.palette[slot % SLOTS];
+    const place = [...state.chosen].indexOf(label);
+    return place < 0 ? look.faint : look.palette[place % SLOTS];
+  }
+
+  function axes(state, look) {
+    const common = { stroke: look.quiet, grid: { stroke: look.line, width: 1 }, ticks: { stroke: look.line, width: 1, size: 4 } };
+    const font = `12px ${look.font}`;
+    const unit = state.unit ? ` [${state.unit}]` : "";
+    return [
+      { ...common, font, label: "step", labelFont: font, labelSize: 20, size: 34, values: (_, ticks) => ticks.map(numberText) },
+      {
+        ...common, font, label: `${state.metric}${unit}`, labelFont: font, labelSize: 20, size: 58,
+        values: (_, ticks) => ticks.map((tick) => (tick === null ? null : numberText(tick))),
       },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: look.quiet, activecolor: look.ink },
-      legend,
-      xaxis: axis(given.xaxis, look),
-      yaxis: axis(given.yaxis, look),
+    ];
+  }
+
+  // The place in a column at or nearest to `at` that holds a value.
+  function nearest(column, at) {
+    for (let away = 0; away < column.length; away += 1) {
+      if (typeof column[at - away] === "number") return at - away;
+      if (typeof column[at + away] === "number") return at + away;
+    }
+    return null;
+  }
+
+  function showTip(state, plot, lines) {
+    const { left, top, idx } = plot.cursor;
+    const tip = state.tip;
+    tip.hidden = true;
+    if (idx === null || idx === undefined || left < 0) return;
+    let best = null;
+    lines.forEach((place, at) => {
+      if (!plot.series[place].show) return;
+      const row = nearest(plot.data[place], idx);
+      if (row === null) return;
+      const [x, y] = [plot.valToPos(plot.data[0][row], "x"), plot.valToPos(plot.data[place][row], "y")];
+      const away = Math.hypot(x - left, y - top);
+      if (!best || away < best.away) best = { at, row, place, x, y, away };
+    });
+    if (!best || best.away > NEAR) return;
+    const curve = state.curves[best.at];
+    const unit = state.unit ? ` ${state.unit}` : "";
+    const value = numberText(plot.data[best.place][best.row]);
+    const text = [curve.label, `step ${plot.data[0][best.row]}`];
+    if (curve.range) {
+      const [low, high] = [1, 2].map((more) => plot.data[best.place + more][best.row]);
+      text.push(`mean ${value}${unit}`, `${numberText(low)} to ${numberText(high)} over ${curve.tasks.length} replicates`);
+    } else {
+      text.push(`${value}${unit}`);
+    }
+    tip.textContent = text.join("\n");
+    tip.hidden = false;
+    const { offsetLeft, offsetTop, clientWidth } = plot.over;
+    const right = best.x > clientWidth / 2;
+    tip.style.left = right ? "" : `${offsetLeft + best.x + 12}px`;
+    tip.style.right = right ? `${state.chart.clientWidth - offsetLeft - best.x + 12}px` : "";
+    tip.style.top = `${offsetTop + Math.max(0, best.y - 30)}px`;
+  }
+
+  function nameButton(state, at, look) {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    const label = state.curves[at].label;
+    button.type = "button";
+    button.setAttribute("aria-pressed", String(isMany(state) ? state.chosen.has(label) : !state.chosen.has(label)));
+    const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    swatch.setAttribute("width", "16");
+    swatch.setAttribute("height", "8");
+    const stroke = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    stroke.setAttribute("d", "M0 4H16");
+    stroke.setAttribute("stroke", colourOf(state, at, look));
+    stroke.setAttribute("stroke-width", "2.5");
+    swatch.append(stroke);
+    button.append(swatch, label);
+    button.addEventListener("click", () => {
+      if (!state.chosen.delete(label)) state.chosen.add(label);
+      draw(state);
+      state.names.querySelectorAll("button")[at].focus({ preventScroll: true });
+    });
+    item.append(button);
+    return item;
+  }
+
+  function draw(state) {
+    const look = theme();
+    const { chart } = state;
+    const zoom = state.plot && state.isZoomed ? [state.plot.scales.x.min, state.plot.scales.x.max] : null;
+    if (state.plot) state.plot.destroy();
+    const { series, bands, lines } = seriesOf(state, look);
+    const options = {
+      width: chart.clientWidth, height: HEIGHT, series, bands, axes: axes(state, look), legend: { show: false },
+      scales: { x: { time: false }, y: { distr: state.log ? 3 : 1 } },
+      cursor: { drag: { x: true, y: false, setScale: true }, points: { show: false }, y: false },
+      hooks: {
+        setCursor: [(plot) => showTip(state, plot, lines)],
+        setScale: [(plot, key) => {
+          if (key !== "x") return;
+          const steps = plot.data[0];
+          const { min, max } = plot.scales.x;
+          state.isZoomed = min > steps[0] || max < steps[steps.length - 1];
+        }],
+      },
     };
+    state.plot = new uPlot(options, aligned(state.curves, state.log), state.area);
+    if (zoom) state.plot.setScale("x", { min: zoom[0], max: zoom[1] });
+    chart.classList.toggle("many", isMany(state));
+    const scrolled = state.names.scrollTop;
+    const alone = state.curves.length === 1;
+    state.names.replaceChildren(...(alone ? [] : state.curves.map((_, at) => nameButton(state, at, look))));
+    state.names.scrollTop = scrolled;
+  }
+
+  function part(name, kind, chart) {
+    const element = document.createElement(name);
+    element.className = kind;
+    chart.append(element);
+    return element;
+  }
+
+  function begin(chart) {
+    chart.textContent = "";
+    chart.classList.remove("empty");
+    const state = { chart, chosen: new Set(), isZoomed: false, plot: null };
+    state.area = part("div", "curve-area", chart);
+    state.tip = part("div", "curve-tip", chart);
+    state.tip.hidden = true;
+    state.names = part("ul", "curve-names", chart);
+    state.resize = new ResizeObserver(() => {
+      if (state.plot && chart.clientWidth !== state.plot.width) state.plot.setSize({ width: chart.clientWidth, height: HEIGHT });
+    });
+    state.resize.observe(chart);
+    drawn.set(chart, state);
+    return state;
   }
 
   function empty(chart) {
-    if (drawn.get(chart)) Plotly.purge(chart);
-    drawn.delete(chart);
+    const state = drawn.get(chart);
+    if (state) {
+      state.resize.disconnect();
+      if (state.plot) state.plot.destroy();
+      drawn.delete(chart);
+    }
     chart.textContent = chart.dataset.empty || "";
-    chart.style.height = "";
     chart.classList.add("empty");
-    chart.hidden = !chart.dataset.empty;
   }
 
-  function draw(chart, address, text) {
-    const figure = JSON.parse(text);
-    if (!figure || figure.data.length === 0) return empty(chart);
-    if (!drawn.has(chart)) chart.textContent = "";
-    chart.hidden = false;
-    chart.classList.remove("empty");
-    chart.style.height = figure.height ? `${figure.height}px` : "";
-    const look = theme();
-    const narrow = chart.clientWidth < NARROW;
-    drawn.set(chart, { address, text });
-    const data = figure.data.map((trace) => dress(trace, look, narrow));
-    return Plotly.react(chart, data, layout(figure.layout, look, narrow, address), CONFIG);
+  function show(chart, address, text) {
+    const curves = curvesOf(JSON.parse(text)).filter(({ steps }) => steps.length > 0);
+    if (curves.length === 0) return empty(chart);
+    const state = drawn.get(chart) || begin(chart);
+    if (state.address !== address) state.isZoomed = false;
+    const { metric, unit, scale } = chart.dataset;
+    Object.assign(state, { address, text, curves, metric, unit, log: scale === "log", scale });
+    draw(state);
+    return undefined;
   }
 
   async function update(chart) {
-    const address = chart.dataset.figure;
+    const address = chart.dataset.curves;
     if (!address) return empty(chart);
     if (chart.dataset.busy === address) return undefined;
     chart.dataset.busy = address;
     try {
       const response = await fetch(address, { cache: "no-store" });
-      const text = response.ok ? await response.text() : "null";
-      if (chart.dataset.figure !== address) return undefined; // Another choice was made meanwhile.
+      const text = response.ok ? await response.text() : "{}";
+      if (chart.dataset.curves !== address) return undefined; // Another choice was made meanwhile.
       const before = drawn.get(chart);
-      if (!before || before.address !== address || before.text !== text) await draw(chart, address, text);
+      const same = before && before.address === address && before.text === text && before.scale === chart.dataset.scale;
+      if (!same) show(chart, address, text);
     } catch {
       // The page says that the connection is lost; the chart stays as it is.
     } finally {
@@ -125,10 +254,9 @@
     return undefined;
   }
 
-  const updateAll = () => document.querySelectorAll("[data-figure]").forEach(update);
-  const redrawAll = () => drawn.forEach(({ address, text }, chart) => draw(chart, address, text));
+  const updateAll = () => document.querySelectorAll("[data-curves]").forEach(update);
 
   document.addEventListener("assay:round", updateAll);
-  dark.addEventListener("change", redrawAll);
+  dark.addEventListener("change", () => drawn.forEach(draw));
   updateAll();
 })();

@@ -62,10 +62,10 @@
       if (part.dataset.live) here.dataset.live = part.dataset.live;
       if (sources.get(part.id) !== part.innerHTML && replace(here, part.innerHTML, chosen)) sources.set(part.id, part.innerHTML);
     }
-    for (const chart of fresh.querySelectorAll("[data-figure][id]")) {
+    for (const chart of fresh.querySelectorAll("[data-curves][id]")) {
       const here = document.getElementById(chart.id);
       if (!here) continue;
-      here.dataset.figure = chart.dataset.figure;
+      Object.assign(here.dataset, chart.dataset);
       here.setAttribute("aria-label", chart.getAttribute("aria-label") || "");
     }
     document.title = fresh.title;

@@ -1,7 +1,6 @@
 //! Curves of one metric: one a task, or one a cell with the range of its replicates.
 
-use assay_server::number_to_json;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// What one task measured, as two columns of the same length.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,7 +93,7 @@ fn alone(slot: usize, track: &Track) -> Curve {
 }
 
 /// The replicates of a cell as one line. At each step that some replicate has, every replicate that has come so far
-/// takes part: with its own value, or on the straight line between its neighbours where long curves were thinned out.
+/// takes part: with its own value, or on the straight line between its neighbours where it measured at other steps.
 fn together(cell: &str, slot: usize, tracks: &[&Track]) -> Curve {
     let mut steps: Vec<u64> = tracks.iter().flat_map(|track| track.steps.iter().copied()).collect();
     steps.sort_unstable();
@@ -125,17 +124,6 @@ fn at(track: &Track, step: u64) -> Option<f64> {
             // In floats, which cannot overflow where steps do not rise as they should.
             Some(y0 + (y1 - y0) * ((step as f64 - x0 as f64) / (x1 as f64 - x0 as f64)))
         }
-    }
-}
-
-/// For a chart: what is not finite leaves a gap.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Gaps<'a>(pub &'a [f64]);
-
-impl Serialize for Gaps<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer
-            .collect_seq(self.0.iter().map(|&value| if value.is_finite() { number_to_json(value) } else { ().into() }))
     }
 }
 
@@ -190,6 +178,5 @@ mod tests {
     fn a_diverged_replicate_leaves_a_gap() {
         let drawn = curves(&[track(1, "a", &[(0, 1.0)]), track(2, "a", &[(0, f64::NAN)])], By::Cell);
         assert!(drawn[0].values[0].is_nan() && drawn[0].range.as_ref().unwrap().low[0].is_nan());
-        assert_eq!(serde_json::to_string(&Gaps(&drawn[0].values)).unwrap(), "[null]");
     }
 }

@@ -1,10 +1,10 @@
 //! A sweep as a grid: one metric of one job over two axes of its matrix, the other axes held fixed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use assay_server::{
-    Candidate, Measured, Missing, ObservationCollector, ObservedTasks, Ranking, TaskResult, direction_text, rank_cells,
-    summarize_values,
+    Candidate, Measured, Missing, OTHERS_LOAD, ObservationCollector, ObservedTasks, Ranking, TaskResult,
+    direction_text, rank_cells, summarize_values,
 };
 use assay_spec::{Better, value_name};
 use assay_store::TaskView;
@@ -57,6 +57,8 @@ pub(crate) struct Sweep {
     pub fixed: BTreeMap<String, String>,
     /// The cells of the plan, by row and then by column.
     pub cells: Vec<SweepCell>,
+    /// How many measurements behind these cells other programs disturbed.
+    pub disturbed: usize,
     /// What may be said of these cells; empty while the job is not finished, or where no value is better.
     pub verdict: String,
 }
@@ -143,7 +145,10 @@ pub(crate) fn sweep(tasks: &[TaskView], choice: &Choice, preferred: &[String], a
     let finished = tasks.iter().filter(|task| task.job == job).all(|task| is_final(task.state));
     let verdict = if finished { mark_best(&mut cells, better, unit, (&x, &y)) } else { String::new() };
     let direction = direction_text(better);
-    Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells, verdict }
+    let shown: BTreeSet<u32> = cells.iter().flat_map(|cell| &cell.tasks).copied().collect();
+    let is_disturbed = |task: &&&TaskView| shown.contains(&task.ix.0) && task.metrics.contains_key(OTHERS_LOAD);
+    let disturbed = members.iter().filter(is_disturbed).count();
+    Sweep { metric, unit, direction, job, metrics, jobs, axes, x, y, fixed, cells, disturbed, verdict }
 }
 
 /// What people call a cell: its place on the axes.

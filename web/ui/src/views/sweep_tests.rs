@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::views::figure;
+use crate::views::heat_map::{SHADES, colour_ends, draw_heat_map};
+use crate::views::interval_plot::draw_intervals;
 
 fn task(ix: u32, job: &str, matrix: Value, replicate: u32, metrics: &[(&str, f64)]) -> TaskView {
     let matrix: BTreeMap<String, Value> = serde_json::from_value(matrix).unwrap();
@@ -89,7 +90,7 @@ fn one_axis_and_none_make_sense() {
     let line = draw(&chosen(&[("y", NO_AXIS)]));
     assert_eq!((line.x.as_deref(), line.y, line.cells.len()), (Some("states"), None, 3));
     let single = draw(&chosen(&[("x", NO_AXIS), ("y", NO_AXIS)]));
-    assert_eq!((single.cells.len(), figure::sweep(&single)), (1, None));
+    assert_eq!(single.cells.len(), 1);
     let baseline = draw(&chosen(&[("job", "baseline")]));
     assert_eq!((baseline.axes.len(), baseline.cells[0].measured.text.as_str()), (0, "3 s"));
 }
@@ -97,7 +98,7 @@ fn one_axis_and_none_make_sense() {
 #[test]
 fn what_does_not_exist_gives_an_empty_sweep() {
     let nothing = draw(&chosen(&[("metric", "nope"), ("x", "a")]));
-    assert_eq!((nothing.cells.len(), nothing.job.as_str(), figure::sweep(&nothing)), (0, "", None));
+    assert_eq!((nothing.cells.len(), nothing.job.as_str()), (0, ""));
     // What cannot be had of the other choices is chosen for the reader.
     let other = draw(&chosen(&[("job", "nope"), ("x", "nope"), ("y", "ü"), ("at.width", "9")]));
     assert_eq!((other.job.as_str(), other.x.as_deref(), other.cells.len()), ("train", Some("states"), 6));
@@ -105,14 +106,21 @@ fn what_does_not_exist_gives_an_empty_sweep() {
 }
 
 #[test]
-fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_its_hover() {
-    let figure = figure::sweep(&draw(&Choice::default())).unwrap();
-    let trace = &figure["data"][0];
-    assert_eq!(trace["type"], "heatmap");
-    assert_eq!(trace["z"].as_array().unwrap().len(), 2);
-    assert_eq!(trace["text"][0][0], "<b>16.1</b><br>± 0.6 s<br>n = 2");
-    let hover = trace["hovertext"][1][2].as_str().unwrap();
-    assert!(hover.contains("states = 64, chunk = long") && hover.contains("#1 64.1 s<br>#2 64.2 s"), "{hover}");
+fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_their_titles() {
+    let sweep = draw(&Choice::default());
+    assert_eq!(draw_intervals(&sweep), None);
+    let map = draw_heat_map(&sweep).unwrap();
+    assert_eq!((map.columns.len(), map.rows.len(), map.cells.len()), (3, 2, 6));
+    assert_eq!(map.cells[0].lines, ["16.1", "± 0.6 s", "n = 2"]);
+    let last = &map.cells[5];
+    assert!(last.title.starts_with("states = 64, chunk = long\n"), "{}", last.title);
+    assert!(last.title.ends_with("#1 64.1 s\n#2 64.2 s"), "{}", last.title);
+    // The first row is at the bottom, and the columns go to the right.
+    assert!(map.rows[0].at > map.rows[1].at && map.cells[0].y > last.y && map.cells[0].x < last.x);
+    // A smaller loss is better, and the deepest shade stands for better.
+    assert_eq!((map.cells[0].shade, last.shade), (Some(SHADES - 1), Some(0)));
+    let scale = map.scale.unwrap();
+    assert_eq!((scale.first_is, scale.last_is), ("worse", "better"));
 }
 
 #[test]
@@ -121,8 +129,7 @@ fn colours_span_the_scatter_and_the_verdict_says_what_can_be_distinguished() {
     let start = "not ranked: states=16,chunk=\"16\" and states=16,chunk=long (2 of 6 cells) cannot be distinguished; n = 2 detects";
     assert!(sweep.verdict.starts_with(start), "{}", sweep.verdict);
     assert_eq!(sweep.cells.iter().filter(|cell| cell.may_be_best).count(), 2);
-    let figure = figure::sweep(&sweep).unwrap();
-    let (low, high) = (figure["data"][0]["zmin"].as_f64().unwrap(), figure["data"][0]["zmax"].as_f64().unwrap());
+    let (low, high) = colour_ends(&sweep).unwrap();
     let half = sweep.cell("16", "\"16\"").unwrap().measured.half_width.unwrap();
     assert!((low - (16.15 - half)).abs() < 1e-9 && (high - (64.15 + half)).abs() < 1e-9, "{low} to {high}");
 
@@ -153,12 +160,12 @@ fn failed_tasks_keep_their_cells_and_are_never_the_best() {
     assert!(sweep.cells.iter().all(|cell| !cell.best));
     let words = "not ranked: there are no two cells to compare; not compared: states=16 (1 of 2 failed) and states=64 (2 of 2 failed)";
     assert_eq!(sweep.verdict, words);
-    assert!(figure::sweep(&sweep).unwrap()["data"][0]["y"][2].is_null());
-    let map =
-        figure::sweep(&super::sweep(&tasks, &Choice::default(), &["loss".into()], &|_| ("s", Better::Lower))).unwrap();
-    let note = &map["layout"]["annotations"][0];
-    assert_eq!((&note["x"], &note["text"]), (&json!("64"), &json!("2 of 2 failed")));
-    assert_eq!(map["data"][0]["meta"]["reversed"], true, "the bright end is the better one");
+    assert_eq!(draw_intervals(&sweep).unwrap().points[2].mean, None);
+    let map = draw_heat_map(&super::sweep(&tasks, &Choice::default(), &["loss".into()], &|_| ("s", Better::Lower)));
+    let map = map.unwrap();
+    let (lost, partial) = (&map.cells[2], &map.cells[0]);
+    assert_eq!((lost.missing, lost.shade, &lost.lines[..]), (true, None, &["2 of 2 failed".to_owned()][..]));
+    assert!(partial.partial && partial.shade.is_some(), "{partial:?}");
 }
 
 /// A cancelled task has reported values before, which are not its last.
@@ -208,29 +215,26 @@ fn cells_exist_from_the_plan() {
 fn exact_values_leave_the_scale_to_the_chart() {
     let sweep = draw(&chosen(&[("metric", "accuracy")]));
     assert_eq!(sweep.verdict, "the same in every cell");
-    assert_eq!(figure::sweep(&sweep).unwrap()["data"][0]["zmin"], Value::Null);
+    assert_eq!(draw_heat_map(&sweep).unwrap().scale, None);
 }
 
 #[test]
 fn one_axis_of_numbers_is_a_line_with_error_bars() {
-    let figure = figure::sweep(&draw(&chosen(&[("y", NO_AXIS)]))).unwrap();
-    let line = &figure["data"][0];
-    assert_eq!(line["x"], json!([16.0, 32.0, 64.0]));
-    assert_eq!(line["error_y"]["array"].as_array().unwrap().len(), 3);
-    assert_eq!(figure["data"][1]["y"].as_array().unwrap().len(), 6);
-    assert_eq!(figure["layout"]["xaxis"]["type"], "log");
-    let words = figure::sweep(&draw(&chosen(&[("x", "chunk"), ("y", NO_AXIS)]))).unwrap();
-    assert_eq!(
-        (&words["layout"]["xaxis"]["type"], &words["data"][0]["x"]),
-        (&json!("category"), &json!(["\"16\"", "long"]))
-    );
+    let sweep = draw(&chosen(&[("y", NO_AXIS)]));
+    assert_eq!(draw_heat_map(&sweep), None);
+    let plot = draw_intervals(&sweep).unwrap();
+    assert_eq!(plot.columns.iter().map(|tick| tick.text.as_str()).collect::<Vec<_>>(), ["16", "32", "64"]);
+    assert!(plot.points.iter().all(|point| point.interval.is_some() && point.observations.len() == 2));
+    assert!(plot.line.starts_with('M') && plot.line.matches('L').count() == 2, "{}", plot.line);
+    let words = draw_intervals(&draw(&chosen(&[("x", "chunk"), ("y", NO_AXIS)]))).unwrap();
+    assert_eq!((words.line.as_str(), words.columns[0].text.as_str()), ("", "\"16\""));
 }
 
 proptest! {
     #[test]
     fn any_choice_can_be_drawn(metric in "(loss|accuracy|\\PC*)", job in "(train|\\PC*)", x in "(states|chunk|-|\\PC*)", y in "(width|chunk|-|\\PC*)") {
         let sweep = draw(&chosen(&[("metric", &metric), ("job", &job), ("x", &x), ("y", &y)]));
-        let _ = figure::sweep(&sweep);
+        let _ = (draw_heat_map(&sweep), draw_intervals(&sweep));
         prop_assert!(sweep.x.is_none() || sweep.x != sweep.y);
     }
 }

@@ -335,6 +335,21 @@ impl Reader<'_> {
                 hint,
             );
         }
+        for (key, is_empty) in [
+            ("arithmetic", claim.arithmetic.is_empty()),
+            ("needs", claim.needs.is_empty()),
+            ("not-tested", claim.not_tested.as_ref().is_some_and(String::is_empty)),
+        ] {
+            let list_is_empty = |entry: &Entry| matches!(&entry.value.data, Data::List(items) if items.is_empty());
+            let words_are_empty = |entry: &Entry| entry.value.as_str().is_some_and(|text| text.trim().is_empty());
+            if is_empty && node.get(key).is_some_and(|entry| list_is_empty(entry) || words_are_empty(entry)) {
+                self.report(
+                    span(key),
+                    format!("`{key}` of the claim `{id}` is empty"),
+                    "fill it in or delete it".to_owned(),
+                );
+            }
+        }
         if claim.not_tested.is_some() && (written("check") || written("needs")) {
             let hint = "delete `not-tested`, or the check".to_owned();
             self.report(span("not-tested"), "a claim with `not-tested` cannot have `check` or `needs`", hint);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::model::{Axis, CellRef, Check, Claim, Claimed, Comparison, Formula, Operator, Selection};
+use super::model::{Axis, CellRef, Check, Claim, Claimed, Comparison, Formula, Operator, Selection, Tolerance};
 use super::quantity;
 use super::read::{DraftClaim, Ids, Place, Quantity};
 use crate::draft::Reader;
@@ -70,6 +70,7 @@ impl Reader<'_> {
                 }
             }
         }
+        self.check_values(check, place);
         let unit = self.unit_of(&check.left, place, scope);
         if let Some((comparison, right)) = &check.comparison {
             let other = self.unit_of(right, place, scope);
@@ -272,6 +273,17 @@ impl Reader<'_> {
         if let Some(cells) = check.cells().first() {
             let hint = "write measured values into `check`".to_owned();
             self.report(self.span_of(place, cells.job_at), "`arithmetic` can only compare claimed numbers", hint);
+            return;
+        }
+        self.check_values(check, place);
+    }
+
+    /// Reports numbers that a comparison would give an arbitrary outcome.
+    fn check_values(&mut self, check: &Check, place: Place) {
+        let mut sides = std::iter::once(&check.left).chain(check.comparison.iter().map(|(_, right)| right));
+        if sides.any(Formula::has_undefined_part) {
+            let hint = "a division by zero and the logarithm of a number below zero have no value".to_owned();
+            self.report(place.span, "a part of the formula has no finite value", hint);
         }
     }
 
@@ -314,6 +326,13 @@ impl Reader<'_> {
         }
         match claim.claimed {
             Some(Claimed::AtLeast(low)) if low <= 0.0 && is_positive(&check.left) => report_positive(self, true),
+            Some(Claimed::Value { value: 0.0, tolerance: Tolerance::Relative(_) }) => {
+                report(
+                    self,
+                    "a share of zero is zero, so that the claim never holds",
+                    "give the tolerance as a number",
+                );
+            }
             Some(Claimed::Between(low, high)) if low > high => {
                 report(self, "`between` has its larger end first, so that it never holds", "swap the ends");
             }

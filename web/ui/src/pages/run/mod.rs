@@ -90,6 +90,8 @@ struct CurveControls {
     by: String,
     scale: String,
     figure: String,
+    /// The unit of the metric.
+    unit: &'static str,
     data: String,
 }
 
@@ -191,7 +193,8 @@ fn controls(
     let base = format!("/api/runs/{}/curves", run.summary.id);
     let query = format!("metric={}&by={by}&job={}", encode(&metric), encode(&job));
     Ok(CurveControls {
-        figure: format!("{base}/figure?{query}&scale={scale}&points=500"),
+        figure: format!("{base}?{query}&points=500"),
+        unit: metric_kind(&site.kinds, &metric).map_or("", |kind| kind.unit),
         data: format!("{base}?{query}"),
         by: by.to_owned(),
         scale: scale.to_owned(),

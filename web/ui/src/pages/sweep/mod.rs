@@ -14,6 +14,8 @@ use crate::pages::run::{RunHead, head, in_order};
 use crate::query::{Choices, RunAt, encode};
 use crate::server::{Inner, Site, now};
 use crate::templates::render;
+use crate::views::heat_map::{HeatMap, SHADES, draw_heat_map};
+use crate::views::interval_plot::{IntervalPlot, draw_intervals};
 use crate::views::sweep::{Axis, Choice, NO_AXIS, Sweep, SweepCell, sweep};
 
 #[derive(Debug, Serialize)]
@@ -29,8 +31,12 @@ struct SweepPage {
     fixed: Vec<Fixed>,
     columns: Vec<String>,
     rows: Vec<Row>,
-    /// Where the chart is; empty where there is nothing to draw.
-    figure: String,
+    /// Over two axes.
+    heat_map: Option<HeatMap>,
+    /// The shades of its colours.
+    shades: usize,
+    /// Over one axis.
+    interval_plot: Option<IntervalPlot>,
     data: String,
 }
 
@@ -61,7 +67,6 @@ pub(crate) async fn show(
     let row = |y: String| Row { cells: columns.iter().map(|x| sweep.cell(x, &y).cloned()).collect(), y };
     let rows: Vec<Row> = sweep.values(&sweep.y).into_iter().map(row).collect();
     let query = query_of(&sweep);
-    let drawable = (sweep.x.is_some() || sweep.y.is_some()) && !sweep.cells.is_empty();
     let page = SweepPage {
         title: format!("Sweep of {} · run {}", sweep.metric, id),
         live: load::is_live(&run),
@@ -71,7 +76,9 @@ pub(crate) async fn show(
         fixed: fixed(&sweep),
         columns,
         rows,
-        figure: if drawable { format!("/api/runs/{id}/sweep/figure?{query}") } else { String::new() },
+        heat_map: draw_heat_map(&sweep),
+        shades: SHADES,
+        interval_plot: draw_intervals(&sweep),
         data: format!("/api/runs/{id}/sweep?{query}"),
         sweep,
     };

@@ -49,6 +49,8 @@ struct CurveChoice {
     metric: String,
     scale: &'static str,
     figure: String,
+    /// The unit of the metric.
+    unit: &'static str,
     data: String,
     metrics: Vec<MetricRow>,
 }
@@ -166,9 +168,10 @@ async fn curve(site: &Inner, task: &TaskView, choices: &Choices) -> Result<Curve
     let is_log = choices.one_of("scale", &["linear", "log"])? == Some("log");
     let scale = if is_log { "log" } else { "linear" };
     let base = format!("/api/runs/{}/tasks/{}/curves", task.run, task.ix);
-    let query = format!("metric={}&scale={scale}", encode(&metric));
+    let query = format!("metric={}", encode(&metric));
     Ok(CurveChoice {
-        figure: if names.is_empty() { String::new() } else { format!("{base}/figure?{query}") },
+        figure: if names.is_empty() { String::new() } else { format!("{base}?{query}") },
+        unit: metric_kind(&site.kinds, &metric).map_or("", |kind| kind.unit),
         data: base,
         metrics: metric_rows(site, &last),
         names,
