@@ -90,7 +90,7 @@ mod tests {
                 version: 1,
                 measures,
                 about: "",
-                schema: json!({}),
+                schema: json!({}).into(),
                 outputs: &[],
                 metrics: &[],
                 check: |_| Vec::new(),
