@@ -42,7 +42,9 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
         let message = format!("`{}` holds both `{one}` and `{other}`", files.name());
         return Err(DataError::new(message, "name the folder with the files of one format"));
     }
-    check_configurations(files, &tables)?;
+    // A folder without the name of a split, such as `unsupervised`, is no configuration where others have one.
+    let divided: Vec<&str> = tables.iter().copied().filter(|table| split_of(table).is_some()).collect();
+    check_configurations(files, if divided.is_empty() { &tables } else { &divided })?;
     let mut found = FolderSplits::default();
     for table in &tables {
         match split_of(table) {
@@ -118,6 +120,8 @@ mod tests {
         }
         let found = find(&["train.parquet", "unsupervised.parquet", "README.md", "cache-1.arrow"]).unwrap();
         assert_eq!(found.others, ["unsupervised.parquet"]);
+        let found = find(&["all/train/0.parquet", "all/test/0.parquet", "all/unsupervised/0.parquet"]).unwrap();
+        assert_eq!((found.splits[2].len(), found.others), (1, vec!["all/unsupervised/0.parquet".to_owned()]));
         assert_eq!(find(&["data-0.arrow", "data-1.arrow", "state.json"]).unwrap().splits[0].len(), 2);
     }
 

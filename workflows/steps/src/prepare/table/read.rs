@@ -38,7 +38,10 @@ impl Table {
     /// [`StepError::Failed`] if a file cannot be read, a record is not as it should be, or a split has no record.
     pub fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         let Sources { splits: sources, classes, warnings } = self.open_tables(context)?;
-        let named = classes.filter(|_| self.classes.is_empty());
+        // As those of the records, names are taken without the white space around them.
+        let named = classes
+            .filter(|_| self.classes.is_empty())
+            .map(|names| names.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>());
         let mut survey = self.survey_records(&sources, named.as_deref().unwrap_or_default(), context)?;
         // Classes with names keep the order of their numbers.
         let order = match named {
