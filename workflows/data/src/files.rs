@@ -171,6 +171,18 @@ impl Files {
         Ok(Box::new(BufReader::new(part(path, *offset, *bytes, name)?)))
     }
 
+    /// A file as it is published, for formats that are read in places.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn section(&self, name: &str) -> Result<Section, DataError> {
+        let Place { path, offset, bytes } = self.place(name)?;
+        let file = File::open(path).map_err(|error| unreadable(name, &error))?;
+        let mut section = Section { file, offset: *offset, bytes: *bytes, position: 0 };
+        section.rewind().map_err(|error| unreadable(name, &error))?;
+        Ok(section)
+    }
+
     /// Reads a whole file, decompressed if gzip compressed it.
     ///
     /// # Errors
@@ -222,6 +234,48 @@ impl Files {
         let missing =
             || DataError::new(format!("`{}` holds no file `{name}`", self.name), "give the files as published");
         self.places.get(name).ok_or_else(missing)
+    }
+}
+
+/// A file, or the part of an archive that is a file.
+#[derive(Debug)]
+pub struct Section {
+    file: File,
+    offset: u64,
+    bytes: u64,
+    position: u64,
+}
+
+impl Section {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Read for Section {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let left = usize::try_from(self.bytes.saturating_sub(self.position)).unwrap_or(usize::MAX);
+        let wanted = buffer.len().min(left);
+        let read = self.file.read(&mut buffer[..wanted])?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for Section {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let outside = || std::io::Error::new(ErrorKind::InvalidInput, "a position before the beginning of the file");
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(offset) => self.bytes.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        self.position = position.ok_or_else(outside)?;
+        let place = self.offset.checked_add(self.position).ok_or_else(outside)?;
+        self.file.seek(SeekFrom::Start(place))?;
+        Ok(self.position)
     }
 }
 

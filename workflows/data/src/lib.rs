@@ -17,5 +17,5 @@ pub mod pathfinder;
 pub mod table;
 
 pub use error::DataError;
-pub use files::{Digest, Files, WHOLE, base};
+pub use files::{Digest, Files, Section, WHOLE, base};
 pub use walk::{FoundFile, Walk, is_hidden};

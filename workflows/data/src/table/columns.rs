@@ -23,13 +23,24 @@ pub(super) struct Indices {
 
 impl Columns {
     /// Finds the columns among `known`, the columns of the table `name`.
+    ///
+    /// # Errors
+    /// If one is missing, or occurs more than once.
     pub(super) fn find(&self, name: &str, known: &[&str]) -> Result<Indices, DataError> {
         let find = |wanted: &String| {
-            known.iter().position(|column| column == wanted).ok_or_else(|| {
+            let mut places = (0..known.len()).filter(|place| known[*place] == wanted);
+            let place = places.next().ok_or_else(|| {
                 let shown: Vec<String> = known.iter().take(20).map(|column| format!("`{column}`")).collect();
                 let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
                 DataError::new(format!("`{name}` has no column `{wanted}`; it has {shown}"), "give one of its columns")
-            })
+            })?;
+            match places.next() {
+                None => Ok(place),
+                Some(other) => Err(DataError::new(
+                    format!("`{name}` has two columns `{wanted}`: columns {} and {}", place + 1, other + 1),
+                    "rename one of them; in a file without a header (`header: false`), columns have numbers",
+                )),
+            }
         };
         let optional = |wanted: &Option<String>| wanted.as_ref().map(find).transpose();
         Ok(Indices { text: find(&self.text)?, second: optional(&self.second)?, label: optional(&self.label)? })

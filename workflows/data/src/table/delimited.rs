@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 
-use super::{Columns, MOST_RECORD_BYTES, TableRow, record_error};
+use super::start::open_text;
+use super::{Columns, Delimited, MOST_RECORD_BYTES, RecordPlace, TableRow, record_error};
 use crate::files::broken;
 use crate::{DataError, Files};
 
@@ -14,23 +15,24 @@ use crate::{DataError, Files};
 pub(super) fn visit_records<E: From<DataError>>(
     files: &Files,
     name: &str,
-    (delimiter, header): (u8, bool),
+    Delimited { delimiter, header, quotes }: Delimited,
     columns: &Columns,
     observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let left = Rc::new(Cell::new(MOST_RECORD_BYTES));
-    let source = Limited { source: files.reader(name)?, left: left.clone() };
-    let mut reader = ReaderBuilder::new().delimiter(delimiter).has_headers(header).from_reader(source);
+    let source = Limited { source: open_text(files, name)?, left: left.clone() };
+    let mut reader = ReaderBuilder::new().delimiter(delimiter).has_headers(header).quoting(quotes).from_reader(source);
+    let failed = |error: &csv::Error, line: u64| describe_error(name, error, line, quotes);
     let mut indices = None;
     if header {
-        let names = reader.headers().map_err(|error| describe_error(name, &error, 1))?.clone();
+        let names = reader.headers().map_err(|error| failed(&error, 1))?.clone();
         indices = Some(columns.find(name, &names.iter().collect::<Vec<_>>())?);
     }
     let mut record = StringRecord::new();
     loop {
         left.set(MOST_RECORD_BYTES);
         let line = reader.position().line();
-        if !reader.read_record(&mut record).map_err(|error| describe_error(name, &error, line))? {
+        if !reader.read_record(&mut record).map_err(|error| failed(&error, line))? {
             break;
         }
         let indices = match indices {
@@ -43,7 +45,7 @@ pub(super) fn visit_records<E: From<DataError>>(
         let value = |index: usize| record.get(index).unwrap_or_default();
         observe(TableRow {
             file: name,
-            line: record.position().map_or(line, |position| position.line()),
+            place: RecordPlace::Line(record.position().map_or(line, |position| position.line())),
             text: value(indices.text),
             second: indices.second.map(value),
             label: indices.label.map(value),
@@ -53,16 +55,26 @@ pub(super) fn visit_records<E: From<DataError>>(
 }
 
 /// The error of a record. `line` is where the record begins; a position in the error itself takes precedence.
-fn describe_error(name: &str, error: &csv::Error, line: u64) -> DataError {
-    let at = |position: &Option<Position>| position.as_ref().map_or(line, |position| position.line());
+fn describe_error(name: &str, error: &csv::Error, line: u64, quotes: bool) -> DataError {
+    let at =
+        |position: &Option<Position>| RecordPlace::Line(position.as_ref().map_or(line, |position| position.line()));
     match error.kind() {
         ErrorKind::UnequalLengths { pos, expected_len, len } => {
-            record_error(name, at(pos), &format!("it has {len} values, and the records before have {expected_len}"))
+            let found = record_error(
+                name,
+                at(pos),
+                &format!("it has {len} values, and the records before have {expected_len}"),
+            );
+            let hint = match quotes {
+                true => "correct the record; if quotation marks belong to the text, give `quotes: false`",
+                false => "correct the record; if values stand in quotation marks, give `quotes: true`",
+            };
+            DataError::new(found.message, hint)
         }
         ErrorKind::Utf8 { pos, .. } => record_error(name, at(pos), "it is not UTF-8"),
         // A damaged file; `Limited` fails with the kind `Other`.
         ErrorKind::Io(cause) if cause.kind() != std::io::ErrorKind::Other => broken(name, cause),
-        _ => record_error(name, line, &error.to_string()),
+        _ => record_error(name, RecordPlace::Line(line), &error.to_string()),
     }
 }
 

@@ -1,10 +1,14 @@
 //! JSON Lines: each line is a record. JSON files: each file is a record. A record is an object.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::{Columns, MOST_RECORD_BYTES, TableRow, record_error};
+use super::start::open_text;
+use super::{Columns, MOST_RECORD_BYTES, RecordPlace, TableRow, record_error};
 use crate::files::broken;
 use crate::{DataError, Files};
 
@@ -15,7 +19,7 @@ pub(super) fn visit_lines<E: From<DataError>>(
     columns: &Columns,
     observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut reader = BufReader::new(files.reader(name)?);
+    let mut reader = BufReader::new(open_text(files, name)?);
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();
@@ -23,16 +27,19 @@ pub(super) fn visit_lines<E: From<DataError>>(
         if limited.read_until(b'\n', &mut line).map_err(|error| broken(name, &error))? == 0 {
             break;
         }
+        let place = RecordPlace::Line(number);
         if line.len() as u64 > MOST_RECORD_BYTES {
-            return Err(record_error(name, number, &format!("it has more than {MOST_RECORD_BYTES} bytes")).into());
+            return Err(record_error(name, place, &format!("it has more than {MOST_RECORD_BYTES} bytes")).into());
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let text = std::str::from_utf8(&line).map_err(|_| record_error(name, number, "it is not UTF-8"))?;
-        let object: Map<String, Value> =
-            serde_json::from_str(text).map_err(|_| record_error(name, number, "it is not a JSON object"))?;
-        observe_object(&object, (name, number), columns, observe)?;
+        let text = std::str::from_utf8(&line).map_err(|_| record_error(name, place, "it is not UTF-8"))?;
+        let Object(object) = serde_json::from_str(text).map_err(|error| match twice_key(&error) {
+            Some(what) => record_error(name, place, &what),
+            None => record_error(name, place, "it is not a JSON object"),
+        })?;
+        observe_object(&object, (name, place), columns, observe)?;
     }
     Ok(())
 }
@@ -49,10 +56,10 @@ pub(super) fn visit_files<E: From<DataError>>(
     let mut is_empty = true;
     for name in files.names().filter(|name| name.to_ascii_lowercase().ends_with(".json")) {
         let text = files.read_text(name, MOST_RECORD_BYTES)?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|error| record_error(name, error.line().max(1) as u64, "it is not JSON"))?;
+        let value: Value = serde_json::from_str(text.trim_start_matches('\u{feff}'))
+            .map_err(|error| record_error(name, RecordPlace::Line(error.line().max(1) as u64), "it is not JSON"))?;
         let Some(object) = value.as_object().filter(|object| object.contains_key(&columns.text)) else { continue };
-        observe_object(object, (name, 1), columns, observe)?;
+        observe_object(object, (name, RecordPlace::Line(1)), columns, observe)?;
         is_empty = false;
     }
     if is_empty {
@@ -64,29 +71,65 @@ pub(super) fn visit_files<E: From<DataError>>(
 
 fn observe_object<E: From<DataError>>(
     object: &Map<String, Value>,
-    (name, line): (&str, u64),
+    (name, place): (&str, RecordPlace),
     columns: &Columns,
     observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let key =
-        |wanted: &str| object.get(wanted).ok_or_else(|| record_error(name, line, &format!("it has no key `{wanted}`")));
-    let text = |wanted: &str| {
-        key(wanted)?.as_str().ok_or_else(|| record_error(name, line, &format!("`{wanted}` is not text")))
+    let key = |wanted: &str| {
+        object.get(wanted).ok_or_else(|| record_error(name, place, &format!("it has no key `{wanted}`")))
     };
-    let label = columns.label.as_deref().map(|wanted| label_text(key(wanted)?, wanted, (name, line))).transpose()?;
+    let text = |wanted: &str| {
+        key(wanted)?.as_str().ok_or_else(|| record_error(name, place, &format!("`{wanted}` is not text")))
+    };
+    let label = columns.label.as_deref().map(|wanted| label_text(key(wanted)?, wanted, (name, place))).transpose()?;
     observe(TableRow {
         file: name,
-        line,
+        place,
         text: text(&columns.text)?,
         second: columns.second.as_deref().map(text).transpose()?,
         label: label.as_deref(),
     })
 }
 
-fn label_text(value: &Value, key: &str, (name, line): (&str, u64)) -> Result<String, DataError> {
+fn label_text(value: &Value, key: &str, (name, place): (&str, RecordPlace)) -> Result<String, DataError> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
-        _ => Err(record_error(name, line, &format!("`{key}` is neither text nor a number"))),
+        _ => Err(record_error(name, place, &format!("`{key}` is neither text nor a number"))),
+    }
+}
+
+/// An object none of whose keys occurs twice: of two values, one would be left out silently.
+struct Object(Map<String, Value>);
+
+/// The beginning of the message of a key that occurs twice.
+const TWICE: &str = "it has the key `";
+
+fn twice_key(error: &serde_json::Error) -> Option<String> {
+    let message = error.to_string();
+    let end = message.find("` twice")? + "` twice".len();
+    message.starts_with(TWICE).then(|| message[..end].to_owned())
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Object;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Object, A::Error> {
+                let mut object = Map::new();
+                while let Some((key, value)) = access.next_entry::<String, Value>()? {
+                    if object.contains_key(&key) {
+                        return Err(A::Error::custom(format_args!("{TWICE}{key}` twice")));
+                    }
+                    object.insert(key, value);
+                }
+                Ok(Object(object))
+            }
+        }
+        deserializer.deserialize_map(Keys)
     }
 }

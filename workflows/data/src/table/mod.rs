@@ -1,13 +1,25 @@
-//! Tables (CSV, TSV, JSON Lines, JSON files), read record by record. Only one record is held at a time, so that a table may be larger
-//! than the memory.
+//! Tables (CSV, TSV, JSON Lines, JSON files, Parquet, Arrow), read record by record. Of a text format, only one record is held at a
+//! time, of Parquet a row group and of Arrow a batch, so that a table may be larger than the memory.
+//!
+//! [`find_splits`] finds the tables of a folder in the layout of Hugging Face, and the split of each.
 
+mod arrow_file;
+mod column;
 mod columns;
 mod delimited;
+mod features;
+mod folder;
 mod json;
+mod parquet;
+mod start;
+
+use std::fmt;
 
 use crate::{DataError, Files};
 
 pub use columns::Columns;
+pub use features::class_names;
+pub use folder::{FolderSplits, find_splits};
 
 /// A record is refused if it has more bytes than this, so that a quotation mark without its end does not fill the memory.
 pub(crate) const MOST_RECORD_BYTES: u64 = 64 << 20;
@@ -15,18 +27,45 @@ pub(crate) const MOST_RECORD_BYTES: u64 = 64 << 20;
 /// How a table is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
-    /// Values with a delimiter between them, quoted as in RFC 4180. With a header, the first record names the columns; without, they
-    /// are called `1`, `2` and so on.
-    Delimited {
-        /// Such as `,` or a tab.
-        delimiter: u8,
-        /// Whether the first record names the columns.
-        header: bool,
-    },
+    /// Values with a delimiter between them.
+    Delimited(Delimited),
     /// An object of JSON on each line.
     JsonLines,
     /// A folder or an archive with a file for each record, an object of JSON. Other files are left out.
     JsonFiles,
+    /// Parquet, read row group by row group.
+    Parquet,
+    /// Arrow's IPC format, stream or file, read batch by batch.
+    Arrow,
+}
+
+/// How values with a delimiter between them are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delimited {
+    /// Such as `,` or a tab.
+    pub delimiter: u8,
+    /// Whether the first record names the columns. If not, they are called `1`, `2` and so on.
+    pub header: bool,
+    /// Whether a value may stand in quotation marks, as in RFC 4180. If not, a quotation mark belongs to the value.
+    pub quotes: bool,
+}
+
+/// Where a record stands in its file, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordPlace {
+    /// The line on which it begins.
+    Line(u64),
+    /// The row, of formats without lines.
+    Row(u64),
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordPlace::Line(line) => write!(formatter, "line {line}"),
+            RecordPlace::Row(row) => write!(formatter, "row {row}"),
+        }
+    }
 }
 
 /// The columns of a record that are read.
@@ -34,8 +73,8 @@ pub enum TableFormat {
 pub struct TableRow<'a> {
     /// The file.
     pub file: &'a str,
-    /// The line on which the record begins, counted from 1.
-    pub line: u64,
+    /// Where it stands in the file.
+    pub place: RecordPlace,
     /// The text.
     pub text: &'a str,
     /// The second text, if [`Columns::second`] names one.
@@ -57,24 +96,28 @@ pub fn visit_rows<E: From<DataError>>(
     observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     match format {
-        TableFormat::Delimited { delimiter, header } => {
-            delimited::visit_records(files, name, (delimiter, header), columns, observe)
-        }
+        TableFormat::Delimited(delimited) => delimited::visit_records(files, name, delimited, columns, observe),
         TableFormat::JsonLines => json::visit_lines(files, name, columns, observe),
         TableFormat::JsonFiles => json::visit_files(files, columns, observe),
+        TableFormat::Parquet => parquet::visit_rows(files, name, columns, observe),
+        TableFormat::Arrow => arrow_file::visit_rows(files, name, columns, observe),
     }
 }
 
 /// An error of a record.
-fn record_error(name: &str, line: u64, what: &str) -> DataError {
-    DataError::new(format!("`{name}`, line {line}: {what}"), "correct the record, or leave it out of the file")
+fn record_error(name: &str, place: RecordPlace, what: &str) -> DataError {
+    DataError::new(format!("`{name}`, {place}: {what}"), "correct the record, or leave it out of the file")
 }
+
+#[cfg(test)]
+mod columnar_tests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CSV: TableFormat = TableFormat::Delimited { delimiter: b',', header: true };
+    const CSV: TableFormat = TableFormat::Delimited(Delimited { delimiter: b',', header: true, quotes: true });
+    const TSV: TableFormat = TableFormat::Delimited(Delimited { delimiter: b'\t', header: false, quotes: false });
     type Seen = (String, String, Option<String>, Option<String>);
 
     fn rows(content: &[u8], format: TableFormat, columns: &Columns) -> Result<Vec<Seen>, DataError> {
@@ -84,7 +127,7 @@ mod tests {
         let mut seen = Vec::new();
         visit_rows(&files, "t", format, columns, &mut |row| {
             let own = |text: Option<&str>| text.map(str::to_owned);
-            seen.push((format!("line {}", row.line), row.text.to_owned(), own(row.second), own(row.label)));
+            seen.push((row.place.to_string(), row.text.to_owned(), own(row.second), own(row.label)));
             Ok::<(), DataError>(())
         })?;
         Ok(seen)
@@ -105,9 +148,8 @@ mod tests {
         let expected =
             [seen("line 2", "a, \"b\"\nc", Some("d"), Some("1")), seen("line 4", "\u{e9}", Some(""), Some("0"))];
         assert_eq!(rows(csv, CSV, &both).unwrap(), expected);
-        let tab = TableFormat::Delimited { delimiter: b'\t', header: false };
         assert_eq!(
-            rows(b"1\ta b\n", tab, &columns("2", None, Some("1"))).unwrap(),
+            rows(b"1\ta b\n", TSV, &columns("2", None, Some("1"))).unwrap(),
             [seen("line 1", "a b", None, Some("1"))]
         );
     }
@@ -163,7 +205,10 @@ mod tests {
         assert_eq!(csv(b"text,label\na,1\nb\n"), "`t`, line 3: it has 1 values, and the records before have 2");
         assert_eq!(csv(b"text,label\n\xff,1\n"), "`t`, line 2: it is not UTF-8");
         assert_eq!(csv(b"a,b\n1,2\n"), "`t` has no column `text`; it has `a`, `b`");
-        assert_eq!(csv(b""), "`t` has no column `text`; it has none");
+        assert_eq!(csv(b""), "`t` is empty");
+        assert_eq!(csv(b"text,label,text\n"), "`t` has two columns `text`: columns 1 and 3");
+        assert_eq!(csv(b"\xff\xfet\0,\0"), "`t` is UTF-16, and text in UTF-8 is needed");
+        assert_eq!(csv(b"PAR1\x15\x04"), "`t` is Parquet, and text in UTF-8 is needed");
         let json = |content: &[u8]| rows(content, TableFormat::JsonLines, &text).unwrap_err().message;
         assert_eq!(json(b"{\"text\": \"a\", \"label\": 1}\n[1]\n"), "`t`, line 2: it is not a JSON object");
         assert_eq!(json(b"{\"text\": \"a\", "), "`t`, line 1: it is not a JSON object");
@@ -171,6 +216,30 @@ mod tests {
         assert_eq!(json(b"{\"text\": \"a\"}"), "`t`, line 1: it has no key `label`");
         assert_eq!(json(b"{\"text\": \"a\", \"label\": null}"), "`t`, line 1: `label` is neither text nor a number");
         assert_eq!(json(b"\xff\n"), "`t`, line 1: it is not UTF-8");
+        assert_eq!(
+            json(b"{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}"),
+            "`t`, line 1: it has the key `text` twice"
+        );
+    }
+
+    #[test]
+    fn quotation_marks_in_tabbed_values_belong_to_the_text() {
+        let rows = rows(b"1\t\"so\" he said\n0\t5\" wide\n", TSV, &columns("2", None, Some("1"))).unwrap();
+        assert_eq!(rows.iter().map(|row| row.1.as_str()).collect::<Vec<_>>(), ["\"so\" he said", "5\" wide"]);
+        let quoted = TableFormat::Delimited(Delimited { delimiter: b'\t', header: false, quotes: true });
+        let quoted_rows = super::tests::rows(b"1\t\"a\tb\nc\"\n", quoted, &columns("2", None, Some("1"))).unwrap();
+        assert_eq!(quoted_rows[0].1, "a\tb\nc");
+        let error = super::tests::rows(b"1\ta\n2\t\"a\tb\"\n", TSV, &columns("2", None, None)).unwrap_err();
+        assert!(error.hint.contains("`quotes: true`"), "{}", error.hint);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let label = columns("text", None, Some("label"));
+        let expected = |place| vec![seen(place, "a", None, Some("1"))];
+        assert_eq!(rows(b"\xef\xbb\xbftext,label\na,1\n", CSV, &label).unwrap(), expected("line 2"));
+        let lines = b"\xef\xbb\xbf{\"text\": \"a\", \"label\": 1}\n";
+        assert_eq!(rows(lines, TableFormat::JsonLines, &label).unwrap(), expected("line 1"));
     }
 
     #[test]

@@ -276,6 +276,19 @@ mod tests {
     }
 
     #[test]
+    fn stories_that_are_alike_after_they_are_cut_are_reported() {
+        let run = |max_length: usize| {
+            let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+            let config = json!({"dataset": "babi", "tasks": [1], "train": 300, "valid": 20, "test": 100, "max_length": max_length});
+            context.run(&crate::prepare::Prepare, config).unwrap();
+            (context.last("data/test/shared_with/train").unwrap(), context.last("data/contradictions").unwrap())
+        };
+        assert_eq!(run(512), (0.0, 0.0));
+        let (shared, contradictions) = run(8);
+        assert!(shared > 10.0 && contradictions > 1.0, "{shared} and {contradictions}");
+    }
+
+    #[test]
     fn progress_counts_the_tasks() {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let config: Babi =

@@ -1,6 +1,7 @@
 //! The facts of a dataset that a person should know before training: sizes, lengths, labels, and the accuracy of a constant answer.
 //! For data from files also: lengths and labels of each split, repeated sequences, sequences that two splits share, and sequences
-//! with more than one label. Generated datasets have none of the last three by construction.
+//! with more than one label. Generated datasets have none of the last three by construction, but for bAbI, whose stories differ until
+//! they are cut to `max_length`.
 
 use std::collections::HashMap;
 
@@ -23,6 +24,10 @@ pub fn report(dataset: &Dataset, context: &mut dyn Context) {
     report_baseline(dataset, context);
     let sources = &dataset.about.sources;
     if sources.is_empty() {
+        // Only bAbI has groups.
+        if !dataset.about.groups.is_empty() {
+            report_repetitions(dataset, context);
+        }
         return;
     }
     for file in &sources.files {

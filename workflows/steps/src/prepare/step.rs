@@ -37,7 +37,8 @@ pub(super) enum Config {
     Recall(Recall),
     /// Local files, byte by byte, for a language model.
     Text(Text),
-    /// The records of a CSV, TSV or JSON Lines file, or of JSON files, byte by byte, for a classifier or for a language model.
+    /// The records of a CSV, TSV, JSON Lines, Parquet or Arrow file, of JSON files, or of a folder in the layout of Hugging Face, byte by
+    /// byte, for a classifier or for a language model.
     Table(Table),
     /// Labelled images as sequences of pixels, for a classifier.
     Images(Images),
@@ -89,7 +90,7 @@ impl Step for Prepare {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "prepare",
-            version: 3,
+            version: 4,
             measures: false,
             about: "Makes a dataset: generates it, or reads local files as their authors publish them. Nothing is downloaded.",
             schema: schema_of::<Config>(),

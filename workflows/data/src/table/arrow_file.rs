@@ -1,0 +1,117 @@
+//! Arrow's IPC format, one batch after another: the stream, as Hugging Face writes it, and the file.
+
+use std::io::{Read, Seek};
+
+use polars_arrow::array::Array;
+use polars_arrow::datatypes::ArrowSchema;
+use polars_arrow::io::ipc::read::{FileReader, StreamReader, StreamState, read_file_metadata, read_stream_metadata};
+use polars_arrow::record_batch::RecordBatchT;
+use polars_error::{PolarsResult, polars_err};
+
+use super::column::Rows;
+use super::features::{recorded_names, without_panic};
+use super::{Columns, TableRow};
+use crate::files::broken;
+use crate::{DataError, Files, Section};
+
+type Batch = RecordBatchT<Box<dyn Array>>;
+
+/// The batches of a file.
+enum Batches {
+    Stream(StreamReader<Section>),
+    File(FileReader<Section>),
+}
+
+/// The columns of a file, and what its writer adds to them: pairs of key and value.
+pub(super) struct Described {
+    pub schema: ArrowSchema,
+    pub metadata: Vec<(String, String)>,
+}
+
+/// See [`super::visit_rows`].
+pub(super) fn visit_rows<E: From<DataError>>(
+    files: &Files,
+    name: &str,
+    columns: &Columns,
+    observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut batches, Described { schema, metadata }) = open(files, name)?;
+    let names: Vec<&str> = schema.iter_names().map(|name| name.as_str()).collect();
+    let indices = columns.find(name, &names)?;
+    let classes = match &columns.label {
+        Some(label) => recorded_names(files, name, &metadata, label)?,
+        None => None,
+    };
+    let mut before = 0;
+    while let Some(batch) = without_panic(name, "Arrow", || batches.next())? {
+        let column = |index: usize| {
+            let array = batch.arrays().get(index).cloned();
+            let missing =
+                || DataError::new(format!("`{name}`: a batch lacks the column `{}`", names[index]), "get it again");
+            array.map(|array| (names[index], array)).ok_or_else(missing)
+        };
+        let rows = Rows {
+            name,
+            before,
+            text: column(indices.text)?,
+            second: indices.second.map(column).transpose()?,
+            label: indices.label.map(column).transpose()?,
+            classes: classes.as_deref(),
+        };
+        rows.visit(observe)?;
+        before += batch.len() as u64;
+    }
+    Ok(())
+}
+
+/// The columns of a file.
+///
+/// # Errors
+/// If it is not Arrow, or damaged.
+pub(super) fn describe(files: &Files, name: &str) -> Result<Described, DataError> {
+    open(files, name).map(|(_, described)| described)
+}
+
+fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
+    let mut section = files.section(name)?;
+    let mut magic = [0; 6];
+    let read = section.read(&mut magic).and_then(|read| section.rewind().map(|()| read));
+    if read.map_err(|error| broken(name, &error))? == 0 {
+        return Err(DataError::new(format!("`{name}` is empty"), "get it again"));
+    }
+    let pairs = |metadata: Option<&polars_arrow::datatypes::Metadata>| -> Vec<(String, String)> {
+        metadata.into_iter().flatten().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    };
+    if &magic == b"ARROW1" {
+        let metadata = without_panic(name, "Arrow", || read_file_metadata(&mut section))?;
+        let described = Described {
+            schema: (*metadata.schema).clone(),
+            metadata: pairs(metadata.custom_schema_metadata.as_deref()),
+        };
+        return Ok((Batches::File(FileReader::new(section, metadata, None, None)), described));
+    }
+    // A stream begins with the length of a message.
+    if !magic.starts_with(&[0xff; 4]) {
+        let message = format!("`{name}` is not Arrow: it begins neither as a stream nor as a file");
+        return Err(DataError::new(message, "give its `format`, or decompress it first"));
+    }
+    let metadata = without_panic(name, "Arrow", || read_stream_metadata(&mut section))?;
+    let described =
+        Described { schema: metadata.schema.clone(), metadata: pairs(metadata.custom_schema_metadata.as_ref()) };
+    Ok((Batches::Stream(StreamReader::new(section, metadata, None)), described))
+}
+
+impl Batches {
+    /// The next batch; none at the end.
+    fn next(&mut self) -> PolarsResult<Option<Batch>> {
+        match self {
+            Batches::File(reader) => reader.next().transpose(),
+            Batches::Stream(reader) => match reader.next().transpose()? {
+                None => Ok(None),
+                Some(StreamState::Some(batch)) => Ok(Some(batch)),
+                // A writer that was interrupted leaves a stream without its end.
+                Some(StreamState::Waiting) => Err(polars_err!(ComputeError: "it is truncated: the stream has no end")),
+            },
+        }
+    }
+}

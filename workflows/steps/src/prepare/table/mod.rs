@@ -1,0 +1,16 @@
+//! `dataset: table`: the records of a CSV, TSV, JSON Lines, Parquet or Arrow file, of a folder of JSON files, or of a folder in the layout
+//! of Hugging Face, byte by byte, with their labels or for a language model.
+//!
+//! A table is read twice and never held as a whole. The first reading finds labels and lengths, from which the records of each split are
+//! chosen. The second reading takes the text of the chosen records. Both together need about 25 bytes for each record of the table
+//! (250 MB for 10 million), in addition to the dataset and, of Parquet and Arrow, one row group or batch of the columns that are read.
+//!
+//! A pair of texts becomes one sequence, with the token `<sep>` between them; each text is cut to half of `max_length`.
+
+mod config;
+mod read;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use config::Table;
