@@ -432,3 +432,10 @@ fn a_config_may_declare_metrics_that_its_kind_does_not_know() {
     assert_eq!(titles(&named), ["other", "loss"]);
     assert_eq!(named.columns[1].direction, "lower is better");
 }
+
+#[test]
+fn all_metrics_of_a_kind_that_nobody_describes_are_shown() {
+    let logged = task("run", "mlflow", json!({}), &[("loss", 0.5), ("accuracy", 0.9)]);
+    let table = tabulate_headlines(&[logged]);
+    assert_eq!((titles(&table), observed(&table.rows[0])), (vec!["accuracy", "loss"], vec![&[0.9][..], &[0.5]]));
+}
