@@ -120,7 +120,12 @@ fn every_workflow_in_a_document_is_planned() {
 #[test]
 fn pages_show_the_files_that_are_run() {
     let read = |name: &str| std::fs::read_to_string(book().join(name)).expect("a text");
-    for (page, file) in [("tutorial", "tutorial.yaml"), ("program", "program.yaml"), ("program", "train.py")] {
+    for (page, file) in [
+        ("tutorial", "tutorial.yaml"),
+        ("program", "program.yaml"),
+        ("program", "train.py"),
+        ("mlflow", "read_store.py"),
+    ] {
         let shown = read(&format!("examples/{file}"));
         assert!(read(&format!("{page}.md")).contains(shown.trim_end()), "docs/src/{page}.md is out of date: {file}");
     }

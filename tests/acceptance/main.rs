@@ -4,6 +4,7 @@
 mod busy;
 mod cache;
 mod claims;
+mod clients;
 mod commands;
 mod determinism;
 mod documentation;

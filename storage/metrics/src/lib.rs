@@ -1,7 +1,8 @@
 //! Metric points at rest: Parquet segments, written once and read with polars.
 //!
-//! A segment holds the points of one attempt: the columns `name` (string), `step` (u64), `value` (f64) and `seq` (u64,
-//! the order in which the points were made), sorted by `name` and then `seq`, so that the statistics of its row groups
+//! A segment holds the points of one attempt: the columns `name` (string), `step` (u64), `value` (f64), `seq` (u64,
+//! the order in which the points were made) and `time` (i64, milliseconds since 1970; null or absent in those of earlier
+//! versions), sorted by `name` and then `seq`, so that the statistics of its row groups
 //! let a reader skip the series that it did not ask for.
 //!
 //! Invariants:
@@ -13,7 +14,9 @@
 mod curve;
 mod error;
 mod segment;
+mod table;
 
 pub use curve::{Curve, thin_curve};
 pub use error::MetricsError;
-pub use segment::{Point, Segment, SeriesSummary, read_segment, write_segment};
+pub use segment::{Point, Segment, SeriesSummary, read_points, read_segment, write_segment};
+pub use table::{ColumnValues, write_table};

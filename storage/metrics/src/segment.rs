@@ -24,6 +24,8 @@ pub struct Point {
     pub step: u64,
     /// The value.
     pub value: f64,
+    /// When it was reported, in milliseconds since 1970, where that is known.
+    pub time: Option<i64>,
 }
 
 /// What was written.
@@ -69,6 +71,7 @@ fn encode_points(points: &[Point]) -> PolarsResult<Vec<u8>> {
         "step" => points.iter().map(|p| p.step).collect::<Vec<_>>(),
         "value" => points.iter().map(|p| p.value).collect::<Vec<_>>(),
         "seq" => points.iter().map(|p| p.seq).collect::<Vec<_>>(),
+        "time" => points.iter().map(|p| p.time).collect::<Vec<_>>(),
     )?;
     let mut content = Vec::new();
     ParquetWriter::new(&mut content)
@@ -98,12 +101,46 @@ fn replace_file(content: &[u8], temporary: &Path, path: &Path) -> std::io::Resul
 /// # Errors
 /// If the file is not there, or its content does not have this hash.
 pub fn read_segment(path: &Path, hash: &str, names: &[String]) -> Result<Vec<Curve>, MetricsError> {
+    let content = read_verified(path, hash)?;
+    decode_curves(&content, names).map_err(MetricsError::parquet("decode", path))
+}
+
+/// Reads all points of a segment, in the order in which they were made.
+///
+/// It blocks: call it where blocking is allowed, not from an async task.
+///
+/// # Errors
+/// If the file is not there, or its content does not have this hash.
+pub fn read_points(path: &Path, hash: &str) -> Result<Vec<Point>, MetricsError> {
+    let content = read_verified(path, hash)?;
+    decode_points(&content).map_err(MetricsError::parquet("decode", path))
+}
+
+fn read_verified(path: &Path, hash: &str) -> Result<Vec<u8>, MetricsError> {
     let content = std::fs::read(path).map_err(MetricsError::io("read", path))?;
     let found = blake3::hash(&content).to_hex().to_string();
     if found != hash {
         return Err(MetricsError::Damaged { path: path.to_owned(), expected: hash.to_owned(), found });
     }
-    decode_curves(&content, names).map_err(MetricsError::parquet("decode", path))
+    Ok(content)
+}
+
+fn decode_points(content: &[u8]) -> PolarsResult<Vec<Point>> {
+    let frame = ParquetReader::new(Cursor::new(content)).finish()?;
+    let (names, steps) = (frame.column("name")?.str()?, frame.column("step")?.u64()?);
+    let (values, seqs) = (frame.column("value")?.f64()?, frame.column("seq")?.u64()?);
+    // Segments of earlier versions have no times.
+    let times: Vec<Option<i64>> = match frame.column("time") {
+        Ok(times) => times.i64()?.iter().collect(),
+        Err(_) => vec![None; frame.height()],
+    };
+    let rows = names.iter().zip(steps.iter()).zip(values.iter()).zip(seqs.iter()).zip(times);
+    let points = rows.map(|((((name, step), value), seq), time)| {
+        Some(Point { seq: seq?, name: name?.to_owned(), step: step?, value: value?, time })
+    });
+    let mut points: Vec<Point> = points.collect::<Option<_>>().ok_or_else(has_null)?;
+    points.sort_by_key(|point| point.seq);
+    Ok(points)
 }
 
 /// Rows lie by name and then by `seq`, so a series is one run of rows: the names alone are read to find it, and only the
@@ -154,7 +191,7 @@ mod tests {
     use super::*;
 
     fn point(seq: u64, name: &str, step: u64, value: f64) -> Point {
-        Point { seq, name: name.into(), step, value }
+        Point { seq, name: name.into(), step, value, time: None }
     }
 
     /// Writes points to a new folder and hands on where they are.
@@ -182,6 +219,29 @@ mod tests {
         assert_eq!(curve_bits(&curves), [expected]);
         assert_eq!((segment.points, segment.series["x"].points), (8, 8));
         assert_eq!(segment.series["x"].last, f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn points_come_back_in_their_order_with_their_times() {
+        let times = [Some(1_700_000_000_123), None, Some(-5)];
+        let points = ["b", "a", "b"].iter().zip(times).enumerate();
+        let points: Vec<Point> =
+            points.map(|(seq, (name, time))| Point { time, ..point(seq as u64 + 1, name, 7, 0.5) }).collect();
+        let (_folder, path, segment) = write_temporary(points.clone());
+        assert_eq!(read_points(&path, &segment.hash).unwrap(), points);
+    }
+
+    #[test]
+    fn a_segment_without_times_is_read() {
+        let mut frame = df!("name" => ["a"], "step" => [3_u64], "value" => [0.5], "seq" => [1_u64]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old.parquet");
+        let mut content = Vec::new();
+        ParquetWriter::new(&mut content).finish(&mut frame).unwrap();
+        std::fs::write(&path, &content).unwrap();
+        let hash = blake3::hash(&content).to_hex().to_string();
+        assert_eq!(read_points(&path, &hash).unwrap(), [point(1, "a", 3, 0.5)]);
+        assert_eq!(read_segment(&path, &hash, &[]).unwrap()[0].values, [0.5]);
     }
 
     #[test]

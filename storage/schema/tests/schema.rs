@@ -64,7 +64,7 @@ async fn describe(db: &DatabaseConnection) -> BTreeMap<String, Vec<String>> {
 #[tokio::test]
 async fn the_migrations_arrive_at_the_entities() {
     let (migrated, fresh) = (describe(&migrated().await).await, describe(&fresh().await).await);
-    assert_eq!(migrated.len(), 15, "{:?}", migrated.keys());
+    assert_eq!(migrated.len(), 18, "{:?}", migrated.keys());
     assert_eq!(migrated, fresh);
 }
 
@@ -91,7 +91,7 @@ async fn migrating_again_changes_nothing() {
 async fn migrations_only_go_forward() {
     let db = migrated().await;
     assert!(Migrator::down(&db, None).await.is_err());
-    assert_eq!(describe(&db).await.len(), 15);
+    assert_eq!(describe(&db).await.len(), 18);
 }
 
 #[tokio::test]

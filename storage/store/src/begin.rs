@@ -13,6 +13,9 @@ use crate::{Store, StoreError};
 /// Rows in one statement: a row of `tasks` has 22 values, and SQLite takes 32766 in a statement.
 const ROWS: usize = 1000;
 
+/// The origin of a run of a workflow file.
+const WORKFLOW: &str = "workflow";
+
 impl Store {
     /// Opens a run with all of its tasks, each `waiting`. It belongs to this session.
     ///
@@ -39,6 +42,7 @@ impl Store {
             note: Set(marks.note),
             git_commit: Set(marks.git.as_ref().map(|git| git.commit.clone())),
             git_dirty: Set(marks.git.map(|git| git.dirty)),
+            origin: Set(WORKFLOW.to_owned()),
         };
         let id = row.insert(&tx).await.map_err(failed())?.id;
         insert_tasks(&tx, id, 0, tasks).await?;

@@ -49,6 +49,7 @@ mod series;
 mod session;
 mod store;
 mod tokens;
+mod tracking;
 mod verify;
 mod written;
 
@@ -61,7 +62,11 @@ pub use assay_server::{Content, RunStateName, TaskStateName};
 pub use error::{StoreError, StoreErrorKind};
 pub use query::{
     ArtifactView, AttemptRef, AttemptView, Audit, FailureView, Fault, Garbage, GarbageFile, JournalView, LogView,
-    OutputView, Recovered, Removed, RunArtifact, RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
+    OutputView, PointView, Recovered, Removed, RunArtifact, RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,
 };
 pub use store::Store;
 pub use tokens::TokenView;
+pub use tracking::{
+    Experiment, ExperimentChange, NewTrackedRun, TrackedBatch, TrackedMetric, TrackedRun, TrackedRunChange,
+    TrackedStatus, TrackingError,
+};

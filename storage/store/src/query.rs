@@ -224,6 +224,19 @@ pub struct Series {
     pub total: u64,
 }
 
+/// One point of one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PointView {
+    /// The metric's name.
+    pub name: String,
+    /// The x axis.
+    pub step: u64,
+    /// The value.
+    pub value: f64,
+    /// When it was reported; `None` in stores of earlier versions.
+    pub time: Option<i64>,
+}
+
 /// An artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArtifactView {

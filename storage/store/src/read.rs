@@ -11,6 +11,7 @@ use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, ExprTrait, Query
 
 use crate::recover::{GONE, UNFINISHED, unfinished_detail};
 use crate::session::{is_alive, process_of};
+use crate::tracking::is_tracked;
 use crate::{
     AttemptView, FailureView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
 };
@@ -84,7 +85,7 @@ impl Store {
 
     async fn is_dead_row(&self, row: &run::Model) -> Result<bool, StoreError> {
         let running = RunStateName::Running.name();
-        if row.state != running || is_alive(&self.layout, &row.session)? {
+        if row.state != running || is_tracked(row) || is_alive(&self.layout, &row.session)? {
             return Ok(false);
         }
         // The process may have ended the run and itself since this row was read.
@@ -150,7 +151,9 @@ impl Store {
     /// If the store cannot be read.
     pub async fn process_of(&self, run: RunId) -> Result<Option<u32>, StoreError> {
         let row = run::Entity::find_by_id(run.0).one(self.database.reader()).await.map_err(query_error)?;
-        let Some(row) = row.filter(|row| row.state == RunStateName::Running.name()) else { return Ok(None) };
+        // No process executes what a client logs: the session is that of the server which serves the API.
+        let executed = row.filter(|row| row.state == RunStateName::Running.name() && !is_tracked(row));
+        let Some(row) = executed else { return Ok(None) };
         match is_alive(&self.layout, &row.session)? {
             true => Ok(process_of(&row.session)),
             false => Ok(None),

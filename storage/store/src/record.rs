@@ -16,10 +16,10 @@ use serde_json::Value;
 use crate::begin::insert_tasks;
 use crate::error::StoreErrorKind;
 use crate::failure_point::FailurePoint;
-use crate::rows::{floats_to_json, to_json, to_signed};
+use crate::rows::{floats_to_json, now_millis, to_json, to_signed};
 use crate::{AttemptRef, Store, StoreError};
 
-/// Rows in one statement: none has more than 7 values, and SQLite takes 32766 in a statement.
+/// Rows in one statement: none has more than 8 values, and SQLite takes 32766 in a statement.
 const ROWS: usize = 4000;
 
 impl Store {
@@ -242,7 +242,8 @@ impl Batch<'_> {
 
     async fn insert_points(&self, ix: TaskIx, epoch: Epoch, points: Vec<MetricPoint>) -> Result<(), StoreError> {
         let (task, epoch) = (i64::from(ix.0), i64::from(epoch.0));
-        let before = self.points_so_far(task, epoch).await.map_err(write_error)?;
+        let before = points_so_far(self.tx, (self.run, task, epoch)).await.map_err(write_error)?;
+        let now = to_signed(now_millis());
         for (part, chunk) in points.chunks(ROWS).enumerate() {
             let row = |(nth, point): (usize, &MetricPoint)| metric_point::ActiveModel {
                 run: Set(self.run),
@@ -252,29 +253,12 @@ impl Batch<'_> {
                 name: Set(point.name.clone()),
                 step: Set(point.step.cast_signed()),
                 bits: Set(point.value.to_bits().cast_signed()),
+                at: Set(Some(now)),
             };
             let rows = chunk.iter().enumerate().map(row);
             metric_point::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(write_error)?;
         }
         Ok(())
-    }
-
-    /// The last number given to a point of an attempt, in the tail or, if that was sealed, in its segment.
-    async fn points_so_far(&self, ix: i64, epoch: i64) -> Result<i64, DbErr> {
-        let tail: Option<Option<i64>> = metric_point::Entity::find()
-            .select_only()
-            .column_as(metric_point::Column::Seq.max(), "last")
-            .filter(metric_point::Column::Run.eq(self.run))
-            .filter(metric_point::Column::Ix.eq(ix))
-            .filter(metric_point::Column::Epoch.eq(epoch))
-            .into_tuple()
-            .one(self.tx)
-            .await?;
-        if let Some(last) = tail.flatten() {
-            return Ok(last);
-        }
-        let sealed = segment::Entity::find_by_id((self.run, ix, epoch)).one(self.tx).await?;
-        Ok(sealed.map_or(0, |segment| segment.points))
     }
 
     async fn insert_lines(&self, ix: TaskIx, epoch: Epoch, lines: Vec<LogLine>) -> Result<(), StoreError> {
@@ -380,6 +364,25 @@ impl Batch<'_> {
         let changed = this.exec(self.tx).await.map_err(write_error)?;
         require_row(changed.rows_affected, || format!("attempt {epoch} of task {ix} of run {}", self.run))
     }
+}
+
+/// The last number given to a point of an attempt, in the tail or, if that was sealed, in its segment.
+pub(crate) async fn points_so_far(tx: &DatabaseTransaction, attempt: (i64, i64, i64)) -> Result<i64, DbErr> {
+    let (run, ix, epoch) = attempt;
+    let tail: Option<Option<i64>> = metric_point::Entity::find()
+        .select_only()
+        .column_as(metric_point::Column::Seq.max(), "last")
+        .filter(metric_point::Column::Run.eq(run))
+        .filter(metric_point::Column::Ix.eq(ix))
+        .filter(metric_point::Column::Epoch.eq(epoch))
+        .into_tuple()
+        .one(tx)
+        .await?;
+    if let Some(last) = tail.flatten() {
+        return Ok(last);
+    }
+    let sealed = segment::Entity::find_by_id(attempt).one(tx).await?;
+    Ok(sealed.map_or(0, |segment| segment.points))
 }
 
 fn require_row(rows: u64, what: impl Fn() -> String) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter,
 use crate::failure_point::FailurePoint;
 use crate::session::{Gate, forget_old_resumes, is_alive, remove_leftovers};
 use crate::store::run_blocking;
+use crate::tracking::is_tracked;
 use crate::{Recovered, Store, StoreError, rows};
 
 /// The states in which something may still happen to a task.
@@ -45,7 +46,7 @@ impl Store {
         for row in running.all(&tx).await.map_err(failed())? {
             // One that was submitted to a server goes on when the server is started again.
             let submitted = submission::Entity::find_by_id(row.id).one(&tx).await.map_err(failed())?.is_some();
-            if !submitted && !is_alive(&self.layout, &row.session)? {
+            if !submitted && !is_tracked(&row) && !is_alive(&self.layout, &row.session)? {
                 let unfinished = interrupt_run(&tx, &row).await.map_err(failed())?;
                 recovered.push(Recovered { run: RunId(row.id), name: row.name, unfinished });
             }
@@ -74,7 +75,9 @@ impl Store {
         let runs: BTreeSet<i64> = tails.iter().map(|tail| tail.0).collect();
         let mut dead = BTreeSet::new();
         for row in run::Entity::find().filter(run::Column::Id.is_in(runs)).all(reader).await.map_err(failed())? {
-            if !is_alive(&self.layout, &row.session)? {
+            // What a client logs is sealed when it says that the run is over.
+            let open = is_tracked(&row) && row.state == RunStateName::Running.name();
+            if !open && !is_alive(&self.layout, &row.session)? {
                 dead.insert(row.id);
             }
         }

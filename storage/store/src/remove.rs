@@ -4,7 +4,10 @@
 //! its place in the cache pass to the first of those tasks, so that every number can still be traced.
 
 use assay_core::{RunId, TaskIx};
-use assay_schema::{attempt, cache, claim, journal, log, metric_point, report, run, segment, submission, task};
+use assay_schema::{
+    attempt, cache, claim, journal, log, metric_point, report, run, segment, submission, task, tracked_metric,
+    tracked_run,
+};
 use assay_server::RunStateName;
 use sea_orm::{ColumnTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter, QueryOrder, Set};
 
@@ -98,7 +101,8 @@ async fn delete_rows(tx: &DatabaseTransaction, id: i64) -> Result<(), DbErr> {
             $table::Entity::delete_many().filter($table::Column::Run.eq(id)).exec(tx).await?;
         )+};
     }
-    delete_rows!(cache, claim, report, submission, segment, metric_point, log, journal, attempt, task);
+    delete_rows!(cache, claim, report, submission, tracked_metric, tracked_run);
+    delete_rows!(segment, metric_point, log, journal, attempt, task);
     run::Entity::delete_by_id(id).exec(tx).await?;
     Ok(())
 }

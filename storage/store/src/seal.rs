@@ -70,6 +70,7 @@ pub(crate) fn to_point(row: metric_point::Model) -> Point {
         name: row.name,
         step: row.step.cast_unsigned(),
         value: f64::from_bits(row.bits.cast_unsigned()),
+        time: row.at,
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod access;
 mod liar;
-mod processes;
+pub mod processes;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

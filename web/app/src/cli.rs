@@ -9,11 +9,13 @@ use assay_server::RunStateName;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use self::compare::{CompareArgs, CompareFormat};
+pub use self::export::{ExportArgs, ExportFormat};
 pub use self::start::StartArgs;
 use crate::commands;
 use crate::lab_args::{LabCommand, ListenArgs};
 
 mod compare;
+mod export;
 mod start;
 
 /// How long threads that block on the network or on files are waited for at the end.
@@ -163,6 +165,15 @@ Examples:
   assay get 3 benchmark results                                 a plain value, as JSON
   assay get 3 data dataset -o - | sha256sum")]
     Get(GetArgs),
+    /// Write a run's metrics, parameters and tasks in the forms of other tools
+    ///
+    /// csv, jsonl and parquet are the tables `metrics` (times in milliseconds since 1970), `params` and `tasks`.
+    #[command(after_help = "\
+Examples:
+  assay export latest --format csv -o tables
+  assay export 3 --format mlflow -o mlruns        then: mlflow ui --backend-store-uri mlruns
+  assay export 3 --format tensorboard -o events   then: tensorboard --logdir events")]
+    Export(ExportArgs),
     /// Check every hash in the store
     ///
     /// Reads every artifact and every metric segment. Exit code 1 if one is damaged or missing.
@@ -536,6 +547,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Claims(args) => commands::claims::run(home, args).await,
             Command::Compare(args) => commands::compare::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
+            Command::Export(args) => commands::export::run(home, &args).await,
             Command::Artifacts(args) => commands::artifacts::run(home, &args).await,
             Command::Get(args) => commands::get::run(home, &args).await,
             Command::Verify(args) => commands::verify::run(home, args.json).await,

@@ -8,7 +8,8 @@
 //!
 //! - No page makes a browser ask anything of another machine: the assets are in the binary, and a Content-Security-Policy
 //!   forbids the rest.
-//! - The pages only read. What changes the store is below `/api/v1`, and only where the server owns the store (`lab`).
+//! - The pages only read. What changes the store is below `/api/v1` (`lab`) and, for clients of MLflow, below `/api/2.0` (`mlflow`),
+//!   and only where the server owns the store.
 //! - Text from workflow files, logs and errors is escaped wherever it is shown, in HTML, in SVG and in charts.
 //! - No request makes it panic, and a wrong one is answered with what is wrong and what to do.
 //! - An uncertainty is shown wherever there are replicates, and none where there is one observation. Cells that the
@@ -24,6 +25,7 @@ mod claims;
 mod error;
 mod lab;
 mod load;
+mod mlflow;
 mod pages;
 mod query;
 mod security;

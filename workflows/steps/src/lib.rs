@@ -29,6 +29,7 @@ mod throughput;
 
 mod batching;
 mod dataset;
+pub mod event_file;
 mod load;
 mod machine;
 mod memory;

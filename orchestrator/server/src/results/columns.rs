@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::table::TaskResult;
 
+/// How many metrics of a kind without headlines are shown.
+const MOST_UNKNOWN: usize = 50;
+
 /// Which metrics a table shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
@@ -85,6 +88,11 @@ pub(super) fn choose_columns(
                     }
                 }
             }
+            for kind in undescribed_kinds(tasks, kinds) {
+                for name in metric_names(tasks, kind, &|_| true).into_iter().take(MOST_UNKNOWN) {
+                    add(kind, name, (name, name.to_owned()), None);
+                }
+            }
         }
         Selection::Named(patterns) => {
             // The mark of a disturbed measurement belongs to every selection of its metrics.
@@ -103,6 +111,16 @@ pub(super) fn choose_columns(
     }
     add_declared(&mut found, tasks, rows, selection);
     disambiguate_titles(&mut found);
+    found
+}
+
+/// The kinds of which nobody says which metrics matter, such as that of runs which a client of MLflow logged.
+fn undescribed_kinds<'a>(tasks: &[TaskResult<'a>], kinds: &[StepKind]) -> Vec<&'a str> {
+    let mut found = kinds_of(tasks, kinds);
+    found.retain(|kind| !kinds.iter().any(|known| known.name == *kind));
+    found.retain(|kind| {
+        tasks.iter().filter(|task| task.kind == *kind).all(|task| declared_metrics(task).next().is_none())
+    });
     found
 }
 

@@ -468,3 +468,10 @@ fn titles_of(tasks: &[Task], pattern: &str) -> Vec<String> {
     let table = tabulate_tasks(tasks, &Selection::Named(vec![pattern.to_owned()]));
     titles(&table).into_iter().map(str::to_owned).collect()
 }
+
+#[test]
+fn all_metrics_of_a_kind_that_nobody_describes_are_shown() {
+    let logged = task("run", "mlflow", json!({}), &[("loss", 0.5), ("accuracy", 0.9)]);
+    let table = tabulate_headlines(&[logged]);
+    assert_eq!((titles(&table), observed(&table.rows[0])), (vec!["accuracy", "loss"], vec![&[0.9][..], &[0.5]]));
+}

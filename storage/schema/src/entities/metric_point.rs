@@ -24,6 +24,8 @@ pub struct Model {
     pub step: i64,
     /// The value: the bits of an IEEE 754 double. SQLite makes NULL of NaN and +0 of -0.
     pub bits: i64,
+    /// When it was reported, in milliseconds since 1970. Stores of earlier versions did not keep it.
+    pub at: Option<i64>,
 }
 
 /// What other tables are to this one.

@@ -4,6 +4,7 @@ pub mod artifact;
 pub mod attempt;
 pub mod cache;
 pub mod claim;
+pub mod experiment;
 pub mod journal;
 pub mod log;
 pub mod metric_point;
@@ -14,6 +15,8 @@ pub mod segment;
 pub mod submission;
 pub mod task;
 pub mod token;
+pub mod tracked_metric;
+pub mod tracked_run;
 pub mod verification;
 
 mod fresh;

@@ -40,6 +40,8 @@ pub struct Model {
     pub git_commit: Option<String>,
     /// Whether the working tree differed from that commit.
     pub git_dirty: Option<bool>,
+    /// What it comes from: `workflow`, or `mlflow` for a run that a client logged.
+    pub origin: String,
 }
 
 /// What other tables are to this one.

@@ -2,7 +2,7 @@
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-use super::{m0001_begin, m0002_cells, m0003_verifications, m0004_claims, m0005_marks, m0006_lab};
+use super::{m0001_begin, m0002_cells, m0003_verifications, m0004_claims, m0005_marks, m0006_lab, m0007_tracking};
 
 /// Brings a database to the present schema.
 pub struct Migrator;
@@ -16,6 +16,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0004_claims::Migration),
             Box::new(m0005_marks::Migration),
             Box::new(m0006_lab::Migration),
+            Box::new(m0007_tracking::Migration),
         ]
     }
 }

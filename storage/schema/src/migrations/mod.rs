@@ -6,6 +6,7 @@ mod m0003_verifications;
 mod m0004_claims;
 mod m0005_marks;
 mod m0006_lab;
+mod m0007_tracking;
 mod migrator;
 
 pub use migrator::{Migrator, known};

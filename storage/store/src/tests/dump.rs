@@ -122,7 +122,7 @@ async fn dump_points(store: &Store, out: &mut String) {
     let query = metric_point::Entity::find().order_by_asc(metric_point::Column::Ix);
     let query = query.order_by_asc(metric_point::Column::Epoch).order_by_asc(metric_point::Column::Seq);
     for row in query.all(store.database.reader()).await.unwrap() {
-        let metric_point::Model { run, ix, epoch, seq, name, step, bits } = row;
+        let metric_point::Model { run, ix, epoch, seq, name, step, bits, at: _ } = row;
         let value = f64::from_bits(bits.cast_unsigned());
         writeln!(out, "point {run}/{ix}@{epoch} {seq} {name} {} {value:?}", step.cast_unsigned()).unwrap();
     }

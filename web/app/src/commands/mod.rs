@@ -6,6 +6,7 @@ pub mod cancel;
 pub mod claims;
 pub mod compare;
 pub mod executor;
+pub mod export;
 pub mod gc;
 pub mod get;
 pub mod help;

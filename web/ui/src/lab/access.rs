@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Lab;
 use crate::error::Failure;
+use crate::mlflow::{READING, is_tracking_path, refuse_request};
 
 /// What the store keeps of a token: its BLAKE3 hash, in hexadecimal.
 #[must_use]
@@ -21,10 +22,13 @@ pub fn hash_token(token: &str) -> String {
 fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
     let begins = |prefix: &str| path.starts_with(prefix);
     match path {
-        "/healthz" | "/readyz" => &[],
+        "/healthz" | "/readyz" | "/health" | "/version" => &[],
         "/api/v1/worker" => &["worker", "admin"],
         "/api/v1/reports" => &["read", "submit", "worker", "admin"],
         _ if begins("/api/v1/uploads/") || begins("/api/v1/resume/") => &["worker", "admin"],
+        _ if path.strip_prefix("/api/2.0/mlflow/").is_some_and(|call| READING.contains(&call)) => {
+            &["read", "submit", "worker", "admin"]
+        }
         _ if method == Method::GET || method == Method::HEAD => &["read", "submit", "worker", "admin"],
         _ => &["submit", "admin"],
     }
@@ -76,6 +80,8 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 
 /// Passes a request on if its token allows it.
 pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, next: Next) -> Response {
+    let is_tracking = is_tracking_path(request.uri().path());
+    let answer_failure = |failure| if is_tracking { refuse_request(&failure) } else { answer_failure(failure) };
     if is_foreign(request.headers()) {
         return answer_failure(Failure {
             status: 403,
@@ -138,6 +144,10 @@ mod tests {
         check(Method::GET, "/api/v1/worker", Some("worker"));
         check(Method::PUT, "/api/v1/uploads/1/2/3/00", Some("worker"));
         check(Method::DELETE, "/anything", Some("submit"));
+        check(Method::POST, "/api/2.0/mlflow/runs/search", Some("read"));
+        check(Method::GET, "/api/2.0/mlflow/runs/get", Some("read"));
+        check(Method::POST, "/api/2.0/mlflow/runs/create", Some("submit"));
+        check(Method::PUT, "/api/2.0/mlflow-artifacts/artifacts/0/r/artifacts/x", Some("submit"));
     }
 
     #[test]

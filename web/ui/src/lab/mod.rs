@@ -23,6 +23,7 @@ use axum::routing::{get, post, put};
 use serde_json::Value;
 
 pub use access::hash_token;
+pub(crate) use transfer::send_file;
 
 /// The largest submission, in bytes.
 const LARGEST_SUBMISSION: usize = 64 << 20;
@@ -70,7 +71,8 @@ pub(crate) fn with_lab(pages: Router, lab: Arc<Lab>) -> Router {
         .merge(files)
         .layer(middleware::from_fn(show_failures))
         .with_state(Arc::clone(&lab));
-    api.merge(pages).layer(middleware::from_fn_with_state(lab, access::check_token))
+    let tracking = crate::mlflow::routes(Arc::clone(&lab));
+    api.merge(tracking).merge(pages).layer(middleware::from_fn_with_state(lab, access::check_token))
 }
 
 /// Turns a failure of the API into JSON.

@@ -205,7 +205,8 @@ fn read_range_start(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
 }
 
-async fn send_file(path: &FilePath, headers: &HeaderMap) -> Result<Response, Failure> {
+/// Sends a file, or the rest of it that a `Range` asks for.
+pub(crate) async fn send_file(path: &FilePath, headers: &HeaderMap) -> Result<Response, Failure> {
     let mut file = tokio::fs::File::open(path).await.map_err(io_failure)?;
     let length = file.metadata().await.map_err(io_failure)?.len();
     let begin = read_range_start(headers);

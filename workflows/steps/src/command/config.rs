@@ -34,7 +34,8 @@ pub(super) struct Config {
     #[serde(default)]
     pub env: BTreeMap<String, Argument>,
     /// The metrics that the program reports, with their direction and unit. Metrics that are not named here are kept too, but
-    /// only these are read from standard output and have a column in the table of results.
+    /// only these are read from standard output and have a column in the table of results. Event files of TensorBoard below
+    /// `$ASSAY_OUTPUTS` are read too.
     #[serde(default)]
     #[schemars(extend("x-declares" = "metrics"))]
     pub metrics: BTreeMap<String, Metric>,

@@ -118,7 +118,8 @@ fn whole_number(value: &Value) -> Option<u64> {
     })
 }
 
-fn number(value: &Value) -> Option<f64> {
+/// A number as a metric has it: truth values count as 0 and 1, and texts stand for what JSON does not have.
+pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
         Value::Bool(truth) => Some(f64::from(u8::from(*truth))),

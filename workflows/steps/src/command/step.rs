@@ -11,9 +11,11 @@ use assay_spec::{Finding, StepKind};
 use serde_json::Value;
 
 use super::config::{Config, Metric, OutputFile};
+use super::events::EventFiles;
 use super::folders::Folders;
 use super::metrics::{MetricsFile, Point, points_in_output};
 use super::program::{Line, Observer, Program, ProgramEnd, Stream};
+use super::tracking::Tracking;
 use super::variables;
 use crate::context::{Context, StepError};
 use crate::step::{Step, parse, schema_of};
@@ -46,16 +48,23 @@ impl Step for RunCommand {
         let folders = Folders::prepare(&config, context)?;
         let values = variables::values(&folders, context);
         let argv: Vec<String> = config.run.iter().map(|argument| variables::expand(&argument.0, &values)).collect();
-        let mut command = command(&argv, &config, &folders, context, values);
+        let tracking = start_tracking(&config, &folders, context);
+        let mut command = command(&argv, &config, &folders, context, values, tracking.as_ref());
         let metrics =
             File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
-        let mut watch =
-            Watch { context, declared: &config.metrics, file: MetricsFile::new(metrics), last: BTreeMap::new() };
+        let mut watch = Watch {
+            context,
+            declared: &config.metrics,
+            file: MetricsFile::new(metrics),
+            events: EventFiles::new(&folders.outputs),
+            tracking,
+            last: BTreeMap::new(),
+        };
         let program = Program::start(&mut command, &folders.outputs).map_err(|error| cannot_start(&argv[0], &error))?;
         let end = program.wait(&mut watch)?;
         let finished = end.status.success();
         // After a failure, the metrics up to there stay; a bad line among them does not hide the failure.
-        match watch.report_file(true) {
+        match watch.report_files(true) {
             Err(error) if finished => return Err(error),
             _ => {}
         }
@@ -80,6 +89,7 @@ fn command(
     folders: &Folders,
     context: &dyn Context,
     values: Vec<(&'static str, String)>,
+    tracking: Option<&Tracking>,
 ) -> Command {
     // A program of the files is found whether or not it is written with `./`.
     let local = folders.start.join(&argv[0]);
@@ -94,9 +104,20 @@ fn command(
     command.envs(variables::limits(context.threads(), &context.device().name(), own));
     // What Python prints appears at once, not when the program ends.
     command.env("PYTHONUNBUFFERED", "1");
+    command.envs(tracking.into_iter().flat_map(Tracking::variables));
     command.envs(config.env.iter().map(|(name, value)| (name, variables::expand(&value.0, &values))));
     command.envs(values);
     command
+}
+
+/// The server for what the program logs with MLflow, unless the program is told to log elsewhere.
+fn start_tracking(config: &Config, folders: &Folders, context: &mut dyn Context) -> Option<Tracking> {
+    const ADDRESS: &str = "MLFLOW_TRACKING_URI";
+    if config.env.contains_key(ADDRESS) || std::env::var_os(ADDRESS).is_some_and(|address| !address.is_empty()) {
+        return None;
+    }
+    let started = Tracking::start(&folders.outputs);
+    started.inspect_err(|error| context.warn(&format!("what the program logs with MLflow is not read: {error}"))).ok()
 }
 
 fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
@@ -117,14 +138,22 @@ struct Watch<'a> {
     context: &'a mut dyn Context,
     declared: &'a BTreeMap<String, Metric>,
     file: MetricsFile,
+    events: EventFiles,
+    tracking: Option<Tracking>,
     /// The last step of each metric that has one.
     last: BTreeMap<String, u64>,
 }
 
 impl Watch<'_> {
-    fn report_file(&mut self, ended: bool) -> Result<(), StepError> {
+    fn report_files(&mut self, ended: bool) -> Result<(), StepError> {
         let mut points = Vec::new();
         let read = self.file.read_points(ended, &mut points);
+        let read = read.and_then(|()| self.events.read_points(ended, &mut points));
+        if let Some(tracking) = &self.tracking {
+            let (logged, lines) = tracking.take_reports();
+            lines.iter().for_each(|line| self.context.log(line));
+            points.extend(logged);
+        }
         self.report(points)?;
         read
     }
@@ -165,7 +194,7 @@ impl Observer for Watch<'_> {
         if self.context.cancelled() {
             return Err(StepError::Cancelled);
         }
-        self.report_file(false)
+        self.report_files(false)
     }
 }
 

@@ -1,0 +1,37 @@
+//! Runs that a client logs through the tracking API of MLflow (`web/ui/src/mlflow`).
+//!
+//! Such a run is an ordinary row of `runs` with the origin `mlflow` and one task, whose points, files and last values stand where those
+//! of any other task stand: pages, tables and comparisons need nothing else. What only clients know (their name of the run, its
+//! experiment, tags, the latest point by step) is in `tracked_runs` and `tracked_metrics`.
+//!
+//! Invariants:
+//! - Each call is one transaction, which is written before it returns.
+//! - The process that serves the API does not own these runs: they go on when it is started again, and end when their client says so.
+//! - A point that a client sends again (same name, step, time and value) is stored once.
+
+mod error;
+mod experiments;
+mod files;
+mod history;
+mod log;
+mod runs;
+mod views;
+
+use assay_schema::run;
+
+pub use error::TrackingError;
+pub use views::{
+    Experiment, ExperimentChange, NewTrackedRun, TrackedBatch, TrackedMetric, TrackedRun, TrackedRunChange,
+    TrackedStatus,
+};
+
+/// The origin of a run that a client logs.
+const ORIGIN: &str = "mlflow";
+
+/// The job, the task and the cell of a run that a client logs.
+const TASK: &str = "run";
+
+/// Whether a client logs this run.
+pub(crate) fn is_tracked(row: &run::Model) -> bool {
+    row.origin == ORIGIN
+}
