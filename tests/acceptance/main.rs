@@ -15,6 +15,7 @@ mod interruption;
 mod lab;
 mod machine;
 mod marks;
+mod plugins;
 mod quickstart;
 mod results;
 mod resumption;

@@ -11,6 +11,7 @@ pub mod get;
 pub mod help;
 pub mod logs;
 pub mod plan;
+pub mod plugin;
 pub mod results;
 pub mod retry;
 pub mod rm;
