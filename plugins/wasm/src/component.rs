@@ -31,7 +31,7 @@ pub(crate) fn load_component(engine: &Engine, bytes: &[u8], limits: &PluginLimit
 }
 
 /// Refuses what is no component. Nothing else reaches wasmtime.
-fn check_format(bytes: &[u8], limits: &PluginLimits) -> Result<(), Cause> {
+pub(crate) fn check_format(bytes: &[u8], limits: &PluginLimits) -> Result<(), Cause> {
     if bytes.len() as u64 > limits.file {
         let message = format!("is a file of {} bytes; the limit is {}", bytes.len(), limits.file);
         return Err(Cause::new(message).of_limit(PluginLimit::File).with_hint("strip its debug information"));
@@ -63,7 +63,7 @@ fn other_version(name: &str) -> Cause {
         .with_hint("build it again with the interface that `assay plugin new` writes")
 }
 
-fn check_imports(imports: &[String]) -> Result<(), Cause> {
+pub(crate) fn check_imports(imports: &[String]) -> Result<(), Cause> {
     for name in imports {
         match own_interface(name) {
             Some((_, version)) if !is_supported(version) => return Err(other_version(name)),
@@ -85,7 +85,7 @@ fn check_imports(imports: &[String]) -> Result<(), Cause> {
     Ok(())
 }
 
-fn find_worlds(exports: &[String]) -> Result<Vec<PluginWorld>, Cause> {
+pub(crate) fn find_worlds(exports: &[String]) -> Result<Vec<PluginWorld>, Cause> {
     let own: Vec<(&str, &str)> = exports.iter().filter_map(|name| own_interface(name)).collect();
     if let Some((name, version)) = own.iter().find(|(_, version)| !is_supported(version)) {
         return Err(other_version(&format!("{PACKAGE}/{name}@{version}")));

@@ -18,6 +18,7 @@ mod component;
 mod encode;
 mod engine;
 mod failure;
+mod inspect;
 mod instance;
 mod interface;
 mod serve;
@@ -26,6 +27,7 @@ mod template;
 
 pub use build::{BuildError, Built, SOURCES_SECTION, build_c_plugin, build_plugin, hash_sources, read_sources_hash};
 pub use encode::{EncodeError, encode_component};
+pub use inspect::{InspectError, InspectedComponent, inspect_component};
 pub use interface::{C_HEADER, PluginWorld, WIT};
 pub use serve::{limit_own_memory, serve_plugin};
 pub use template::{PluginLanguage, write_template};

@@ -225,9 +225,13 @@ Examples:
   assay plugin check sort/sort.wasm --config '{\"kinds\": 3}'")]
     Plugin(PluginArgs),
     /// Run one plugin for another process (internal)
-    #[command(hide = true, name = "plugin-host", after_help = "\
+    #[command(
+        hide = true,
+        name = "plugin-host",
+        after_help = "\
 Example:
-  assay plugin-host --memory 268435456     speaks the messages of assay-protocol on standard input and output")]
+  assay plugin-host --memory 268435456     speaks the messages of assay-protocol on standard input and output"
+    )]
     PluginHost(PluginHostArgs),
     /// Be an executor: run one step for a worker (internal)
     ///

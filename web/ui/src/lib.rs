@@ -25,6 +25,7 @@ mod error;
 mod lab;
 mod load;
 mod pages;
+mod plugins;
 mod query;
 mod security;
 mod server;
@@ -33,4 +34,5 @@ mod views;
 
 pub use claims::{JudgedRun, changed_params, judge_tasks, latest_claims, recorded_workflow};
 pub use lab::{Lab, Reporter, hash_token};
+pub use plugins::{PluginDependency, PluginIndex};
 pub use server::{ServeError, router, serve, serve_lab};

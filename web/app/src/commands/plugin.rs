@@ -215,6 +215,7 @@ fn print_sequences(process: &mut PluginProcess, args: &LoadArgs, count: u32) -> 
 
 fn check(args: &LoadArgs) -> Result<ExitCode, CommandError> {
     let mut process = load(args)?;
+    print_out(&format!("  BLAKE3 {}", process.about().hash))?;
     let mut broken = Vec::new();
     for interface in process.about().interfaces.clone() {
         let violations = match interface.as_str() {
