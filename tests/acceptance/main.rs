@@ -15,6 +15,7 @@ mod interruption;
 mod lab;
 mod machine;
 mod marks;
+mod plugin_workflows;
 mod plugins;
 mod quickstart;
 mod results;
