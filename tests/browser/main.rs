@@ -33,7 +33,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("sweep", "/runs/1/sweep", HEAT_MAP),
     ("sweep-line", "/runs/1/sweep?y=-", "document.querySelectorAll('#sweep .errorbar').length === 3"),
     ("sweep-single", "/runs/1/sweep?x=-&y=-", "document.querySelector('.single .figure')"),
-    ("claims", "/claims", "document.querySelectorAll('table.claims tbody tr').length >= 4"),
+    ("claims", "/claims", "document.querySelectorAll('article.claim').length === 4"),
     ("api", "/api", "document.querySelectorAll('tbody tr').length > 10"),
     ("error", "/runs/99", "document.querySelector('.notice .what')"),
 ];

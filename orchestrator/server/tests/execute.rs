@@ -98,7 +98,7 @@ fn kinds() -> Vec<StepKind> {
         version: 1,
         measures: false,
         about: "makes a number",
-        schema: json!({"type": "object", "properties": {"n": {}}, "additionalProperties": false}),
+        schema: json!({"type": "object", "properties": {"n": {}}, "additionalProperties": false}).into(),
         outputs: &[assay_spec::OutputKind { name: "made", about: "the number" }],
         metrics: &[],
         check: |_| Vec::new(),

@@ -23,6 +23,9 @@ pub(crate) fn take_pipes() -> io::Result<Pipes> {
     let input = File::from(fcntl_dupfd_cloexec(stdin(), FIRST_FREE)?);
     let output = File::from(fcntl_dupfd_cloexec(stdout(), FIRST_FREE)?);
     dup2_stdout(stderr())?;
-    dup2_stdin(File::open("/dev/null")?)?;
+    // Nobody holds the other end, so that a read ends at once. `/dev/null` would do the same, but in a container it may be
+    // missing or a regular file with content.
+    let (ended, _) = io::pipe()?;
+    dup2_stdin(ended)?;
     Ok(Pipes { input, output })
 }

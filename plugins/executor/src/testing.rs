@@ -23,7 +23,7 @@ impl Step for Fake {
             version: 3,
             measures: false,
             about: "A step for tests.",
-            schema: Value::Bool(true),
+            schema: Value::Bool(true).into(),
             outputs: &[],
             metrics: &[],
             check: no_findings,

@@ -65,8 +65,10 @@ pub fn check_with_files(
         let mut reader = Reader { source: &source, log: &mut log };
         let draft = reader.files(&roots);
         let params = params::read(&mut reader, &draft.params, overrides);
-        let known: Vec<Arc<StepKind>> =
-            kinds.iter().map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema), ..kind.clone() })).collect();
+        let known: Vec<Arc<StepKind>> = kinds
+            .iter()
+            .map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema).into(), ..kind.clone() }))
+            .collect();
         let kinds = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
         let globals = Globals {
             params: minijinja::Value::from(minijinja::value::Serde(&params)),

@@ -93,7 +93,7 @@ mod tests {
                 version: 1,
                 measures,
                 about: "",
-                schema: json!({}),
+                schema: json!({}).into(),
                 outputs: &[],
                 metrics: &[],
                 check: |_| Vec::new(),

@@ -72,7 +72,7 @@ pub use condition::Decision;
 pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use include::Load;
 pub use json_schema::json_schema;
-pub use kind::{Better, Finding, MetricKind, OutputKind, StepKind};
+pub use kind::{Better, ConfigSchema, Finding, MetricKind, OutputKind, StepKind};
 pub use params::read_overrides;
 pub use plugins::{
     ChosenLimits, PLUGIN_INTERFACE, PLUGIN_KEY, PLUGIN_NAME, PLUGIN_SEMANTICS, PluginDeclaration, UsedPlugin,

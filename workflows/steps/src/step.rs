@@ -1,6 +1,6 @@
 //! The trait that a step kind implements, and the few helpers that every kind shares.
 
-use assay_spec::{Finding, StepKind};
+use assay_spec::{ConfigSchema, Finding, StepKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -38,8 +38,8 @@ pub fn parse<T: DeserializeOwned>(config: Value) -> Result<T, StepError> {
 
 /// The JSON Schema of a config struct, for [`StepKind::schema`].
 #[must_use]
-pub fn schema_of<T: JsonSchema>() -> Value {
-    SchemaGenerator::default().into_root_schema_for::<T>().to_value()
+pub fn schema_of<T: JsonSchema>() -> ConfigSchema {
+    ConfigSchema::from_fn(|| SchemaGenerator::default().into_root_schema_for::<T>().to_value())
 }
 
 /// The schema of an [`assay_spec::ArtifactRef`], which has none of its own since `spec` does not know schemars:

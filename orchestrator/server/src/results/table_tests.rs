@@ -23,7 +23,7 @@ fn kinds() -> Vec<StepKind> {
         version: 1,
         measures: false,
         about: "",
-        schema: Value::Null,
+        schema: Value::Null.into(),
         outputs: NONE,
         metrics,
         check: |_| Vec::new(),

@@ -195,7 +195,7 @@ mod tests {
             version: 1,
             measures: false,
             about: "",
-            schema: Value::Null,
+            schema: Value::Null.into(),
             outputs: OUTPUTS,
             metrics: METRICS,
             check: |_| Vec::new(),

@@ -145,12 +145,12 @@ pub fn kinds() -> Vec<StepKind> {
         metric("ten/*", Better::Neither),
     ]
     .leak();
-    let kind = |name, about, schema, outputs: &[OutputKind], check| StepKind {
+    let kind = |name, about, schema: Value, outputs: &[OutputKind], check| StepKind {
         name,
         version: 1,
         measures: false,
         about,
-        schema,
+        schema: schema.into(),
         outputs: outputs.to_vec().leak(),
         metrics: if name == "train" { scores } else { &[] },
         check,
