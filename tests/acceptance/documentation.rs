@@ -109,6 +109,11 @@ fn every_workflow_in_a_document_is_planned() {
             for beside in ["prepare.yaml", "train.py"] {
                 std::fs::copy(book().join("examples").join(beside), folder.path().join(beside)).expect("copied");
             }
+            // The page on plugins builds its metric first.
+            let built = folder.path().join("top-k");
+            std::fs::create_dir_all(&built).expect("made");
+            let metric = root().join("plugins/wasm/shipped/calibration/calibration.wasm");
+            std::fs::copy(metric, built.join("top-k.wasm")).expect("copied");
             let output = Home::new().output(&["plan", &file.display().to_string()]);
             assert!(output.status.success(), "{document}:\n{block}\n{}", self::text(&output.stderr));
             planned += 1;

@@ -16,6 +16,8 @@ mod interruption;
 mod lab;
 mod machine;
 mod marks;
+mod plugin_workflows;
+mod plugins;
 mod quickstart;
 mod results;
 mod resumption;

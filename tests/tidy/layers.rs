@@ -22,6 +22,8 @@ const WALLS: &[(&str, &[&str])] = &[
     // Only the PyTorch backend knows libtorch, and only its executor is linked with it.
     ("tch", &["assay-torch"]),
     ("assay-torch", &["assay-executor-torch"]),
+    // Only the process of a plugin runs WebAssembly.
+    ("wasmtime", &["assay-wasm"]),
     ("axum", &["assay-ui"]),
     // Only plugins/native names the concrete backends, besides the suite that tests them.
     ("assay-cpu", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),

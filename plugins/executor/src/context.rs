@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use assay_protocol::{LogLevel, Progress};
 use assay_spec::ArtifactRef;
-use assay_steps::{Context, StepError, Values};
+use assay_steps::{Context, Plugin, PluginContent, StepError, Values};
 use assay_tensor::Device;
 use serde_json::Value;
 
 use crate::outbox::SharedOutbox;
+use crate::plugin::HostedPlugin;
 
 /// The attempt that shall stop, by its epoch; 0 for none.
 pub(crate) type Stop = Arc<AtomicU32>;
@@ -117,6 +118,10 @@ impl Context for Attempt<'_> {
 
     fn log(&mut self, text: &str) {
         self.outbox.lock_outbox().report_log(LogLevel::Info, text);
+    }
+
+    fn start_plugin(&mut self, plugin: &PluginContent, file: &Path) -> Result<Box<dyn Plugin>, StepError> {
+        Ok(Box::new(HostedPlugin::start(plugin, file)?))
     }
 
     fn run_in_process(&mut self, kind: &str, config: &Value) -> Option<Result<Values, StepError>> {

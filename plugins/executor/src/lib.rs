@@ -17,6 +17,7 @@ mod context;
 mod further;
 mod outbox;
 mod panics;
+mod plugin;
 mod run;
 mod serve;
 mod single_step;

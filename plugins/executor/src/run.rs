@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use assay_protocol::{Failure, FailureClass, Report, RunRequest, StepKindInfo};
-use assay_steps::StepError;
+use assay_steps::{LimitKind, StepError};
 use serde_json::Value;
 
 use crate::Setup;
@@ -99,6 +99,8 @@ fn step_failure(error: StepError) -> Failure {
         StepError::Failed { hint, .. } => (FailureClass::Step, hint),
         StepError::Check { hint, .. } => (FailureClass::Check, hint),
         StepError::OutOfMemory(_) => (FailureClass::Oom, Some("make the batch or the model smaller".into())),
+        StepError::PluginLimit { kind: LimitKind::Memory, hint, .. } => (FailureClass::Oom, hint),
+        StepError::PluginLimit { kind: LimitKind::Time, hint, .. } => (FailureClass::Timeout, hint),
         StepError::Fault(_) => (FailureClass::Crashed, Some("the next attempt starts with a fresh device".into())),
         StepError::Lost(_) => (FailureClass::Unavailable, Some("look at the machine: its device is gone".into())),
         StepError::Cancelled => (FailureClass::Cancelled, None),

@@ -5,9 +5,10 @@
 //! `BEHAVIOUR` or `BEHAVIOUR:N`: misbehave in the first N attempts, then be `ok`. Without a name, and with `ok`, it
 //! completes; `ASSAY_CHAOS_OUTPUTS=dataset,model` names the outputs that it then writes (none without it), which the
 //! config can do as well, `{"outputs": ["dataset"]}`. What must happen before the greeting is only taken from the
-//! environment.
+//! environment. `assay-executor-chaos plugin BEHAVIOUR` is the process of a plugin in place of an executor.
 
 mod behaviours;
+mod plugin;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,6 +21,10 @@ use assay_protocol::{
 const KINDS: [&str; 8] = ["prepare", "train", "quantize", "export", "benchmark", "throughput", "evaluate", "chaos"];
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("plugin") {
+        return plugin::serve_plugin(&arguments.next().unwrap_or_default());
+    }
     let from_environment = std::env::var("ASSAY_CHAOS").unwrap_or_default();
     let mut hello = hello();
     match from_environment.as_str() {

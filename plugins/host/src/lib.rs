@@ -1,4 +1,4 @@
-//! Spawns, greets, supervises, times out and kills executors.
+//! Spawns, greets, supervises, times out and kills executors, and the processes that run plugins ([`PluginProcess`]).
 //!
 //! One attempt of one step is one child process, an *executor*, that speaks the frames of `assay-protocol` on its
 //! standard input and output. [`run_attempt`] starts it, hands it the request, passes on what it reports and returns an
@@ -25,6 +25,8 @@ mod explain;
 mod frames;
 mod limits;
 mod memory;
+mod plugin;
+mod plugin_laws;
 mod process;
 mod stderr;
 mod stop;
@@ -33,4 +35,8 @@ pub use attempt::{greet_executor, run_attempt};
 pub use command::{ExecutorCommand, NotFound};
 pub use limits::Limits;
 pub use memory::machine_memory;
+pub use plugin::{PluginCommand, PluginProcess, PluginSequences};
+pub use plugin_laws::{
+    Violation, check_curriculum, check_dataset, check_metric, demonstrate_curriculum, demonstrate_metric,
+};
 pub use stop::{Stop, StopHandle, StopSignal, stop_channel};

@@ -1,4 +1,4 @@
-//! The messages between a worker and an executor, and nothing else.
+//! The messages between a worker and an executor, and between a step and a plugin, and nothing else.
 //!
 //! An executor is a child process. It speaks on its standard input and output in frames: a length (`u32`, little
 //! endian, at most [`MAX_FRAME`]) and that many bytes of JSON, one message each. The executor speaks first, with
@@ -10,6 +10,7 @@
 mod attempt;
 mod frame;
 mod message;
+mod plugin;
 
 pub use attempt::{AttemptEvent, AttemptOutcome};
 pub use frame::{
@@ -18,4 +19,9 @@ pub use frame::{
 pub use message::{
     DEVICE, DeviceInfo, FOR_TESTS, Failure, FailureClass, Hello, KERNELS, LogLevel, MetricPoint, NO_DEVICE, PROTOCOL,
     Progress, Report, Request, RunRequest, StepKindInfo, WORKER,
+};
+pub use plugin::{
+    MAX_LISTS, PLUGIN_INTERFACE, PLUGIN_SEMANTICS, Packet, PluginAbout, PluginAnswer, PluginCall, PluginFacts,
+    PluginFailure, PluginLimit, PluginLimits, PluginObservation, PluginReply, PluginRequest, PluginSplit, PluginStage,
+    PluginValue, f32_of_list, list_of_f32, list_of_u32, read_packet, u32_of_list, write_packet,
 };

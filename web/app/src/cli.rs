@@ -12,6 +12,7 @@ pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
 pub use self::start::StartArgs;
 use crate::commands;
+use crate::commands::plugin::{PluginArgs, PluginHostArgs};
 use crate::lab_args::{LabCommand, ListenArgs};
 
 mod compare;
@@ -226,6 +227,23 @@ Examples:
   assay help run          the options of `assay run`
   assay help train        the step kind `train`")]
     Help(HelpArgs),
+    /// Begin, build, run and check plugins
+    #[command(after_help = "\
+Examples:
+  assay plugin new sort --for dataset --lang c      a folder with a source to begin with
+  assay plugin build sort                           sort/sort.wasm
+  assay plugin run sort/sort.wasm --count 5
+  assay plugin check sort/sort.wasm --config '{\"kinds\": 3}'")]
+    Plugin(PluginArgs),
+    /// Run one plugin for another process (internal)
+    #[command(
+        hide = true,
+        name = "plugin-host",
+        after_help = "\
+Example:
+  assay plugin-host --memory 268435456     speaks the messages of assay-protocol on standard input and output"
+    )]
+    PluginHost(PluginHostArgs),
     /// Be an executor: run one step for a worker (internal)
     ///
     /// Speaks the executor protocol on standard input and output. With --step it runs one step alone instead, for
@@ -526,6 +544,8 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
     match cli.command {
         // An executor has no store and no runtime of its own: it is a plain process.
         Command::Executor(args) => return commands::executor::run(&args),
+        Command::Plugin(args) => return commands::plugin::run(&args),
+        Command::PluginHost(args) => return commands::plugin::serve(&args),
         Command::Schema(args) => return commands::schema::run(&args),
         Command::Help(args) => return commands::help::run(Cli::command(), args.name.as_deref()),
         Command::Backends(args) => return commands::backends::run(args.json),
@@ -556,7 +576,12 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Cancel(args) => commands::cancel::run(home, &args).await,
             Command::Lab(command) => crate::lab_args::run(home, server, command).await,
-            Command::Executor(_) | Command::Schema(_) | Command::Backends(_) | Command::Help(_) => {
+            Command::Executor(_)
+            | Command::Schema(_)
+            | Command::Backends(_)
+            | Command::Help(_)
+            | Command::Plugin(_)
+            | Command::PluginHost(_) => {
                 unreachable!("handled above")
             }
         }

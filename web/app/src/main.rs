@@ -20,6 +20,7 @@ mod report;
 mod signals;
 mod tables;
 mod terminal;
+mod workflow_plugins;
 
 use std::process::ExitCode;
 

@@ -1,10 +1,12 @@
 //! A run for a person, and as one JSON object for a program. `run` and `show` say the same.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use assay_server::{RunStateName, Selection, TaskStateName, number_to_json};
 use assay_spec::{StepKind, printable, printable_lines};
 use assay_store::{AttemptView, OutputView, TaskView};
+use assay_ui::PluginIndex;
 use serde_json::{Map, Value, json};
 
 use crate::record::{RunRecord, attempt_seconds, device_of};
@@ -70,9 +72,29 @@ fn summary(record: &RunRecord) -> String {
     format!("run {} {state}  ({})", record.id(), parts.join(", "))
 }
 
+/// The plugins that results depend on, one line each; none where there are no plugins.
+pub fn plugin_lines(record: &RunRecord) -> Vec<String> {
+    let index = PluginIndex::new(&record.tasks);
+    let mut used: BTreeMap<(String, String), (Option<String>, BTreeSet<&str>)> = BTreeMap::new();
+    for task in &record.tasks {
+        for plugin in index.behind(task.ix) {
+            let entry = used.entry((plugin.name, plugin.blake3)).or_default();
+            entry.0 = entry.0.take().or(plugin.version);
+            entry.1.insert(&task.job);
+        }
+    }
+    let line = |((name, hash), (version, jobs)): ((String, String), (Option<String>, BTreeSet<&str>))| {
+        let version = version.map(|version| format!(" {}", printable(&version))).unwrap_or_default();
+        let jobs: Vec<String> = jobs.into_iter().map(|job| printable(job).to_string()).collect();
+        format!("plugin {}{version}, BLAKE3 {}, behind: {}", printable(&name), &hash[..12], jobs.join(", "))
+    };
+    used.into_iter().map(line).collect()
+}
+
 /// A run, for a program.
 pub fn run_json(record: &RunRecord, kinds: &[StepKind]) -> Value {
     let summary = &record.run.summary;
+    let index = PluginIndex::new(&record.tasks);
     json!({
         "run": summary.id.0,
         "name": summary.name,
@@ -86,12 +108,12 @@ pub fn run_json(record: &RunRecord, kinds: &[StepKind]) -> Value {
         "ended_at": summary.ended_at,
         "params": record.run.params,
         "machine": record.run.machine,
-        "tasks": record.tasks.iter().map(|task| task_json(record, task)).collect::<Vec<_>>(),
+        "tasks": record.tasks.iter().map(|task| task_json(record, &index, task)).collect::<Vec<_>>(),
         "results": record.results(kinds, &Selection::Headlines),
     })
 }
 
-fn task_json(record: &RunRecord, task: &TaskView) -> Value {
+fn task_json(record: &RunRecord, index: &PluginIndex<'_>, task: &TaskView) -> Value {
     let attempt = record.working_attempt(task);
     json!({
         "address": task.address,
@@ -117,6 +139,7 @@ fn task_json(record: &RunRecord, task: &TaskView) -> Value {
         "cache_key": task.cache_key,
         "metrics": task.metrics.iter().map(|(name, value)| (name.clone(), number_to_json(*value))).collect::<Map<_, _>>(),
         "outputs": task.outputs.iter().map(|(name, o)| (name.clone(), output_json(o))).collect::<Map<_, _>>(),
+        "plugins": index.behind(task.ix),
         "error": record.failure(task),
         "history": record.attempts_of(task).iter().map(attempt_json).collect::<Vec<_>>(),
     })

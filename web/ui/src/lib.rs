@@ -27,6 +27,7 @@ mod lab;
 mod load;
 mod mlflow;
 mod pages;
+mod plugins;
 mod query;
 mod security;
 mod server;
@@ -35,4 +36,5 @@ mod views;
 
 pub use claims::{JudgedRun, changed_params, judge_tasks, latest_claims, recorded_workflow};
 pub use lab::{Lab, Reporter, hash_token};
+pub use plugins::{PluginDependency, PluginIndex};
 pub use server::{ServeError, router, serve, serve_lab};

@@ -74,7 +74,7 @@ pub use error::ModelError;
 pub use file::{Array, ArrayFile, FileError};
 pub use gradient_pass::{GradientAccumulator, Learned, Pass, Timing, Training};
 pub use head::Head;
-pub use loss::Score;
+pub use loss::{Predictions, Score};
 pub use micro_batch::MicroBatch;
 pub use mode::{Dropout, Mode};
 pub use model::{Model, Network};

@@ -17,6 +17,17 @@ pub struct Score {
     pub hits: Vec<bool>,
 }
 
+/// The predictions of a batch one by one, in the order of [`Score::hits`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Predictions {
+    /// The right class of each, N numbers.
+    pub targets: Vec<u32>,
+    /// The logits, `[N, classes]`.
+    pub logits: Vec<f32>,
+    /// Number of classes.
+    pub classes: usize,
+}
+
 impl Score {
     /// How many predictions were right.
     #[must_use]
@@ -38,12 +49,34 @@ impl Model {
     /// # Errors
     /// [`ModelError::Input`] if the labels do not fit, or no token has a next one.
     pub fn score(&self, batch: &Batch, labels: &[u32]) -> Result<Score, ModelError> {
+        Ok(self.score_logits(batch, labels)?.0)
+    }
+
+    /// As [`Model::score`], with the predictions one by one.
+    ///
+    /// # Errors
+    /// As [`Model::score`].
+    pub fn score_predictions(&self, batch: &Batch, labels: &[u32]) -> Result<(Score, Predictions), ModelError> {
+        let (score, logits, targets) = self.score_logits(batch, labels)?;
+        let classes = logits.dims().last().copied().unwrap_or(1);
+        let mut predictions = Predictions { classes, ..Predictions::default() };
+        for (row, target) in logits.to_f32_vec()?.chunks_exact(classes).zip(targets.ids) {
+            if let Some(target) = target {
+                predictions.targets.push(target);
+                predictions.logits.extend(row);
+            }
+        }
+        Ok((score, predictions))
+    }
+
+    fn score_logits(&self, batch: &Batch, labels: &[u32]) -> Result<(Score, Tensor, Targets), ModelError> {
         let logits = self.outputs(batch)?;
         let tokens = batch.tokens().to_u32_vec()?;
         let targets = Targets::new(self.task().objective, &tokens, batch.lengths(), labels)?;
         let loss_targets = targets.loss_targets(logits.dims().last().copied().unwrap_or(1), logits.dtype());
         let loss_targets = loss_targets.map(&mut |feed| Ok(feed.upload(logits.device())?))?;
-        Ok(Score { loss: loss_targets.loss(&logits, 0.0)?, hits: find_hits(&logits, &targets.ids)? })
+        let score = Score { loss: loss_targets.loss(&logits, 0.0)?, hits: find_hits(&logits, &targets.ids)? };
+        Ok((score, logits, targets))
     }
 }
 

@@ -70,7 +70,10 @@ pub fn check_with_files(
             .map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema).into(), ..kind.clone() }))
             .collect();
         let kinds = draft.jobs.iter().map(|job| kind_of(&mut reader, job, &known)).collect();
-        let globals = Globals { params: minijinja::Value::from(minijinja::value::Serde(&params)) };
+        let globals = Globals {
+            params: minijinja::Value::from(minijinja::value::Serde(&params)),
+            plugins: draft.plugins.clone().into(),
+        };
         Checker::new(&source, &draft, kinds, params, globals, &mut log).run()
     });
     match workflow.flatten() {
@@ -398,7 +401,7 @@ impl<'a> Checker<'a> {
                 let cells = Cells { tasks: tasks.collect(), unknown, params: &self.weights };
                 configs::check(&mut reader, &template, &cells, &self.globals, &mut self.budget);
             }
-            None => configs::check_literals(&mut reader, &template),
+            None => configs::check_literals(&mut reader, &template, &self.globals.plugins),
         }
         Some(template)
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::draft::Reader;
 use crate::expression::EvaluationError;
 use crate::node::{Data, Node};
+use crate::plugins::{PluginDeclaration, named_plugins, plugin_keys, unknown_plugin};
 use crate::resolve::{Globals, JobTemplate, place_of};
 use crate::scalar::weight;
 use crate::schema;
@@ -39,6 +40,7 @@ pub(crate) fn check(
 ) {
     let mut seen: BTreeSet<(Span, String)> = BTreeSet::new();
     let fixed = job.with.is_fixed();
+    let keys = plugin_keys(&job.kind.schema);
     let replicated = uses_replicate(job);
     for (task, each) in &cells.tasks {
         if !replicated && task.replicate.is_some_and(|replicate| replicate > 1) {
@@ -54,6 +56,7 @@ pub(crate) fn check(
         let mut found: Vec<Found> =
             errors.into_iter().filter(|e| !cells.unknown.contains(&e.span)).map(Found::from).collect();
         found.extend(schema::mismatches(&job.kind.schema, &node, "`with`", job.with_span).into_iter().map(Found::from));
+        found.extend(unknown_plugins(job, &keys, &node, &globals.plugins));
         if found.is_empty() && complete {
             found.extend(kind_findings(job, &node));
         }
@@ -67,11 +70,28 @@ pub(crate) fn check(
 }
 
 /// Where nothing is known of the cells: what was written literally can be checked all the same.
-pub(crate) fn check_literals(reader: &mut Reader<'_>, job: &JobTemplate) {
+pub(crate) fn check_literals(reader: &mut Reader<'_>, job: &JobTemplate, plugins: &[PluginDeclaration]) {
     let blank = job.with.without_computed();
     for mismatch in schema::mismatches(&job.kind.schema, &blank, "`with`", job.with_span) {
         reader.report(mismatch.span, mismatch.message, mismatch.hint);
     }
+    for found in unknown_plugins(job, &plugin_keys(&job.kind.schema), &blank, plugins) {
+        reader.report(found.span, found.message, found.hint);
+    }
+}
+
+/// The names of plugins that the file does not declare.
+fn unknown_plugins(job: &JobTemplate, keys: &[&str], node: &Node, plugins: &[PluginDeclaration]) -> Vec<Found> {
+    if keys.is_empty() {
+        return Vec::new();
+    }
+    let named = named_plugins(keys, &node.to_value(&Value::Null));
+    let unknown = named.into_iter().filter(|(_, name)| plugins.iter().all(|plugin| plugin.name != *name));
+    let found = unknown.map(|(path, name)| {
+        let (message, hint) = unknown_plugin(&name, plugins);
+        Found { span: place_of(node, &path, job.with_span), message, hint, computed: !job.with.is_fixed() }
+    });
+    found.collect()
 }
 
 fn uses_replicate(job: &JobTemplate) -> bool {

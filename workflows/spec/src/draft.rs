@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use crate::condition::Condition;
 use crate::expression::Name;
 use crate::node::{Data, Entry, Node};
+use crate::plugins::PluginDeclaration;
 use crate::problem::Log;
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::template::Template;
 
 /// A workflow file, taken apart.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Draft {
     pub name: Option<String>,
     pub description: Option<String>,
@@ -19,6 +20,7 @@ pub(crate) struct Draft {
     pub jobs: Vec<DraftJob>,
     /// With their expressions.
     pub claims: Vec<Template>,
+    pub plugins: Vec<PluginDeclaration>,
 }
 
 /// A job as it was written.
@@ -64,7 +66,7 @@ impl DraftMatrix {
 /// The most jobs of a file.
 const MAX_JOBS: usize = 1_000;
 
-pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "jobs", "claims"];
+pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "plugins", "jobs", "claims"];
 pub(crate) const JOB_KEYS: &[&str] =
     &["uses", "with", "needs", "if", "strategy", "resources", "retry", "timeout-minutes", "continue-on-error"];
 pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max-parallel", "fail-fast"];
@@ -173,8 +175,7 @@ impl Reader<'_> {
 
     /// Takes a whole file apart.
     pub fn file(&mut self, root: &Node) -> Draft {
-        let mut draft =
-            Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new(), claims: Vec::new() };
+        let mut draft = Draft::default();
         let example = "jobs: {data: {uses: prepare, with: {..}}}";
         let entries = self.entries(root, "a workflow file", example);
         self.known_keys(entries, FILE_KEYS, "the file");
@@ -185,6 +186,7 @@ impl Reader<'_> {
                 "params" => draft.params = self.params(entry),
                 "jobs" => draft.jobs = self.jobs(entry),
                 "claims" => draft.claims = self.read_claims(entry),
+                "plugins" => draft.plugins = self.read_plugins(entry),
                 _ => {}
             }
         }

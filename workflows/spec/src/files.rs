@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::artifact::{ArtifactRef, artifacts_in};
 use crate::key::cache_key;
+use crate::plugins::set_component;
 use crate::resolve::ResolvedStep;
 
 /// The `format` of a schema's property that names a local file.
@@ -27,7 +28,7 @@ pub const MOST_BYTES: &str = "x-max-bytes";
 /// A local file that a config names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFile {
-    /// The key of the config.
+    /// The key of the config; `plugins.NAME` for the component of a plugin.
     pub key: String,
     /// The path as it is written, for an element of a list; `None` where the key holds one file.
     pub element: Option<String>,
@@ -49,6 +50,7 @@ impl ResolvedStep {
         for (file, artifact) in contents {
             let content =
                 serde_json::json!({"$artifact": artifact.hash, "name": artifact.name, "bytes": artifact.bytes});
+            set_component(&mut self.config, &file.key, &content);
             match (self.config.get_mut(&file.key), &file.element) {
                 (Some(place), None) => *place = content,
                 (Some(Value::Object(contents)), Some(element)) => {

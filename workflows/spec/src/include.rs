@@ -151,9 +151,8 @@ impl Reader<'_> {
     /// Takes the files of a workflow apart, and puts them together. The name and the description are those of the last one, which
     /// is the workflow file itself.
     pub fn files(&mut self, roots: &[Node]) -> Draft {
-        let mut whole =
-            Draft { name: None, description: None, params: Vec::new(), jobs: Vec::new(), claims: Vec::new() };
-        let (mut params, mut jobs): (BTreeMap<String, Span>, BTreeMap<String, Span>) = Default::default();
+        let mut whole = Draft::default();
+        let [mut params, mut jobs, mut plugins]: [BTreeMap<String, Span>; 3] = Default::default();
         for root in roots {
             let draft = self.file(root);
             for param in draft.params {
@@ -166,6 +165,12 @@ impl Reader<'_> {
                 match jobs.insert(job.name.name.clone(), job.name.span) {
                     Some(first) => self.twice("job", &job.name.name, job.name.span, first),
                     None => whole.jobs.push(job),
+                }
+            }
+            for plugin in draft.plugins {
+                match plugins.insert(plugin.name.clone(), plugin.span) {
+                    Some(first) => self.twice("plugin", &plugin.name, plugin.span, first),
+                    None => whole.plugins.push(plugin),
                 }
             }
             whole.claims.extend(draft.claims);

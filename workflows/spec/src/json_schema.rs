@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::claims::claims_schema;
 use crate::kind::StepKind;
+use crate::plugins::plugins_schema;
 use crate::schema::normalized;
 use crate::workflow::FAILURE_CLASSES;
 
@@ -40,6 +41,7 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
                 "type": ["object", "null"],
                 "description": "Parameters with their defaults; `assay run FILE -P seed=18` sets others of the same type.",
             },
+            "plugins": plugins_schema(),
             "claims": claims_schema(),
             "jobs": {
                 "type": "object",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::kind::StepKind;
+use crate::plugins::counted_part;
 use crate::workflow::Resource;
 
 /// BLAKE3 of the canonical JSON of `{config, kind, on, replicate, version}`, in lower-case hexadecimal.
@@ -49,7 +50,9 @@ pub(crate) fn write_canonical(value: &Value, out: &mut String) {
             out.push('}');
         }
         Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
+            // The limits of a plugin do not count.
+            let counted = counted_part(map);
+            let mut entries: Vec<_> = counted.as_ref().unwrap_or(map).iter().collect();
             entries.sort_by_key(|(key, _)| *key);
             write_joined(out, ('{', '}'), entries, |(key, value), out| {
                 out.push_str(&Value::from(key.as_str()).to_string());

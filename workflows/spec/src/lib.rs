@@ -47,6 +47,7 @@ mod include;
 mod matrix;
 mod names;
 mod params;
+mod plugins;
 mod schema;
 mod select;
 mod settings;
@@ -73,6 +74,10 @@ pub use include::Load;
 pub use json_schema::json_schema;
 pub use kind::{Better, ConfigSchema, Finding, MetricKind, OutputKind, StepKind};
 pub use params::read_overrides;
+pub use plugins::{
+    ChosenLimits, PLUGIN_INTERFACE, PLUGIN_KEY, PLUGIN_NAME, PLUGIN_SEMANTICS, PluginDeclaration, UsedPlugin,
+    plugins_in,
+};
 pub use printable::{printable, printable_lines};
 pub use problem::{Problem, Problems};
 pub use resolve::{ResolveError, ResolvedStep};

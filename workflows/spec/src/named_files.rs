@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::files::{LocalFile, local_files};
+use crate::plugins::insert_plugins;
 use crate::resolve::Needed;
 use crate::results::{Conclusion, Finished};
 use crate::template::Moment;
@@ -19,6 +20,9 @@ impl Workflow {
         let Ok(scope) = needed.scope(&template.with.computed()) else { return Vec::new() };
         let mut errors = Vec::new();
         let node = template.with.fill(&minijinja::Value::from(scope), Moment::Resolve, &mut errors);
-        local_files(&template.kind.schema, &node.to_value(&Value::Null), self.folder_of_task(task))
+        let mut config = node.to_value(&Value::Null);
+        let mut files = local_files(&template.kind.schema, &config, self.folder_of_task(task));
+        files.extend(insert_plugins(&template.kind.schema, &mut config, self.plugins()));
+        files
     }
 }

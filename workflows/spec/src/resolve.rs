@@ -16,6 +16,7 @@ use crate::files::{LocalFile, local_files};
 use crate::key::{cache_key, key_resources};
 use crate::kind::StepKind;
 use crate::node::Node;
+use crate::plugins::{PluginDeclaration, insert_plugins, named_plugins, plugin_keys, unknown_plugin};
 use crate::problem::{Log, Problems};
 use crate::results::{Finished, NOTES, NeededJob, NeededTask, Notes};
 use crate::schema;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone)]
 pub(crate) struct Globals {
     pub params: minijinja::Value,
+    /// The plugins that the file declares.
+    pub plugins: Arc<[PluginDeclaration]>,
 }
 
 /// A step, ready to be run: no expression is left in it.
@@ -168,9 +171,10 @@ impl Workflow {
         let mut log = Log::default();
         let mut reader = Reader { source: &self.shared.source, log: &mut log };
         let node = reader.fill(&template.with, &scope, Moment::Resolve);
-        let config = node.to_value(&Value::Null);
+        let mut config = node.to_value(&Value::Null);
+        let plugins = &self.shared.globals.plugins;
         if reader.log.is_empty() {
-            template.validate(&mut reader, &node, &config);
+            template.validate(&mut reader, &node, &config, plugins);
         }
         if !log.is_empty() {
             let problems = log.into_problems(&self.shared.source);
@@ -178,15 +182,14 @@ impl Workflow {
         }
         let kind = &template.kind;
         let on = key_resources(kind, &task.resources, &self.machine);
+        let folder = folder_of(self.shared.source.place_of(template.with_span.line).0);
+        let mut files = local_files(&kind.schema, &config, folder);
+        files.extend(insert_plugins(&kind.schema, &mut config, plugins));
         Ok(ResolvedStep {
             kind: kind.name.to_owned(),
             version: kind.version,
             replicate: task.replicate.unwrap_or(1),
-            files: local_files(
-                &kind.schema,
-                &config,
-                folder_of(self.shared.source.place_of(template.with_span.line).0),
-            ),
+            files,
             key: cache_key(kind.name, kind.version, &config, &on, task.replicate),
             on,
             artifacts: artifacts_in(&config),
@@ -213,11 +216,16 @@ fn folder_of(file: &str) -> &Path {
 
 impl JobTemplate {
     /// Reports what is wrong with a complete config.
-    fn validate(&self, reader: &mut Reader<'_>, node: &Node, config: &Value) {
+    fn validate(&self, reader: &mut Reader<'_>, node: &Node, config: &Value, plugins: &[PluginDeclaration]) {
         let found = schema::mismatches(&self.kind.schema, node, "`with`", self.with_span);
         let sound = found.is_empty();
         for mismatch in found {
             reader.report(mismatch.span, mismatch.message, mismatch.hint);
+        }
+        let unknown = |(_, name): &(Vec<String>, String)| plugins.iter().all(|plugin| plugin.name != *name);
+        for (path, name) in named_plugins(&plugin_keys(&self.kind.schema), config).into_iter().filter(unknown) {
+            let (message, hint) = unknown_plugin(&name, plugins);
+            reader.report(place_of(node, &path, self.with_span), message, hint);
         }
         if sound {
             for finding in (self.kind.check)(config) {

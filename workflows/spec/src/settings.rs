@@ -21,7 +21,7 @@ pub(crate) const BACKOFF_KEYS: &[&str] = &["duration", "factor"];
 const TIMES: &[(&str, f64)] = &[("ms", 1.0), ("s", 1e3), ("m", 60e3), ("h", 3_600e3), ("d", 86_400e3)];
 
 /// Units of memory, in bytes; a bare number counts bytes.
-const SIZES: &[(&str, f64)] = &[
+pub(crate) const SIZES: &[(&str, f64)] = &[
     ("", 1.0),
     ("B", 1.0),
     ("KiB", 1024.0),
@@ -211,7 +211,7 @@ impl Reader<'_> {
     }
 
     /// A number with a unit.
-    fn quantity(&mut self, node: &Node, key: &str, example: &str, units: &[(&str, f64)]) -> Option<f64> {
+    pub fn quantity(&mut self, node: &Node, key: &str, example: &str, units: &[(&str, f64)]) -> Option<f64> {
         let text = match &node.data {
             Data::Unknown => return None,
             Data::Scalar(Value::String(text)) => text.trim().to_owned(),

@@ -1,11 +1,13 @@
 //! What a step is given to run with, and how it fails.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use assay_models::ModelError;
 use assay_spec::ArtifactRef;
 use assay_tensor::{Class, Device};
+
+use crate::plugin::{Plugin, PluginContent};
 
 /// The plain values that a step offers, by name.
 pub type Values = BTreeMap<String, serde_json::Value>;
@@ -52,6 +54,14 @@ pub trait Context {
         let _ = (kind, config);
         None
     }
+    /// Starts a plugin, whose component lies at `file`, in a process of its own.
+    ///
+    /// # Errors
+    /// If plugins cannot be run here, or if the component is no plugin of this interface.
+    fn start_plugin(&mut self, plugin: &PluginContent, file: &Path) -> Result<Box<dyn Plugin>, StepError> {
+        let _ = file;
+        Err(StepError::failed(format!("the plugin `{}` cannot be run: plugins cannot be started here", plugin.name)))
+    }
     /// Writes a line to the log that a person should see while the run goes on.
     fn warn(&mut self, text: &str);
     /// Whether the step shall stop; ask about ten times a second, and return [`StepError::Cancelled`].
@@ -80,6 +90,16 @@ pub enum StepError {
     /// The device or the host ran out of memory.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
+    /// A plugin reached a limit that has a failure class of its own.
+    #[error("{message}")]
+    PluginLimit {
+        /// Which limit.
+        kind: LimitKind,
+        /// What happened: it names the plugin, the function and the limit.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// A kernel failed on the device.
     #[error("{0}")]
     Fault(String),
@@ -89,6 +109,15 @@ pub enum StepError {
     /// It was asked to stop.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// A limit of a plugin that has a failure class of its own. Fuel has none: a call that runs out of it fails in every attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    /// Bytes of memory: class `oom`.
+    Memory,
+    /// Seconds: class `timeout`.
+    Time,
 }
 
 impl StepError {

@@ -5,8 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::batching::Batching;
 use crate::context::{Context, StepError};
 use crate::load::{dataset_for, load};
+use crate::plugin::{ConfiguredPlugin, PLUGINS_OUTPUT, report_plugins};
+use crate::plugin_metric::PluginMetric;
 use crate::scoring::{GroupScore, score_groups, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
@@ -37,6 +40,9 @@ struct Config {
     #[serde(default = "default_batch")]
     #[schemars(range(min = 1, max = 65536))]
     batch_size: usize,
+    /// Metrics that plugins compute from the predictions, reported as `SPLIT/plugin/NAME/VALUE`.
+    #[serde(default)]
+    metrics: Vec<ConfiguredPlugin>,
 }
 
 /// A split of a dataset.
@@ -56,10 +62,13 @@ fn default_batch() -> usize {
     64
 }
 
-const OUTPUTS: &[OutputKind] = &[OutputKind {
-    name: "accuracy",
-    about: "The accuracy, with Wilson's 95 % interval (none for a language model): {value, interval, n, method}.",
-}];
+const OUTPUTS: &[OutputKind] = &[
+    OutputKind {
+        name: "accuracy",
+        about: "The accuracy, with Wilson's 95 % interval (none for a language model): {value, interval, n, method}.",
+    },
+    PLUGINS_OUTPUT,
+];
 
 const METRICS: &[MetricKind] = &[
     scored("*/accuracy", Better::Higher, Some("evaluated accuracy")),
@@ -69,6 +78,7 @@ const METRICS: &[MetricKind] = &[
     scored("*/accuracy_high", Better::Neither, None),
     scored("*/error/*", Better::Lower, None),
     scored("*/tasks_solved", Better::Higher, Some("tasks solved")),
+    scored("*/plugin/*/*", Better::Neither, None),
 ];
 
 impl Step for Evaluate {
@@ -95,7 +105,10 @@ impl Step for Evaluate {
             SplitName::Test => ("test", &dataset.test),
         };
         let groups = &dataset.about.groups;
-        let (score, by_group) = score_groups(&model, split, groups.len(), config.batch_size, || context.cancelled())?;
+        let mut metrics = PluginMetric::start_all(&config.metrics, context)?;
+        let batching = Batching::Sequences(config.batch_size);
+        let (score, by_group) =
+            score_groups(&model, split, groups.len(), batching, || context.cancelled(), &mut metrics)?;
         let objective = model.task().objective;
         let accuracy = score.estimate(objective)?;
         context.metric(&format!("{name}/loss"), 0, score.loss);
@@ -118,6 +131,12 @@ impl Step for Evaluate {
         if !groups.is_empty() {
             context.metric(&format!("{name}/tasks_solved"), 0, f64::from(solved));
         }
+        for metric in &mut metrics {
+            for (name, value) in metric.finish(name, context)? {
+                context.metric(&name, 0, value);
+            }
+        }
+        report_plugins(metrics.iter().map(PluginMetric::used), context);
         let value = serde_json::to_value(accuracy).map_err(|error| StepError::failed(error.to_string()))?;
         context.value("accuracy", value);
         Ok(())
@@ -146,6 +165,26 @@ mod tests {
             assert_eq!(context.values["accuracy"]["n"], count);
         }
         assert!(context.last("train/loss").is_none());
+    }
+
+    #[test]
+    fn metrics_of_plugins_see_each_prediction_once() {
+        let mut context = TestContext::new(assay_cpu::device(1).unwrap());
+        let config = json!({"family": "transformer", "dim": 8, "layers": 1, "heads": 2});
+        let (model, data) = (context.provide_model(config, 1), context.provide_dataset());
+        let metrics = json!([{"plugin": context.provide_plugin("targets")}]);
+        let config = json!({"model": model, "data": data, "batch_size": 7, "metrics": metrics});
+        context.run(&Evaluate, config.clone()).unwrap();
+        let test = toy_dataset().test;
+        let mean = test.labels().iter().sum::<u32>() as f64 / test.len() as f64;
+        assert_eq!(context.last("test/plugin/targets/mean"), Some(mean));
+        assert_eq!(context.last("test/plugin/targets/none"), None);
+        assert!(context.logs.iter().any(|line| line.contains("`none` of the split `test` is NaN and is not recorded")));
+        assert_eq!(context.values["plugins"][0]["name"], "targets");
+        let mut twice = config;
+        twice["metrics"] = json!([twice["metrics"][0], twice["metrics"][0]]);
+        let error = context.run(&Evaluate, twice).unwrap_err().to_string();
+        assert_eq!(error, "`metrics` lists the plugin `targets` twice");
     }
 
     #[test]

@@ -34,6 +34,8 @@ mod load;
 mod machine;
 mod memory;
 mod planned;
+mod plugin;
+mod plugin_metric;
 mod profile;
 mod quiet;
 mod random;
@@ -43,11 +45,15 @@ mod scoring;
 mod testing;
 
 pub use batching::{Batching, Budget};
-pub use context::{Context, StepError, Values};
+pub use context::{Context, LimitKind, StepError, Values};
 pub use dataset::{About, Dataset, Goal, OtherFiles, SourceFile, Sources, Split};
 pub use export::refuse_planned;
 pub use machine::Machine;
 pub use planned::{PlannedSize, plan_size};
+pub use plugin::{
+    Plugin, PluginAbout, PluginContent, PluginDataset, PluginLimitChoices, PluginObservation, PluginPredictions,
+    PluginSequences, PluginSplit, PluginStage,
+};
 pub use registry::registry;
 pub use scoring::{SplitScore, gather, score_batches, score_split};
 pub use step::{ArtifactSchema, Step, no_findings, parse, schema_of};

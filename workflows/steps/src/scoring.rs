@@ -1,12 +1,13 @@
 //! How well a model does on a split: used by `train`, and by every step that must say what it did to a model.
 
-use assay_models::{Batch, Model, Objective};
+use assay_models::{Batch, Model, Objective, Predictions};
 use assay_spec::{Better, MetricKind};
 use assay_statistics::{Estimate, wilson};
 
 use crate::batching::Batching;
 use crate::context::StepError;
 use crate::dataset::Split;
+use crate::plugin_metric::PluginMetric;
 
 /// What a score's interval over replicates covers.
 const OVER_SEEDS: &str = "± covers the replicates' training seeds. All replicates are scored on the same sequences, so the \
@@ -75,21 +76,27 @@ pub struct GroupScore {
 }
 
 /// As [`score_split`], and the score of each of `groups` groups from the same pass. For a language model, every group has the count 0.
+/// The predictions are added to `metrics`.
 ///
 /// # Errors
-/// As [`score_split`].
+/// As [`score_split`], and if a plugin fails.
 pub fn score_groups(
     model: &Model,
     split: &Split,
     groups: usize,
-    batch_size: usize,
+    batching: Batching,
     cancelled: impl Fn() -> bool,
+    metrics: &mut [PluginMetric],
 ) -> Result<(SplitScore, Vec<GroupScore>), StepError> {
     let mut scores = vec![GroupScore::default(); groups];
-    let batching = Batching::Sequences(batch_size);
-    let score = score_observed(model, split, batching, cancelled, &mut |indices, hits| {
+    metrics.iter_mut().try_for_each(PluginMetric::begin)?;
+    let has_metrics = !metrics.is_empty();
+    let score = score_observed(model, split, batching, cancelled, has_metrics, &mut |indices, hits, predictions| {
+        for metric in &mut *metrics {
+            metric.add(split, indices, predictions)?;
+        }
         if split.labels().is_empty() {
-            return;
+            return Ok(());
         }
         for (index, hit) in indices.iter().zip(hits) {
             let group = split.groups().get(*index).and_then(|group| scores.get_mut(*group as usize));
@@ -98,6 +105,7 @@ pub fn score_groups(
                 group.count += 1;
             }
         }
+        Ok(())
     })?;
     Ok((score, scores))
 }
@@ -112,16 +120,20 @@ pub fn score_batches(
     batching: Batching,
     cancelled: impl Fn() -> bool,
 ) -> Result<SplitScore, StepError> {
-    score_observed(model, split, batching, cancelled, &mut |_, _| {})
+    score_observed(model, split, batching, cancelled, false, &mut |_, _, _| Ok(()))
 }
 
-/// As [`score_batches`]; `observe` receives the sequences of each batch, and whether each prediction was right.
+/// Receives the sequences of each batch, whether each prediction was right, and the predictions.
+type Observe<'a> = dyn FnMut(&[usize], &[bool], &Predictions) -> Result<(), StepError> + 'a;
+
+/// As [`score_batches`]; `observe` is called with each batch. The predictions are empty unless `with_predictions` is set.
 fn score_observed(
     model: &Model,
     split: &Split,
     batching: Batching,
     cancelled: impl Fn() -> bool,
-    observe: &mut dyn FnMut(&[usize], &[bool]),
+    with_predictions: bool,
+    observe: &mut Observe<'_>,
 ) -> Result<SplitScore, StepError> {
     let lengths: Vec<_> = split.lengths().collect();
     let mut order: Vec<_> = (0..split.len()).collect();
@@ -132,11 +144,14 @@ fn score_observed(
             return Err(StepError::Cancelled);
         }
         let (batch, labels) = gather(model, split, &indices)?;
-        let score = model.score(&batch, &labels)?;
+        let (score, predictions) = match with_predictions {
+            true => model.score_predictions(&batch, &labels)?,
+            false => (model.score(&batch, &labels)?, Predictions::default()),
+        };
         loss += score.loss.item().map_err(assay_models::ModelError::from)? * score.count() as f64;
         correct += score.correct();
         count += score.count();
-        observe(&indices, &score.hits);
+        observe(&indices, &score.hits, &predictions)?;
     }
     Ok(SplitScore { loss: loss / count as f64, accuracy: correct as f64 / count as f64, count })
 }

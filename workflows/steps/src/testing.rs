@@ -12,6 +12,10 @@ use tempfile::TempDir;
 
 use crate::context::{Context, StepError, Values};
 use crate::dataset::{About, Dataset, Goal, Split};
+use crate::plugin::{
+    Plugin, PluginAbout, PluginContent, PluginDataset, PluginObservation, PluginPredictions, PluginSequences,
+    PluginSplit, PluginStage,
+};
 use crate::step::Step;
 
 /// A world in memory, but for its files.
@@ -110,6 +114,14 @@ impl TestContext {
         json!(self.provide(&path))
     }
 
+    /// Provides a [`NativePlugin`] of this name; as a resolved config has it.
+    pub fn provide_plugin(&mut self, name: &str) -> Value {
+        let path = self.folder_for_inputs().join(format!("{name}.wasm"));
+        std::fs::write(&path, name).expect("a file");
+        let (component, interface) = (self.provide(&path), assay_spec::PLUGIN_INTERFACE);
+        json!({"$plugin": name, "component": component, "interface": interface, "semantics": assay_spec::PLUGIN_SEMANTICS})
+    }
+
     /// Makes an output of an earlier step an input.
     pub fn pass_on(&mut self, output: &str) -> ArtifactRef {
         let path = self.artifacts[output].clone();
@@ -164,6 +176,69 @@ pub(crate) fn toy_text() -> Dataset {
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }
 
+/// What plugins do, in this process: a dataset that counts, the mean of the targets, and a curriculum whose stages grow while the loss
+/// falls. The real ones are tested by `assay-wasm` and by the acceptance tests.
+#[derive(Default)]
+pub(crate) struct NativePlugin {
+    name: String,
+    sum: u64,
+    count: u64,
+}
+
+impl Plugin for NativePlugin {
+    fn about(&self) -> PluginAbout {
+        PluginAbout { name: self.name.clone(), version: "1.2.3".into() }
+    }
+    fn drain_log(&mut self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    fn open_dataset(&mut self, _: &Value) -> Result<PluginDataset, StepError> {
+        let vocabulary = ["a", "b", "c", "d", "e", "f", "g"].map(String::from).into();
+        Ok(PluginDataset { vocabulary, classes: 2, max_length: 2 })
+    }
+    fn make_sequences(
+        &mut self,
+        seed: u64,
+        split: PluginSplit,
+        first: u64,
+        count: u32,
+    ) -> Result<PluginSequences, StepError> {
+        let numbers = first..first + u64::from(count);
+        Ok(PluginSequences {
+            tokens: numbers.clone().flat_map(|number| [((number + seed) % 7) as u32, split as u32]).collect(),
+            offsets: (0..=count).map(|index| 2 * index).collect(),
+            labels: numbers.map(|number| (number % 2) as u32).collect(),
+        })
+    }
+    fn open_metric(&mut self, _: &Value) -> Result<(), StepError> {
+        (self.sum, self.count) = (0, 0);
+        Ok(())
+    }
+    fn add_predictions(&mut self, predictions: &PluginPredictions) -> Result<(), StepError> {
+        self.sum += predictions.targets.iter().map(|target| u64::from(*target)).sum::<u64>();
+        self.count += predictions.targets.len() as u64;
+        Ok(())
+    }
+    fn metric_values(&mut self) -> Result<Vec<(String, f64)>, StepError> {
+        Ok(vec![("mean".into(), self.sum as f64 / self.count as f64), ("none".into(), f64::NAN)])
+    }
+    fn open_curriculum(&mut self, _: &Value, seed: u64, lengths: &[u32]) -> Result<Vec<u8>, StepError> {
+        Ok(vec![lengths[0] as u8 + (seed % 2) as u8, 0])
+    }
+    fn next_stage(
+        &mut self,
+        state: Vec<u8>,
+        step: u64,
+        seen: &[PluginObservation],
+    ) -> Result<(PluginStage, Vec<u8>), StepError> {
+        // The length depends on the state, on the number of observations and on the bits of the last loss.
+        let bits = seen.last().map_or(0, |seen| seen.values[0].1.to_bits());
+        let length = state[0] + seen.len() as u8 + (bits % 2) as u8;
+        let stage = PluginStage { until_step: step + 3, max_length: u32::from(length), note: String::new() };
+        Ok((stage, vec![length, state[1] + 1]))
+    }
+}
+
 fn toy_task() -> Task {
     toy_dataset().task()
 }
@@ -204,6 +279,9 @@ impl Context for TestContext {
     }
     fn log(&mut self, text: &str) {
         self.logs.push(text.into());
+    }
+    fn start_plugin(&mut self, plugin: &PluginContent, _: &Path) -> Result<Box<dyn Plugin>, StepError> {
+        Ok(Box::new(NativePlugin { name: plugin.name.clone(), ..NativePlugin::default() }))
     }
     fn run_in_process(&mut self, kind: &str, config: &Value) -> Option<Result<Values, StepError>> {
         let step = crate::registry::registry().into_iter().find(|step| step.kind().name == kind)?;

@@ -12,6 +12,7 @@ pub mod get;
 pub mod help;
 pub mod logs;
 pub mod plan;
+pub mod plugin;
 pub mod results;
 pub mod retry;
 pub mod rm;
@@ -42,6 +43,7 @@ use serde_json::Value;
 
 use crate::cli::{CommandError, Overrides};
 use crate::terminal::{command_line, print_line};
+use crate::workflow_plugins::check_plugins;
 
 /// The largest file that can be included, in bytes: larger ones are refused by the spec.
 const LARGEST_INCLUDED: u64 = 1 << 20;
@@ -66,6 +68,10 @@ fn read_workflow(file: &Path, overrides: &Overrides) -> Result<(String, Workflow
     let workflow = checked.map_err(|problems| rejection_text(&name, &problems))?;
     if !workflow.warnings.problems.is_empty() {
         print_line(format_args!("{}\n{}", console::style("warning").for_stderr().yellow().bold(), workflow.warnings));
+    }
+    let problems = check_plugins(&workflow);
+    if !problems.problems.is_empty() {
+        return Err(rejection_text(&name, &problems).into());
     }
     let included = workflow.included().map(|(file, text)| format!("\n# {file}:\n{text}"));
     let text = std::iter::once(text).chain(included).collect();

@@ -19,6 +19,7 @@ use crate::cli::{CommandError, PlanArgs};
 use crate::local_node::LocalNode;
 use crate::tables::format_table;
 use crate::terminal::print_line;
+use crate::workflow_plugins;
 
 /// What is known of a task before anything runs.
 enum Prospect {
@@ -350,6 +351,7 @@ fn print_plan(
         let (job, by) = (printable(&job.name), join_names(&by));
         print_line(format_args!("{job}: its cells are decided by {by} while the run is in progress"));
     }
+    workflow_plugins::plugin_lines(workflow).iter().for_each(|line| print_line(format_args!("{}", printable(line))));
     let runs = count(Prospect::may_run);
     if runs > 0 && estimate.seconds > 0.0 {
         let unknown: Vec<_> = estimate.unknown.iter().map(|job| format!("`{}`", printable(job))).collect();
@@ -429,6 +431,6 @@ fn as_json(
     let undecided = undecided.collect::<Vec<_>>();
     json!({
         "workflow": workflow.name, "tasks": tasks, "undecided": undecided, "seconds": seconds,
-        "warnings": workflow.warnings.problems,
+        "warnings": workflow.warnings.problems, "plugins": workflow_plugins::plugins_json(workflow),
     })
 }

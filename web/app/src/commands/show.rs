@@ -48,6 +48,10 @@ pub async fn render_run(
     });
     let mut parts = vec![format_table(&head, &rows.collect::<Vec<_>>())];
     parts.push(format!("\n{}", report::results_table(&record, super::step_kinds(), width)));
+    let plugins = report::plugin_lines(&record);
+    if !plugins.is_empty() {
+        parts.push(format!("\n{}", plugins.join("\n")));
+    }
     if !verdicts.is_empty() {
         parts.push(format!("\n{}\n", claims_text(&verdicts)));
     }

@@ -16,6 +16,7 @@ use crate::git;
 use crate::lab_args::SubmitArgs;
 use crate::remote::Remote;
 use crate::terminal::print_line;
+use crate::workflow_plugins::check_plugins;
 
 /// How often the state of a followed run is requested.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -55,6 +56,10 @@ fn read_submission(args: &SubmitArgs) -> Result<(LabSubmission, Workflow), Comma
     };
     let checked = assay_spec::check_with_files(&file, &text, super::step_kinds(), &params, &load);
     let workflow = checked.map_err(|problems| super::rejection_text(&file, &problems))?;
+    let problems = check_plugins(&workflow);
+    if !problems.problems.is_empty() {
+        return Err(super::rejection_text(&file, &problems).into());
+    }
     if !workflow.warnings.problems.is_empty() {
         print_line(format_args!("warning\n{}", workflow.warnings));
     }

@@ -211,6 +211,7 @@ impl<'s> Reader<'s> {
             "number" => format!("number{}", range(schema)),
             "boolean" => "true or false".into(),
             "string" if schema.get("format") == Some(&Value::from("local-file")) => "path of a local file".into(),
+            "string" if schema.get("format") == Some(&Value::from("plugin-name")) => "name of a plugin".into(),
             "string" => "text".into(),
             "array" => {
                 let items = schema.get("items").map_or_else(|| "values".to_owned(), |items| plural(&self.kind(items)));

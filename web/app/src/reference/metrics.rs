@@ -52,6 +52,13 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ("*/accuracy_high", &[], "Upper end of that interval."),
     ("*/error/*", &[], "1 - accuracy on one task of the split (bAbI), by the task's name."),
     ("*/tasks_solved", &[], "Number of tasks of the split (bAbI) that are answered right to at least 95 %."),
+    (
+        "*/plugin/*/*",
+        &[],
+        "A value of a metric of `metrics`, by the plugin's name under `plugins` and the value's name.",
+    ),
+    ("valid/plugin/*/*", &[], "The same on `valid`, at each evaluation."),
+    ("test/plugin/*/*", &[], "The same on `test`, with the trained model."),
     // Training.
     ("train/loss", &[], "Mean training loss over the steps since the last report (`log_every`), in nats."),
     ("train/accuracy", &[], "Share of correct predictions in the same training batches."),

@@ -11,6 +11,7 @@ mod listops;
 mod lra;
 mod pathfinder;
 mod planned;
+mod plugin;
 mod prepared;
 mod recall;
 mod source;

@@ -34,7 +34,8 @@ pub fn plan_task(config: &Value) -> Option<Task> {
         | Config::LraListOps(_)
         | Config::LraText(_)
         | Config::LraPathfinder(_)
-        | Config::Babi(_) => return None,
+        | Config::Babi(_)
+        | Config::Plugin(_) => return None,
     })
 }
 

@@ -13,12 +13,14 @@ use super::images::Images;
 use super::listops::{self, ListOps};
 use super::lra::{LraListOps, LraPathfinder, LraText};
 use super::pathfinder::Pathfinder;
+use super::plugin::PluginDataset;
 use super::prepared::{ConfigProblem, PreparedDataset};
 use super::recall::Recall;
 use super::table::Table;
 use super::text::Text;
 use crate::context::{Context, StepError};
 use crate::dataset::{About, Dataset, Goal, Split};
+use crate::plugin::PLUGINS_OUTPUT;
 use crate::step::{Step, parse, schema_of};
 
 /// Makes a dataset.
@@ -53,12 +55,14 @@ pub(super) enum Config {
     LraPathfinder(LraPathfinder),
     /// The twenty bAbI tasks, from the published files or generated, for a classifier of answers.
     Babi(Babi),
+    /// Sequences that a plugin makes.
+    Plugin(PluginDataset),
 }
 
-const OUTPUTS: &[OutputKind] = &[OutputKind {
-    name: "dataset",
-    about: "Token sequences, with labels or without, in the splits train, valid, test.",
-}];
+const OUTPUTS: &[OutputKind] = &[
+    OutputKind { name: "dataset", about: "Token sequences, with labels or without, in the splits train, valid, test." },
+    PLUGINS_OUTPUT,
+];
 
 const METRICS: &[MetricKind] = &[
     describes("data/*/sequences"),
@@ -141,6 +145,7 @@ impl Config {
             Config::LraText(config) => config.find_problem(),
             Config::LraPathfinder(config) => config.find_problem(),
             Config::Babi(config) => config.find_problem(),
+            Config::Plugin(config) => config.find_problem(),
         }
     }
 
@@ -154,6 +159,7 @@ impl Config {
             Config::LraText(config) => config.make_dataset(context),
             Config::LraPathfinder(config) => config.make_dataset(context),
             Config::Babi(config) => config.make_dataset(context),
+            Config::Plugin(config) => config.make_dataset(context),
             Config::Pathfinder(config) => config.make_dataset(|found| report_progress(found, None, context)),
             Config::Copy(config) => config.make_dataset(|found| report_progress(found, None, context)),
             Config::Recall(config) => config.make_dataset(|found| report_progress(found, None, context)),

@@ -5,7 +5,9 @@ use assay_spec::{ArtifactRef, Finding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::stages::{CurriculumConfig, Stage};
 use crate::batching::{Batching, Budget};
+use crate::plugin::ConfiguredPlugin;
 use crate::step::ArtifactSchema;
 
 /// How to fit a model to a dataset.
@@ -35,9 +37,9 @@ pub struct Config {
     /// memory. The model, its gradient and the optimizer stay f32, and the model is scored as it will be used: in f32.
     #[serde(default)]
     pub precision: Precision,
-    /// Stages, each with the longest sequence that it takes. The last one's `until_step` is the number of steps in all.
-    #[schemars(length(min = 1, max = 1000))]
-    pub curriculum: Vec<Stage>,
+    /// Stages, each with the longest sequence that it takes, where the last one's `until_step` is the number of steps in all; or a
+    /// plugin that decides the stages, with the number of steps.
+    pub curriculum: CurriculumConfig,
     /// How much of each target is spread over all classes: the loss is `(1 - s)` times that of the target and `s` times
     /// the mean over the classes (Szegedy et al. 2016). Validation and test are scored without it.
     #[serde(default)]
@@ -62,6 +64,9 @@ pub struct Config {
     /// Decides the initial parameters and the order of the samples, together with the replicate.
     #[serde(default)]
     pub seed: u64,
+    /// Metrics that plugins compute from the predictions, reported as `valid/plugin/NAME/VALUE` and `test/plugin/NAME/VALUE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<ConfiguredPlugin>,
     /// When to save all that it takes to go on, should the training be stopped.
     #[serde(default)]
     pub checkpoints: Checkpoints,
@@ -158,18 +163,6 @@ impl Default for Checkpoints {
     }
 }
 
-/// A stage of the curriculum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Stage {
-    /// The stage ends after this step, counted from the beginning of training.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    pub until_step: u64,
-    /// Samples longer than this wait for a later stage.
-    #[schemars(range(min = 1))]
-    pub max_length: usize,
-}
-
 /// An optimizer, by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
@@ -254,7 +247,19 @@ impl Config {
     /// The number of steps in all.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.curriculum.last().map_or(0, |stage| stage.until_step)
+        match &self.curriculum {
+            CurriculumConfig::Stages(stages) => stages.last().map_or(0, |stage| stage.until_step),
+            CurriculumConfig::Plugin(plugin) => plugin.steps,
+        }
+    }
+
+    /// The stages that are written out; none where a plugin decides them.
+    #[must_use]
+    pub fn stages(&self) -> &[Stage] {
+        match &self.curriculum {
+            CurriculumConfig::Stages(stages) => stages,
+            CurriculumConfig::Plugin(_) => &[],
+        }
     }
 
     /// How batches are cut.
@@ -329,12 +334,18 @@ impl Config {
     }
 
     fn check_curriculum(&self, found: &mut Vec<Finding>) {
-        if self.curriculum.is_empty() {
+        if let CurriculumConfig::Plugin(plugin) = &self.curriculum {
+            if plugin.steps == 0 {
+                found.push(finding(&["curriculum", "steps"], "steps is 0".into(), "give at least 1"));
+            }
+            return;
+        }
+        if self.stages().is_empty() {
             let hint = "give at least one stage, such as {until_step: 400, max_length: 128}";
             found.push(finding(&["curriculum"], "the curriculum has no stage".into(), hint));
         }
         let mut before = 0;
-        for (index, stage) in self.curriculum.iter().enumerate() {
+        for (index, stage) in self.stages().iter().enumerate() {
             if stage.until_step <= before {
                 let message = format!("until_step {} does not come after step {before}", stage.until_step);
                 let hint = "stages follow one another: each ends later than the one before";

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use super::config::Stage;
+use super::stages::Stage;
 use crate::batching::Batching;
 use crate::context::StepError;
 use crate::dataset::Split;
@@ -52,17 +52,7 @@ impl Curriculum {
     /// [`StepError::Failed`] if a stage has no sample, or one that is longer than a whole batch may be.
     pub fn new(stages: &[Stage], split: &Split, batching: Batching, seed: u64) -> Result<Self, StepError> {
         let lengths: Vec<_> = split.lengths().collect();
-        let shortest = lengths.iter().copied().min().unwrap_or(0);
-        if let Some((index, stage)) = stages.iter().enumerate().find(|(_, stage)| stage.max_length < shortest) {
-            return Err(StepError::Failed {
-                message: format!(
-                    "curriculum stage {index} has no sample: its max_length is {}, \
-                     the shortest sequence has {shortest} tokens",
-                    stage.max_length
-                ),
-                hint: Some("raise the stage's max_length, or make shorter sequences in the `prepare` job".into()),
-            });
-        }
+        stages.iter().enumerate().try_for_each(|(index, stage)| refuse_empty(&lengths, index, *stage))?;
         let limit = stages.iter().map(|stage| stage.max_length).max().unwrap_or(usize::MAX);
         let longest = lengths.iter().copied().filter(|length| *length <= limit).max().unwrap_or(0);
         if let Some(budget) = batching.longest().filter(|budget| longest > *budget) {
@@ -84,6 +74,25 @@ impl Curriculum {
         self.order.next(&self.lengths, self.batching)
     }
 
+    /// Adds a stage behind the last one.
+    ///
+    /// # Errors
+    /// [`StepError::Failed`] if it has no sample.
+    pub fn add_stage(&mut self, stage: Stage) -> Result<(), StepError> {
+        refuse_empty(&self.lengths, self.stages.len(), stage)?;
+        if self.stages.is_empty() {
+            self.order = Order::new(&self.lengths, Some(&stage), 0, self.seed);
+        }
+        self.stages.push(stage);
+        Ok(())
+    }
+
+    /// The present stage; none before the first one was added.
+    #[must_use]
+    pub fn limits(&self) -> Option<Stage> {
+        self.stages.get(self.stage).copied()
+    }
+
     /// Where it is.
     #[must_use]
     pub fn state(&self) -> SamplerState {
@@ -98,17 +107,22 @@ impl Curriculum {
     /// Goes to where another one of the same stages, data and seed was. Refuses what none of them can have been: what
     /// is wrong is the answer.
     pub fn restore(&mut self, state: SamplerState) -> Result<(), String> {
-        if state.stage >= self.stages.len() {
+        self.restore_stages(state, self.stages.clone())
+    }
+
+    /// As [`Curriculum::restore`], with the stages that had been added by then.
+    pub fn restore_stages(&mut self, state: SamplerState, stages: Vec<Stage>) -> Result<(), String> {
+        if state.stage >= stages.len() {
             return Err(format!("there is no stage {}", state.stage));
         }
-        let mut order = Order::new(&self.lengths, self.stages.get(state.stage), state.stage, self.seed);
+        let mut order = Order::new(&self.lengths, stages.get(state.stage), state.stage, self.seed);
         let known = |sample: &usize| order.eligible.binary_search(sample).is_ok();
         if !state.pass.iter().chain(state.ready.iter().flatten()).all(known) || state.ready.iter().any(Vec::is_empty) {
             return Err(format!("stage {} does not have those samples", state.stage));
         }
         order.rng.set_word_pos(state.position);
         (order.pass, order.ready) = (state.pass, state.ready);
-        (self.stage, self.order) = (state.stage, order);
+        (self.stage, self.order, self.stages) = (state.stage, order, stages);
         Ok(())
     }
 
@@ -123,6 +137,21 @@ impl Curriculum {
     pub fn stage(&self) -> usize {
         self.stage
     }
+}
+
+/// Refuses a stage without samples.
+fn refuse_empty(lengths: &[usize], index: usize, stage: Stage) -> Result<(), StepError> {
+    let shortest = lengths.iter().copied().min().unwrap_or(0);
+    if stage.max_length >= shortest {
+        return Ok(());
+    }
+    Err(StepError::Failed {
+        message: format!(
+            "curriculum stage {index} has no sample: its max_length is {}, the shortest sequence has {shortest} tokens",
+            stage.max_length
+        ),
+        hint: Some("raise the stage's max_length, or make shorter sequences in the `prepare` job".into()),
+    })
 }
 
 impl Order {

@@ -11,11 +11,13 @@ mod gradient;
 mod keeper;
 mod monitor;
 mod optimizer;
+mod paced;
 mod reports;
 #[cfg(test)]
 mod resume_tests;
 mod run;
 mod schedule;
+mod stages;
 mod state;
 mod step;
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Monitor {
     /// A monitor before the first evaluation. It does nothing unless `early_stopping` or `keep: best` asks for it.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let stages = &config.curriculum;
+        let stages = config.stages();
         Monitor {
             metric: config.early_stopping.map_or(ValidationMetric::Loss, |stopping| stopping.metric),
             early_stopping: config.early_stopping,

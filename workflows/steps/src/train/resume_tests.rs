@@ -22,6 +22,10 @@ fn world(folder: &Path, change: impl FnOnce(&mut Value)) -> (TestContext, Value)
     (config["log_every"], config["eval_every"]) = (json!(4), json!(5));
     config["checkpoints"] = json!({"every_steps": 3});
     change(&mut config);
+    if config["curriculum"].get("plugin").is_some() {
+        config["curriculum"]["plugin"] = context.provide_plugin("growing");
+        config["metrics"] = json!([{"plugin": context.provide_plugin("targets")}]);
+    }
     (context, config)
 }
 
@@ -60,7 +64,7 @@ fn stop_early(config: &mut Value, keep: &str) {
 #[test]
 fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
     type Change = fn(&mut Value);
-    let changes: [Change; 7] = [
+    let changes: [Change; 8] = [
         |_| (),
         |config| config["precision"] = json!("bf16"),
         |config| {
@@ -79,6 +83,7 @@ fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
         },
         |config| stop_early(config, "last"),
         |config| stop_early(config, "best"),
+        |config| config["curriculum"] = json!({"plugin": null, "steps": 14}),
     ];
     for change in changes {
         let whole = uninterrupted(change);

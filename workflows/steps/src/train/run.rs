@@ -12,16 +12,20 @@ use super::gradient::{BatchOptions, TrainBatch};
 use super::keeper::{Keeper, refuse};
 use super::monitor::Monitor;
 use super::optimizer::AdamW;
+use super::paced::PacedCurriculum;
 use super::reports::Reports;
 use super::schedule::learning_rate;
+use super::stages::CurriculumConfig;
 use super::state::{self, Place, Window};
 use super::update::{Outcome, Updater};
 use crate::context::{Context, StepError};
-use crate::dataset::{Dataset, Split};
+use crate::dataset::Dataset;
 use crate::memory::peak_bytes;
+use crate::plugin::report_plugins;
+use crate::plugin_metric::PluginMetric;
 use crate::profile::Profiler;
 use crate::random::{mix, seed_for};
-use crate::scoring::{SplitScore, gather, score_batches};
+use crate::scoring::{SplitScore, gather, score_groups};
 
 /// How many steps of an attempt are profiled; further ones would say the same.
 const PROFILED_STEPS: u64 = 100;
@@ -35,6 +39,9 @@ pub struct Trainer<'a> {
     dataset: &'a Dataset,
     updater: Updater,
     curriculum: Curriculum,
+    /// The plugin that decides the curriculum, if one does.
+    paced: Option<PacedCurriculum>,
+    metrics: Vec<PluginMetric>,
     /// Steps done.
     step: u64,
     /// Whether the validation after that step is yet to come.
@@ -57,21 +64,33 @@ impl<'a> Trainer<'a> {
     /// A training at its beginning.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if a stage of the curriculum has no sample, or one that no batch can hold.
+    /// [`StepError::Failed`] if a stage of the curriculum has no sample, or one that no batch can hold; if a plugin fails.
     pub fn new(
         config: &'a Config,
         model: &Model,
         dataset: &'a Dataset,
-        context: &dyn Context,
+        context: &mut dyn Context,
     ) -> Result<Self, StepError> {
-        let seed = |purpose| seed_for(config.seed, context.replicate(), purpose);
-        let curriculum = Curriculum::new(&config.curriculum, &dataset.train, config.batching(), seed("samples"))?;
+        let replicate = context.replicate();
+        let seed = |purpose| seed_for(config.seed, replicate, purpose);
+        let curriculum = Curriculum::new(config.stages(), &dataset.train, config.batching(), seed("samples"))?;
+        let paced = match &config.curriculum {
+            CurriculumConfig::Stages(_) => None,
+            CurriculumConfig::Plugin(plugin) => {
+                Some(PacedCurriculum::open(plugin, dataset.train.lengths(), seed("curriculum"), context)?)
+            }
+        };
+        let metrics = PluginMetric::start_all(&config.metrics, context)?;
+        let used = metrics.iter().map(PluginMetric::used).chain(paced.as_ref().map(PacedCurriculum::used));
+        report_plugins(used, context);
         let OptimizerConfig::AdamW(adamw) = &config.optimizer;
         Ok(Trainer {
             config,
             dataset,
             updater: Updater::new(AdamW::new(adamw.clone(), model)?, context.device()),
             curriculum,
+            paced,
+            metrics,
             step: 0,
             unvalidated: false,
             monitor: Monitor::new(config),
@@ -97,7 +116,14 @@ impl<'a> Trainer<'a> {
         let mut optimizer = AdamW::new(adamw.clone(), &model)?;
         let found = state::read(&file, &self.identity, &model, &mut optimizer);
         let found = found.and_then(|(there, place)| {
-            self.curriculum.restore(place.sampler)?;
+            match (&mut self.paced, place.paced) {
+                (Some(paced), Some(there)) => {
+                    self.curriculum.restore_stages(place.sampler, there.stages.clone())?;
+                    paced.restore(there);
+                }
+                (None, None) => self.curriculum.restore(place.sampler)?,
+                (Some(_), None) | (None, Some(_)) => return Err("its curriculum is of another kind".into()),
+            }
             self.monitor.restore(place.evaluations);
             Ok((there, (place.step, place.unvalidated), place.window, place.reports))
         });
@@ -144,6 +170,11 @@ impl<'a> Trainer<'a> {
             let step = self.step + 1;
             if step > last {
                 self.profiler.stop();
+            }
+            if let Some(paced) = &mut self.paced
+                && let Some(stage) = paced.next_stage(step, context)?
+            {
+                self.curriculum.add_stage(stage)?;
             }
             let indices = self.curriculum.batch(step);
             if stage.replace(self.curriculum.stage()) != Some(self.curriculum.stage()) {
@@ -246,7 +277,7 @@ impl<'a> Trainer<'a> {
     fn announce_stage(&mut self, step: u64, context: &mut dyn Context) {
         let stage = self.curriculum.stage();
         self.reports.metric(context, "train/stage", step, stage as f64);
-        if let Some(limits) = self.config.curriculum.get(stage) {
+        if let Some(limits) = self.curriculum.limits() {
             context.log(&format!(
                 "stage {stage}, steps {step} to {}: {} sequences of up to {} tokens",
                 limits.until_step,
@@ -261,10 +292,14 @@ impl<'a> Trainer<'a> {
         let (window, seconds) = (std::mem::take(&mut self.window), self.since.elapsed().as_secs_f64().max(1e-9));
         self.since = Instant::now();
         let steps = window.steps.max(1) as f64;
+        let accuracy = window.correct as f64 / window.count.max(1) as f64;
+        if let Some(paced) = &mut self.paced {
+            paced.observe(self.step, &[("train/loss", window.loss / steps), ("train/accuracy", accuracy)]);
+        }
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         for (name, value) in [
             ("train/loss", window.loss / steps),
-            ("train/accuracy", window.correct as f64 / window.count.max(1) as f64),
+            ("train/accuracy", accuracy),
             ("train/gradient_norm", window.norm / steps),
             ("train/learning_rate", learning_rate(adamw, self.step, self.config.steps())),
             ("train/tokens_per_second", window.tokens as f64 / seconds),
@@ -275,11 +310,17 @@ impl<'a> Trainer<'a> {
 
     fn evaluate_model(&mut self, model: &Model, context: &mut dyn Context) -> Result<(), StepError> {
         let (began, span, step) = (Instant::now(), self.profiler.begin(), self.step);
-        let valid = score(model, &self.dataset.valid, self.config, context)?;
+        let (valid, of_plugins) = self.score_split(model, "valid", context)?;
         self.reports.metric(context, "valid/loss", step, valid.loss);
         self.reports.metric(context, "valid/accuracy", step, valid.accuracy);
         if let Some(perplexity) = valid.perplexity(model.task().objective) {
             self.reports.metric(context, "valid/perplexity", step, perplexity);
+        }
+        for (name, value) in of_plugins {
+            self.reports.metric(context, &name, step, value);
+        }
+        if let Some(paced) = &mut self.paced {
+            paced.observe(step, &[("valid/loss", valid.loss), ("valid/accuracy", valid.accuracy)]);
         }
         for (name, value) in model.telemetry(Some(&self.sample_batch(model)?))? {
             self.reports.metric(context, &name, step, value);
@@ -295,6 +336,26 @@ impl<'a> Trainer<'a> {
         self.since += began.elapsed();
         self.profiler.end_numbered(span, "validate", step);
         Ok(())
+    }
+
+    /// Scores the split `valid` or `test` with the model as it is; also gives the metrics of plugins, by name.
+    ///
+    /// # Errors
+    /// If the model cannot read the split, a plugin fails, or [`StepError::Cancelled`].
+    pub fn score_split(
+        &mut self,
+        model: &Model,
+        name: &str,
+        context: &mut dyn Context,
+    ) -> Result<(SplitScore, Vec<(String, f64)>), StepError> {
+        let split = if name == "valid" { &self.dataset.valid } else { &self.dataset.test };
+        let cancelled = || context.cancelled();
+        let (score, _) = score_groups(model, split, 0, self.config.batching(), cancelled, &mut self.metrics)?;
+        let mut values = Vec::new();
+        for metric in &mut self.metrics {
+            values.extend(metric.finish(name, context)?);
+        }
+        Ok((score, values))
     }
 
     /// A batch of the validation split, of middling length, to look into the model with: always the same.
@@ -313,6 +374,7 @@ impl<'a> Trainer<'a> {
             step: self.step,
             unvalidated: self.unvalidated,
             sampler: self.curriculum.state(),
+            paced: self.paced.as_ref().map(|paced| paced.place().clone()),
             evaluations: self.monitor.evaluations().cloned(),
             window: Window { seconds: self.since.elapsed().as_secs_f64(), ..self.window },
             reports: self.reports.clone(),
@@ -347,12 +409,4 @@ fn identify_training(config: &Config, context: &dyn Context) -> String {
         "replicate": context.replicate(),
     })
     .to_string()
-}
-
-/// Scores a split with the model as it is.
-///
-/// # Errors
-/// If the model cannot read the split, or [`StepError::Cancelled`].
-pub fn score(model: &Model, split: &Split, config: &Config, context: &dyn Context) -> Result<SplitScore, StepError> {
-    score_batches(model, split, config.batching(), || context.cancelled())
 }

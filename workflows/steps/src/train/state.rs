@@ -9,6 +9,7 @@
 //! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and where each begins |
 //! | `window`, F64 `[3]` | sums since the last report: loss, gradient norm, seconds |
 //! | `reports.name`, U32, `reports.step`, U64, `reports.value`, F64 | every metric point so far |
+//! | `curriculum.state`, U32 | where a plugin decides the curriculum: the bytes of its state |
 //! | `best.value`, F64 `[2]` | with early stopping or `keep: best`: the best value so far, and the reference of patience |
 //! | `best.parameters.NAME`, F32 | with `keep: best`: the parameters of the best evaluation so far |
 //! | metadata `assay.training` | [`Counters`] as JSON: the step, counts, and the names of the metrics |
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::curriculum::SamplerState;
 use super::monitor::Evaluations;
 use super::optimizer::{AdamW, dense};
+use super::paced::{PacedCounters, PacedPlace};
 use super::reports::{Point, Reports};
 use crate::context::StepError;
 
@@ -56,6 +58,8 @@ pub struct Place {
     pub unvalidated: bool,
     /// Where the data stand.
     pub sampler: SamplerState,
+    /// Where the plugin stands that decides the curriculum, if one does.
+    pub paced: Option<PacedPlace>,
     /// What the evaluations have shown, if anything asks for it.
     pub evaluations: Option<Evaluations>,
     /// What is yet to be reported.
@@ -86,6 +90,9 @@ struct Counters {
     tokens: usize,
     /// The names of the metrics.
     names: Vec<String>,
+    /// Of a curriculum that a plugin decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paced: Option<PacedCounters>,
     /// Of the evaluations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     evaluations: Option<EvaluationCounters>,
@@ -138,6 +145,11 @@ pub fn write(
         ("reports.value".into(), Array::f64(&values, &[values.len()])),
     ]);
     let evaluations = place.evaluations.as_ref().map(|evaluations| write_evaluations(evaluations, &mut file));
+    let paced = place.paced.as_ref().map(|paced| {
+        let (counters, state) = paced.parts();
+        file.arrays.insert("curriculum.state".into(), state);
+        counters
+    });
     let counters = Counters {
         format: 1,
         step: place.step,
@@ -150,6 +162,7 @@ pub fn write(
         count: window.count,
         tokens: window.tokens,
         names: names.to_vec(),
+        paced,
         evaluations,
     };
     let counters = serde_json::to_string(&counters).map_err(|error| StepError::failed(error.to_string()))?;
@@ -248,6 +261,9 @@ fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Plac
     let columns = (numbers("reports.name")?, floats("reports.value")?);
     let points = columns.0.iter().zip(&steps).zip(&columns.1);
     let points = points.map(|((name, step), value)| Point { name: *name, step: *step, value: *value }).collect();
+    let paced = counters.paced.clone().map(|paced| {
+        PacedPlace::from_parts(paced, &numbers("curriculum.state")?).ok_or_else(|| wrong("curriculum.state"))
+    });
     let [loss, norm, seconds] = floats("window")?[..] else { return Err(wrong("window")) };
     Ok(Place {
         step: counters.step,
@@ -258,6 +274,7 @@ fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Plac
             pass,
             ready: ready.ok_or_else(|| wrong("sampler.ready.offsets"))?,
         },
+        paced: paced.transpose()?,
         evaluations: counters.evaluations.map(|counters| read_evaluations(file, counters, model)).transpose()?,
         window: Window {
             steps: counters.steps,

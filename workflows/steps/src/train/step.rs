@@ -6,10 +6,11 @@ use assay_tensor::{DType, Device};
 use serde_json::Value;
 
 use super::config::Config;
-use super::run::{Trainer, score};
+use super::run::Trainer;
 use crate::context::{Context, StepError};
 use crate::dataset::Dataset;
 use crate::planned::{CHOSEN_DIM, CHOSEN_PARAMETERS, resolve_model};
+use crate::plugin::PLUGINS_OUTPUT;
 use crate::random::seed_for;
 use crate::scoring::scored;
 use crate::step::{Step, parse, schema_of};
@@ -22,6 +23,7 @@ const OUTPUTS: &[OutputKind] = &[
         name: "model",
         about: "The trained model: that after the last step, or with `keep: best` that of the best evaluation.",
     },
+    PLUGINS_OUTPUT,
     OutputKind { name: "profile", about: "With `profile: true`: a trace of the first 100 steps, in Chrome's format." },
 ];
 
@@ -53,6 +55,8 @@ const METRICS: &[MetricKind] = &[
     metric("pulse/*", "", Better::Neither, None),
     metric("pulse/*/*", "", Better::Neither, None),
     metric("attention/density", "", Better::Neither, None),
+    scored("valid/plugin/*/*", Better::Neither, None),
+    scored("test/plugin/*/*", Better::Neither, None),
 ];
 
 const fn metric(name: &'static str, unit: &'static str, better: Better, headline: Option<&'static str>) -> MetricKind {
@@ -89,7 +93,7 @@ impl Step for Train {
             trainer.profiler().write(&path)?;
             context.artifact("profile", &path)?;
         }
-        write_model(&trainer, &config, (&model, kept), &dataset, context)
+        write_model(&mut trainer, (&model, kept), context)
     }
 }
 
@@ -129,10 +133,8 @@ fn create_model(config: &Config, dataset: &Dataset, context: &mut dyn Context) -
 /// nothing was chosen by. A model that is not one of numbers is no
 /// result, also where no batch has noticed: after the last update, or in parameters that no sequence has asked for.
 fn write_model(
-    trainer: &Trainer,
-    config: &Config,
+    trainer: &mut Trainer,
     (model, kept): (&Model, u64),
-    dataset: &Dataset,
     context: &mut dyn Context,
 ) -> Result<(), StepError> {
     for (name, parameter) in model.parameters().iter() {
@@ -145,12 +147,13 @@ fn write_model(
     let path = context.workdir().join("model.safetensors");
     let bytes = checkpoint::save(model, &path)?;
     context.metric("size/bytes", kept, bytes as f64);
-    let test = score(model, &dataset.test, config, context)?;
+    let (test, of_plugins) = trainer.score_split(model, "test", context)?;
     context.metric("test/loss", kept, test.loss);
     context.metric("test/accuracy", kept, test.accuracy);
     if let Some(perplexity) = test.perplexity(model.task().objective) {
         context.metric("test/perplexity", kept, perplexity);
     }
+    of_plugins.iter().for_each(|(name, value)| context.metric(name, kept, *value));
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
     if !test.loss.is_finite() {
         return Err(trainer.diverged(&format!("the test loss is {}", test.loss)));
@@ -174,10 +177,8 @@ mod tests {
             _ => Ok(tensor.clone()),
         });
         let model = model.with_parameters(&spoiled.unwrap()).unwrap();
-        let trainer = Trainer::new(&config, &model, &dataset, &context).unwrap();
-        let Err(StepError::Check { message, .. }) =
-            write_model(&trainer, &config, (&model, 80), &dataset, &mut context)
-        else {
+        let mut trainer = Trainer::new(&config, &model, &dataset, &mut context).unwrap();
+        let Err(StepError::Check { message, .. }) = write_model(&mut trainer, (&model, 80), &mut context) else {
             panic!("it is no result")
         };
         assert!(message.contains("`embedding.table` holds NaN after step 80"), "{message}");

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::error::Failure;
 use crate::load;
 use crate::pages::run::{RunHead, first_curve, head, in_order, pretty};
+use crate::plugins::{PluginDependency, PluginIndex};
 use crate::query::{Choices, TaskAt, encode};
 use crate::server::{Inner, Site, now};
 use crate::templates::render;
@@ -31,6 +32,8 @@ struct TaskPage {
     needs: Vec<Neighbour>,
     needed_by: Vec<Neighbour>,
     config: Option<String>,
+    /// Those that its numbers depend on.
+    plugins: Vec<PluginDependency>,
     outputs: Vec<OutputRow>,
     curve: CurveChoice,
     log: Vec<LogRow>,
@@ -147,6 +150,7 @@ pub(crate) async fn show(
         needs: neighbours(&tasks, |other| task.needs.contains(&other.ix)),
         needed_by: neighbours(&tasks, |other| other.needs.contains(&ix)),
         config: task.config.as_ref().map(pretty),
+        plugins: PluginIndex::new(&tasks).behind(ix),
         outputs: outputs(&site, task).await?,
         curve: curve(&site, task, &choices).await?,
         log_data: format!("{base}/log"),

@@ -1,0 +1,222 @@
+//! The laws that plugins promise, tried on several instances of one.
+//!
+//! - dataset: a batch equals its parts, in any order and in any instance, and the same call gives the same answer again
+//! - metric: the merged states of parts give the values of the whole, in any order
+//! - curriculum: a restored state goes on as the undisturbed one does
+
+use assay_protocol::{PluginFailure, PluginObservation, PluginSplit, PluginStage, PluginValue};
+
+use crate::plugin::{PluginProcess, PluginSequences};
+
+/// A law that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The law.
+    pub law: &'static str,
+    /// Where it was seen not to hold.
+    pub detail: String,
+}
+
+/// How many sequences each batch of [`check_dataset`] has.
+const SEQUENCES: u32 = 24;
+/// How the batch is split. Their sum is [`SEQUENCES`].
+const PARTS: [u32; 4] = [1, 7, 13, 3];
+/// How many batches of predictions [`check_metric`] makes.
+const BATCHES: u32 = 6;
+/// How many stages [`check_curriculum`] asks for.
+const STAGES: u64 = 8;
+
+/// Tries the laws of a dataset. `config` is JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn check_dataset(process: &mut PluginProcess, config: &str, seed: u64) -> Result<Vec<Violation>, PluginFailure> {
+    let facts = process.open_dataset(0, config)?;
+    let mut violations = Vec::new();
+    if process.open_dataset(1, config)? != facts {
+        let detail = "`open` says something else of the dataset in a second instance".into();
+        violations.push(Violation { law: "two instances give the same answers", detail });
+    }
+    for split in [PluginSplit::Train, PluginSplit::Valid, PluginSplit::Test] {
+        let whole = process.batch(0, seed, split, 0, SEQUENCES)?;
+        let mut begin = 0;
+        let mut parts: Vec<(u32, u32)> = Vec::new();
+        for count in PARTS {
+            parts.push((begin, count));
+            begin += count;
+        }
+        for (first, count) in parts.into_iter().rev() {
+            let part = process.batch(1, seed, split, u64::from(first), count)?;
+            if part != slice_sequences(&whole, first, count) {
+                let place = format!("sequences {first} to {} of `{split:?}`", first + count - 1);
+                let detail = format!("{place} are others when they are asked for by themselves");
+                violations.push(Violation { law: "a batch equals its parts in any order", detail });
+            }
+        }
+        if process.batch(0, seed, split, 0, SEQUENCES)? != whole {
+            let detail = format!("the first {SEQUENCES} sequences of `{split:?}` are others the second time");
+            violations.push(Violation { law: "the same call gives the same answer", detail });
+        }
+    }
+    Ok(violations)
+}
+
+/// A part of a batch, as the plugin would give it.
+fn slice_sequences(whole: &PluginSequences, first: u32, count: u32) -> PluginSequences {
+    let (first, end) = (first as usize, (first + count) as usize);
+    let (from, to) = (whole.offsets[first], whole.offsets[end]);
+    PluginSequences {
+        tokens: whole.tokens[from as usize..to as usize].to_vec(),
+        offsets: whole.offsets[first..=end].iter().map(|offset| offset - from).collect(),
+        labels: whole.labels.get(first..end).unwrap_or_default().to_vec(),
+    }
+}
+
+/// Predictions that are made up: the same for the same number.
+struct MadeBatch {
+    inputs: Vec<u32>,
+    offsets: Vec<u32>,
+    targets: Vec<u32>,
+    scores: Vec<f32>,
+}
+
+/// How many classes made-up predictions have.
+const CLASSES: u32 = 4;
+
+fn make_batch(number: u32) -> MadeBatch {
+    // A linear congruential generator (Knuth's MMIX) is random enough for scores.
+    let mut state = u64::from(number) + 1;
+    let mut draw = |bound: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % u64::from(bound)) as u32
+    };
+    let count = 3 + number;
+    let targets = (0..count).map(|_| draw(CLASSES)).collect();
+    let scores = (0..count * CLASSES).map(|_| draw(2000) as f32 / 250.0 - 4.0).collect();
+    let mut batch = MadeBatch { inputs: Vec::new(), offsets: vec![0], targets, scores };
+    for _ in 0..count {
+        let length = 1 + draw(5);
+        batch.inputs.extend((0..length).map(|_| draw(10)));
+        batch.offsets.push(batch.inputs.len() as u32);
+    }
+    batch
+}
+
+fn add_batch(process: &mut PluginProcess, instance: u32, number: u32) -> Result<(), PluginFailure> {
+    let MadeBatch { inputs, offsets, targets, scores } = make_batch(number);
+    process.add(instance, (&inputs, &offsets), &targets, &scores, CLASSES)
+}
+
+/// Tries the laws of a metric on made-up predictions. `config` is JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn check_metric(process: &mut PluginProcess, config: &str) -> Result<Vec<Violation>, PluginFailure> {
+    for instance in 0..4 {
+        process.open_metric(instance, config)?;
+    }
+    for number in 0..BATCHES {
+        add_batch(process, 0, number)?;
+    }
+    // The even batches, and the odd ones backwards.
+    for number in (0..BATCHES).filter(|number| number % 2 == 0) {
+        add_batch(process, 1, number)?;
+    }
+    for number in (0..BATCHES).rev().filter(|number| number % 2 == 1) {
+        add_batch(process, 2, number)?;
+    }
+    let whole = process.values(0)?;
+    let (even, odd) = (process.save(1)?, process.save(2)?);
+    process.merge(1, odd.clone())?;
+    process.merge(3, odd)?;
+    process.merge(3, even)?;
+    let mut violations = Vec::new();
+    for (instance, order) in
+        [(1, "the other half merged into the first"), (3, "both halves merged into a new instance")]
+    {
+        if let Some(detail) = first_difference(&whole, &process.values(instance)?) {
+            let detail = format!("{order}: {detail}");
+            violations.push(Violation { law: "merged states give the values of the whole", detail });
+        }
+    }
+    Ok(violations)
+}
+
+/// The values of a metric after a few batches of made-up predictions. `config` is JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn demonstrate_metric(process: &mut PluginProcess, config: &str) -> Result<Vec<PluginValue>, PluginFailure> {
+    process.open_metric(0, config)?;
+    for number in 0..BATCHES {
+        add_batch(process, 0, number)?;
+    }
+    process.values(0)
+}
+
+/// So many stages of a curriculum in a made-up training, whose loss falls. `config` is JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn demonstrate_curriculum(
+    process: &mut PluginProcess,
+    config: &str,
+    seed: u64,
+    count: u32,
+) -> Result<Vec<PluginStage>, PluginFailure> {
+    let mut state = process.open_curriculum(0, config, seed, &made_lengths())?;
+    let mut stages: Vec<PluginStage> = Vec::new();
+    for number in 0..count {
+        let step = stages.last().map_or(0, |stage| stage.until_step);
+        let (stage, next) = process.next(0, state, step, made_observation(step, u64::from(number)))?;
+        stages.push(stage);
+        state = next;
+    }
+    Ok(stages)
+}
+
+/// Lengths of the sequences of a made-up training split.
+fn made_lengths() -> Vec<u32> {
+    (0..200).map(|number| 4 + number / 2).collect()
+}
+
+/// A loss that falls from stage to stage.
+fn made_observation(step: u64, number: u64) -> Vec<PluginObservation> {
+    vec![PluginObservation { step, values: vec![PluginValue::new("train/loss", 3.0 / (1.0 + number as f64))] }]
+}
+
+fn first_difference(whole: &[PluginValue], merged: &[PluginValue]) -> Option<String> {
+    if whole.len() != merged.len() {
+        return Some(format!("{} values in place of {}", merged.len(), whole.len()));
+    }
+    let (expected, found) = whole.iter().zip(merged).find(|(expected, found)| expected != found)?;
+    Some(format!("`{}` is {} and not `{}` {}", found.name, found.value(), expected.name, expected.value()))
+}
+
+/// Tries the laws of a curriculum on a made-up training. `config` is JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn check_curriculum(process: &mut PluginProcess, config: &str, seed: u64) -> Result<Vec<Violation>, PluginFailure> {
+    let lengths = made_lengths();
+    let mut state = process.open_curriculum(0, config, seed, &lengths)?;
+    let mut violations = Vec::new();
+    if process.open_curriculum(1, config, seed, &lengths)? != state {
+        let detail = "`open` gives another state in a second instance".into();
+        violations.push(Violation { law: "two instances give the same answers", detail });
+    }
+    let mut step = 0;
+    for number in 0..STAGES {
+        let seen = made_observation(step, number);
+        let undisturbed = process.next(0, state.clone(), step, seen.clone())?;
+        process.open_curriculum(1, config, seed, &lengths)?;
+        let restored = process.next(1, state, step, seen)?;
+        if restored != undisturbed {
+            let detail = format!("the stage at step {step} is another one in a new instance with the same state");
+            violations.push(Violation { law: "a restored state equals the undisturbed one", detail });
+        }
+        step = undisturbed.0.until_step;
+        state = undisturbed.1;
+    }
+    Ok(violations)
+}

@@ -1,0 +1,241 @@
+//! Builds components: from C with clang and its linker, from Python with componentize-py.
+//!
+//! A plugin is a folder with `plugin.c` or `app.py`; its component is the file NAME.wasm in it, where NAME is that of the folder.
+//! A component keeps the hash of its sources in a custom section, so that one that is older than its sources is found out.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::encode::encode_component;
+use crate::interface::{C_HEADER, PluginWorld, WIT};
+
+/// The name of the custom section that holds the hash of the sources, in hexadecimal.
+pub const SOURCES_SECTION: &str = "assay:sources";
+
+/// Versions of clang and lld whose programs Debian and Ubuntu name with their number.
+const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
+
+/// Why a plugin cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BuildError {
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl BuildError {
+    fn new(message: impl Into<String>, hint: Option<&str>) -> Self {
+        BuildError { message: message.into(), hint: hint.map(str::to_owned) }
+    }
+}
+
+/// The world that a source in C asks for with `#define ASSAY_DATASET`, `ASSAY_METRIC` or `ASSAY_CURRICULUM`.
+#[must_use]
+pub fn find_world(source: &str) -> Option<PluginWorld> {
+    let defines = |world: &PluginWorld| {
+        let wanted = format!("ASSAY_{}", world.interface().to_uppercase());
+        source.lines().any(|line| line.strip_prefix("#define ").is_some_and(|rest| rest.trim() == wanted))
+    };
+    PluginWorld::ALL.into_iter().find(defines)
+}
+
+/// The world that a source in Python serves: it has a `class Dataset`, `class Metric` or `class Curriculum`.
+#[must_use]
+pub fn find_python_world(source: &str) -> Option<PluginWorld> {
+    let class = |world: &PluginWorld| {
+        let (first, rest) = world.interface().split_at(1);
+        let wanted = format!("class {}{rest}(", first.to_uppercase());
+        source.lines().any(|line| line.starts_with(&wanted))
+    };
+    PluginWorld::ALL.into_iter().find(class)
+}
+
+/// BLAKE3 of a source in C or Python together with the header and the interface, in hexadecimal.
+#[must_use]
+pub fn hash_sources(source: &[u8]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in [source, C_HEADER.as_bytes(), WIT.as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// The hash of the sources that [`build_c_plugin`] left in a component.
+#[must_use]
+pub fn read_sources_hash(component: &[u8]) -> Option<&str> {
+    // The section is the last one, and of known length.
+    let hash = component.get(component.len().checked_sub(64)?..)?;
+    let name = component.get(..component.len() - 64)?;
+    name.ends_with(SOURCES_SECTION.as_bytes()).then(|| std::str::from_utf8(hash).ok()).flatten()
+}
+
+/// What [`build_plugin`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// The component.
+    pub file: PathBuf,
+    /// Whether it was there already, made of the same sources.
+    pub is_unchanged: bool,
+}
+
+/// Builds the plugin in a folder, unless its component is that of its sources already.
+///
+/// # Errors
+/// If there is no source, if a tool is missing or fails, or if the world's functions are not all there.
+pub fn build_plugin(folder: &Path) -> Result<Built, BuildError> {
+    let whole = folder.canonicalize().map_err(|error| unusable(folder, &error))?;
+    let name = whole.file_name().map_or_else(|| "plugin".into(), |name| name.to_string_lossy().into_owned());
+    let file = folder.join(format!("{name}.wasm"));
+    let (c, python) = (folder.join("plugin.c"), folder.join("app.py"));
+    let (source, is_c) = if c.is_file() { (c, true) } else { (python, false) };
+    if !source.is_file() {
+        let message = format!("`{}` has neither `plugin.c` nor `app.py`", folder.display());
+        return Err(BuildError::new(message, Some("`assay plugin new NAME` begins a plugin")));
+    }
+    let text = std::fs::read(&source).map_err(|error| unusable(&source, &error))?;
+    let hash = hash_sources(&text);
+    if std::fs::read(&file).is_ok_and(|built| read_sources_hash(&built) == Some(hash.as_str())) {
+        return Ok(Built { file, is_unchanged: true });
+    }
+    let component = if is_c { build_c_plugin(&source)? } else { build_python_plugin(&whole, &text)? };
+    std::fs::write(&file, component).map_err(|error| unusable(&file, &error))?;
+    Ok(Built { file, is_unchanged: false })
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> BuildError {
+    BuildError::new(format!("cannot use `{}`: {error}", path.display()), None)
+}
+
+/// Runs componentize-py in a folder with `app.py`.
+fn build_python_plugin(folder: &Path, text: &[u8]) -> Result<Vec<u8>, BuildError> {
+    let world = find_python_world(&String::from_utf8_lossy(text)).ok_or_else(|| {
+        let hint = "define `class Dataset(exports.Dataset)`, `class Metric(..)` or `class Curriculum(..)`";
+        BuildError::new("`app.py` does not say what it is for", Some(hint))
+    })?;
+    let program = find_program("componentize-py").ok_or_else(|| {
+        let install = "install it: `pip install componentize-py==0.25.1`";
+        BuildError::new("there is no `componentize-py` on PATH", Some(install))
+    })?;
+    let scratch = Scratch::make(folder)?;
+    let (wit, module) = (scratch.0.join("wit"), scratch.0.join("plugin.wasm"));
+    std::fs::create_dir_all(&wit).map_err(|error| unusable(&wit, &error))?;
+    std::fs::write(wit.join("plugin.wit"), WIT).map_err(|error| unusable(&wit, &error))?;
+    let mut command = Command::new(&program);
+    command.current_dir(folder).arg("-d").arg(&wit).arg("-w").arg(world.name());
+    command.args(["componentize", "--stub-wasi", "app", "-o"]).arg(&module);
+    let mut component = run_tool(&mut command, &module)?;
+    append_section(&mut component, SOURCES_SECTION, hash_sources(text).as_bytes());
+    Ok(component)
+}
+
+/// A folder for temporary files, which goes with this value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// The folder's name tells builds of different sources in one process apart.
+    fn make(source: &Path) -> Result<Self, BuildError> {
+        let hash = blake3::hash(source.as_os_str().as_encoded_bytes()).to_hex();
+        let folder = std::env::temp_dir().join(format!("assay-plugin-{}-{}", std::process::id(), &hash.as_str()[..16]));
+        std::fs::create_dir_all(&folder).map_err(|error| unusable(&folder, &error))?;
+        Ok(Scratch(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left in the folder for temporary files harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a tool and reads the file that it makes.
+fn run_tool(command: &mut Command, made: &Path) -> Result<Vec<u8>, BuildError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| BuildError::new(format!("cannot run `{program}`: {error}"), None))?;
+    if output.status.success() {
+        return std::fs::read(made).map_err(|error| unusable(made, &error));
+    }
+    let [errors, said] = [output.stderr, output.stdout].map(|text| String::from_utf8_lossy(&text).trim().to_owned());
+    Err(BuildError::new(format!("`{program}` failed:\n{errors}\n{said}").trim_end().to_owned(), None))
+}
+
+/// Compiles one file of C and makes a component of it.
+///
+/// # Errors
+/// If clang or its linker are missing, if they fail, or if the world's functions are not all there.
+pub fn build_c_plugin(source: &Path) -> Result<Vec<u8>, BuildError> {
+    let text = std::fs::read(source).map_err(|error| unusable(source, &error))?;
+    let world = find_world(&String::from_utf8_lossy(&text)).ok_or_else(|| {
+        let message = format!("`{}` does not say what it is for", source.display());
+        BuildError::new(message, Some("begin it with `#define ASSAY_DATASET`, `ASSAY_METRIC` or `ASSAY_CURRICULUM`"))
+    })?;
+    let module = compile_c(source)?;
+    let mut component = encode_component(&module, world).map_err(|error| {
+        BuildError::new(error.to_string(), Some("define every function that assay_plugin.h declares"))
+    })?;
+    append_section(&mut component, SOURCES_SECTION, hash_sources(&text).as_bytes());
+    Ok(component)
+}
+
+/// Appends a custom section, which every reader of WebAssembly skips. Name and content have less than 100 bytes together.
+fn append_section(component: &mut Vec<u8>, name: &str, content: &[u8]) {
+    let length = 1 + name.len() + content.len();
+    debug_assert!(length < 128, "the length takes one byte");
+    component.extend([0, length as u8, name.len() as u8]);
+    component.extend(name.as_bytes());
+    component.extend(content);
+}
+
+fn compile_c(source: &Path) -> Result<Vec<u8>, BuildError> {
+    let install = Some("install them: `apt-get install clang lld`, `dnf install clang lld` or `brew install llvm lld`");
+    let clang = find_program("clang").ok_or_else(|| BuildError::new("there is no `clang` on PATH", install))?;
+    let linker = find_program("wasm-ld").ok_or_else(|| BuildError::new("there is no `wasm-ld` on PATH", install))?;
+    let scratch = Scratch::make(source)?;
+    let header = scratch.0.join("assay_plugin.h");
+    std::fs::write(&header, C_HEADER).map_err(|error| unusable(&header, &error))?;
+    let module = scratch.0.join("plugin.wasm");
+    let mut command = Command::new(&clang);
+    command
+        .args(["--target=wasm32", "-O2", "-mbulk-memory", "-nostdlib", "-ffreestanding", "-Wall"])
+        .arg(format!("-fuse-ld={}", linker.display()))
+        .args(["-Wl,--no-entry", "-Wl,--strip-debug", "-Wl,--stack-first", "-Wl,-z,stack-size=65536"])
+        .arg("-I")
+        .arg(&scratch.0)
+        .arg("-o")
+        .arg(&module)
+        .arg(source);
+    run_tool(&mut command, &module)
+}
+
+/// A program on PATH, with or without a version behind its name; the latest version.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut names = std::iter::once(name.to_owned()).chain(VERSIONS.rev().map(|version| format!("{name}-{version}")));
+    let find = |name: String| std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file());
+    names.find_map(find)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_the_sources_survives_in_the_component() {
+        let mut component = b"\0asm\x0d\0\x01\0".to_vec();
+        assert_eq!(read_sources_hash(&component), None);
+        let hash = hash_sources(b"int x;");
+        append_section(&mut component, SOURCES_SECTION, hash.as_bytes());
+        assert_eq!(read_sources_hash(&component), Some(hash.as_str()));
+        assert_ne!(hash_sources(b"int y;"), hash);
+    }
+
+    #[test]
+    fn a_source_says_what_it_is_for() {
+        assert_eq!(find_python_world("class Dataset(exports.Dataset):\n"), Some(PluginWorld::Dataset));
+        assert_eq!(find_python_world("class Data(exports.Dataset):\n"), None);
+        assert_eq!(find_world("// x\n#define ASSAY_METRIC\n"), Some(PluginWorld::Metric));
+        assert_eq!(find_world("#define ASSAY_METRICS\n// #define ASSAY_METRIC\n"), None);
+    }
+}

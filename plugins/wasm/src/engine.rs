@@ -1,0 +1,32 @@
+//! The engine's settings: everything that could make two runs differ is turned off.
+
+use std::time::Duration;
+
+use assay_protocol::PluginLimits;
+use wasmtime::{Config, Engine};
+
+/// How often the engine's epoch grows.
+pub(crate) const EPOCH: Duration = Duration::from_millis(50);
+
+/// How many frames a traceback has at most.
+const FRAMES: usize = 20;
+
+/// Makes the engine, and a thread that counts its epochs up as long as it exists.
+pub(crate) fn start_engine(limits: &PluginLimits) -> wasmtime::Result<Engine> {
+    let mut config = Config::new();
+    config.consume_fuel(true).epoch_interruption(true);
+    config.cranelift_nan_canonicalization(true).relaxed_simd_deterministic(true);
+    config.wasm_memory64(false);
+    config.max_wasm_stack(usize::try_from(limits.stack).unwrap_or(usize::MAX));
+    config.wasm_backtrace_max_frames(std::num::NonZeroUsize::new(FRAMES));
+    let engine = Engine::new(&config)?;
+    let weak = engine.weak();
+    std::thread::spawn(move || {
+        while let Some(engine) = weak.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            std::thread::sleep(EPOCH);
+        }
+    });
+    Ok(engine)
+}

@@ -1,0 +1,33 @@
+//! Runs plugins: WebAssembly components in wasmtime, with limits on all that they can use.
+//!
+//! `wit/plugin.wit` is the interface. `assay plugin-host` is [`serve_plugin`] on standard input and output: a process that loads one
+//! component and answers the calls of `assay-protocol`. Whoever uses a plugin starts such a process
+//! (`assay_host::PluginProcess`), so that nothing that a component does to the compiler or the runtime reaches the caller.
+//!
+//! What always holds:
+//!
+//! - A plugin has no clock, no randomness, no files and no network: it imports `assay:plugin/host` or nothing.
+//! - The same calls to a new instance give the same answers: fuel ends a call, NaNs are canonical, there are no threads.
+//! - An answer is checked before it is passed on: tokens are below the vocabulary, offsets span the tokens, steps grow.
+//! - Only WebAssembly is accepted. Compiled code is never read from a file.
+//! - After a trap an instance answers nothing more.
+
+mod answers;
+mod build;
+mod component;
+mod encode;
+mod engine;
+mod failure;
+mod inspect;
+mod instance;
+mod interface;
+mod serve;
+mod store;
+mod template;
+
+pub use build::{BuildError, Built, SOURCES_SECTION, build_c_plugin, build_plugin, hash_sources, read_sources_hash};
+pub use encode::{EncodeError, encode_component};
+pub use inspect::{InspectError, InspectedComponent, inspect_component};
+pub use interface::{C_HEADER, PluginWorld, WIT};
+pub use serve::{limit_own_memory, serve_plugin};
+pub use template::{PluginLanguage, write_template};

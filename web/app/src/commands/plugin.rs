@@ -1,0 +1,236 @@
+//! `assay plugin`: new plugins, building them, and trying them alone. `assay plugin-host` is the process in which one runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use assay_host::{
+    PluginCommand, PluginProcess, check_curriculum, check_dataset, check_metric, demonstrate_curriculum,
+    demonstrate_metric,
+};
+use assay_protocol::{PluginFailure, PluginLimits, PluginSplit};
+use assay_wasm::{BuildError, PluginLanguage, PluginWorld, build_plugin, write_template};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::print_out;
+use crate::cli::CommandError;
+
+/// `assay plugin`
+#[derive(Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    command: PluginSubcommand,
+}
+
+#[derive(Subcommand)]
+enum PluginSubcommand {
+    /// Begin a plugin: a folder with a source that can be built and run as it is
+    New(NewArgs),
+    /// Build the plugin in a folder, if its source has changed
+    Build(BuildArgs),
+    /// Load a plugin and show what it does
+    ///
+    /// Of a dataset the first sequences; of a metric its values for made-up predictions; of a curriculum its stages in a made-up
+    /// training, whose loss falls.
+    Run(RunPluginArgs),
+    /// Check that a plugin keeps its promises
+    ///
+    /// A batch equals its parts in any order, merged metrics equal the whole, a restored state equals the undisturbed one, and two
+    /// instances give the same answers. Exit code 1 if a promise is broken.
+    Check(CheckArgs),
+}
+
+#[derive(Args)]
+struct NewArgs {
+    /// The folder to make; its name is the plugin's
+    folder: PathBuf,
+    /// What the plugin is for
+    #[arg(long = "for", value_enum)]
+    purpose: Purpose,
+    /// The language
+    #[arg(long, value_enum, default_value_t = Language::Python)]
+    lang: Language,
+}
+
+#[derive(Args)]
+struct BuildArgs {
+    /// The plugin's folder
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+}
+
+#[derive(Args)]
+struct RunPluginArgs {
+    #[command(flatten)]
+    plugin: LoadArgs,
+    /// How many sequences or stages
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    count: u32,
+}
+
+#[derive(Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    plugin: LoadArgs,
+}
+
+#[derive(Args)]
+struct LoadArgs {
+    /// The component
+    file: PathBuf,
+    /// Its config, as JSON
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    config: String,
+    /// The seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Purpose {
+    /// Makes sequences
+    Dataset,
+    /// Chooses the sequences of a training
+    Curriculum,
+    /// Sums up predictions
+    Metric,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Language {
+    /// Built with clang; small and fast
+    C,
+    /// Built with componentize-py
+    Python,
+}
+
+/// `assay plugin-host`
+#[derive(Args)]
+pub struct PluginHostArgs {
+    /// Bytes of memory that the plugin may have
+    #[arg(long)]
+    memory: u64,
+}
+
+/// Answers the calls of another process until its input ends.
+pub fn serve(args: &PluginHostArgs) -> Result<ExitCode, CommandError> {
+    assay_wasm::limit_own_memory(args.memory)?;
+    assay_wasm::serve_plugin(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn run(args: &PluginArgs) -> Result<ExitCode, CommandError> {
+    match &args.command {
+        PluginSubcommand::New(args) => begin(args),
+        PluginSubcommand::Build(args) => build(&args.folder),
+        PluginSubcommand::Run(args) => demonstrate(&args.plugin, args.count),
+        PluginSubcommand::Check(args) => check(&args.plugin),
+    }
+}
+
+fn begin(args: &NewArgs) -> Result<ExitCode, CommandError> {
+    let world = match args.purpose {
+        Purpose::Dataset => PluginWorld::Dataset,
+        Purpose::Curriculum => PluginWorld::Curriculum,
+        Purpose::Metric => PluginWorld::Metric,
+    };
+    let language = match args.lang {
+        Language::C => PluginLanguage::C,
+        Language::Python => PluginLanguage::Python,
+    };
+    write_template(&args.folder, world, language).map_err(explain_build)?;
+    let (folder, name) = (args.folder.display(), args.folder.file_name().unwrap_or_default().to_string_lossy());
+    print_out(&format!(
+        "made {folder}; next: `assay plugin build {folder}`, `assay plugin check {folder}/{name}.wasm`"
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build(folder: &Path) -> Result<ExitCode, CommandError> {
+    let built = build_plugin(folder).map_err(explain_build)?;
+    let file = built.file.display();
+    let bytes = std::fs::metadata(&built.file)?.len();
+    let done = if built.is_unchanged { "is up to date" } else { "built" };
+    print_out(&format!("{file}: {done} ({bytes} bytes)"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explain_build(error: BuildError) -> CommandError {
+    error.hint.map_or(error.message.clone(), |hint| format!("{}\nhint: {hint}", error.message)).into()
+}
+
+fn explain_failure(failure: PluginFailure) -> CommandError {
+    let text = failure.to_string();
+    failure.hint.map_or(text.clone(), |hint| format!("{text}\nhint: {hint}")).into()
+}
+
+fn load(args: &LoadArgs) -> Result<PluginProcess, CommandError> {
+    let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
+    let command = PluginCommand::find()?;
+    let process =
+        PluginProcess::start(&command, &name, &args.file, PluginLimits::default()).map_err(explain_failure)?;
+    let about = process.about();
+    let uses = about.interfaces.join(", ");
+    print_out(&format!("{} {} ({uses}): {}", about.name, about.version, about.description))?;
+    Ok(process)
+}
+
+/// Prints what the plugin logged.
+fn print_log(process: &mut PluginProcess) -> Result<(), CommandError> {
+    process.drain_log().iter().try_for_each(|(level, text)| print_out(&format!("  {level}: {text}")))
+}
+
+fn demonstrate(args: &LoadArgs, count: u32) -> Result<ExitCode, CommandError> {
+    let mut process = load(args)?;
+    for interface in process.about().interfaces.clone() {
+        match interface.as_str() {
+            "dataset" => print_sequences(&mut process, args, count)?,
+            "metric" => {
+                let values = demonstrate_metric(&mut process, &args.config).map_err(explain_failure)?;
+                values.iter().try_for_each(|value| print_out(&format!("  {} = {}", value.name, value.value())))?;
+            }
+            _ => {
+                let stages = demonstrate_curriculum(&mut process, &args.config, args.seed, count);
+                for stage in stages.map_err(explain_failure)? {
+                    let (until, length) = (stage.until_step, stage.max_length);
+                    print_out(&format!("  until step {until}: at most {length} tokens ({})", stage.note))?;
+                }
+            }
+        }
+        print_log(&mut process)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_sequences(process: &mut PluginProcess, args: &LoadArgs, count: u32) -> Result<(), CommandError> {
+    let facts = process.open_dataset(0, &args.config).map_err(explain_failure)?;
+    let made = process.batch(0, args.seed, PluginSplit::Train, 0, count).map_err(explain_failure)?;
+    for (index, pair) in made.offsets.windows(2).enumerate() {
+        let tokens = &made.tokens[pair[0] as usize..pair[1] as usize];
+        let words: Vec<&str> = tokens.iter().map(|token| facts.vocabulary[*token as usize].as_str()).collect();
+        let label = made.labels.get(index).map(|label| format!(" = {label}")).unwrap_or_default();
+        print_out(&format!("  {}{label}", words.join(" ")))?;
+    }
+    print_out(&format!("  {} units of fuel", process.fuel()))
+}
+
+fn check(args: &LoadArgs) -> Result<ExitCode, CommandError> {
+    let mut process = load(args)?;
+    print_out(&format!("  BLAKE3 {}", process.about().hash))?;
+    let mut broken = Vec::new();
+    for interface in process.about().interfaces.clone() {
+        let violations = match interface.as_str() {
+            "dataset" => check_dataset(&mut process, &args.config, args.seed),
+            "metric" => check_metric(&mut process, &args.config),
+            _ => check_curriculum(&mut process, &args.config, args.seed),
+        };
+        broken.extend(violations.map_err(explain_failure)?);
+        print_log(&mut process)?;
+    }
+    for violation in &broken {
+        print_out(&format!("broken: {}: {}", violation.law, violation.detail))?;
+    }
+    if broken.is_empty() {
+        print_out("all laws hold")?;
+    }
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}

@@ -1,0 +1,297 @@
+//! Plugins as steps see them: how a config names one, and what it can be asked. A plugin runs in a process of its own, which the
+//! executor starts behind [`Context::start_plugin`].
+
+use std::borrow::Cow;
+
+use assay_spec::{ArtifactRef, OutputKind, PLUGIN_INTERFACE, PLUGIN_NAME, PLUGIN_SEMANTICS};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::context::{Context, StepError};
+
+/// A plugin in a config: by its name as a person writes it, by its content as soon as the workflow runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)] // Written only; reading says what is wrong itself.
+pub enum PluginRef {
+    /// The name under `plugins:`.
+    Name(String),
+    /// The plugin.
+    Content(PluginContent),
+}
+
+/// A plugin of a resolved config.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PluginContent {
+    /// Its name in the workflow file.
+    #[serde(rename = "$plugin")]
+    pub name: String,
+    /// Its component.
+    pub component: ArtifactRef,
+    /// The interface that the workflow was resolved for, with its version.
+    pub interface: String,
+    /// The number of the semantics of limits and host calls.
+    pub semantics: u32,
+    /// BLAKE3 of the component as the workflow file demands it.
+    #[serde(default)]
+    pub blake3: Option<String>,
+    /// Limits that differ from the default ones.
+    #[serde(default)]
+    pub limits: PluginLimitChoices,
+}
+
+/// The limits of a plugin that a workflow file sets; `None` stands for the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PluginLimitChoices {
+    /// Bytes of all linear memories of an instance together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Units of fuel of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel_per_call: Option<u64>,
+    /// Units of fuel of a call for each sequence or prediction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel_per_sample: Option<u64>,
+    /// Seconds of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_seconds: Option<u64>,
+}
+
+impl<'de> Deserialize<'de> for PluginRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        match Value::deserialize(deserializer)? {
+            Value::String(name) => Ok(PluginRef::Name(name)),
+            other => serde_json::from_value(other).map(PluginRef::Content).map_err(D::Error::custom),
+        }
+    }
+}
+
+impl JsonSchema for PluginRef {
+    fn schema_name() -> Cow<'static, str> {
+        "PluginName".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": PLUGIN_NAME})
+    }
+}
+
+impl PluginRef {
+    /// The name in the workflow file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            PluginRef::Name(name) | PluginRef::Content(PluginContent { name, .. }) => name,
+        }
+    }
+}
+
+/// A plugin and its config.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfiguredPlugin {
+    /// A name under `plugins:` of the workflow file.
+    pub plugin: PluginRef,
+    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    #[serde(default)]
+    pub config: Map<String, Value>,
+}
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginAbout {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// A part of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginSplit {
+    /// For the optimizer to see.
+    Train,
+    /// For choices to be made by.
+    Valid,
+    /// For the final figure.
+    Test,
+}
+
+/// What a plugin says of its dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginDataset {
+    /// Each token as it is printed, in the order of the ids.
+    pub vocabulary: Vec<String>,
+    /// Number of classes; 0 if the next token is predicted.
+    pub classes: u32,
+    /// The most tokens of a sequence.
+    pub max_length: u32,
+}
+
+/// Sequences that a plugin made, checked against what it said of its dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginSequences {
+    /// All tokens, one sequence after another.
+    pub tokens: Vec<u32>,
+    /// Where each sequence begins, and the end of the last one.
+    pub offsets: Vec<u32>,
+    /// One a sequence, or none.
+    pub labels: Vec<u32>,
+}
+
+/// Predictions of a model: prediction i was made for `targets[i]`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PluginPredictions {
+    /// The tokens of the sequences, one sequence after another.
+    pub inputs: Vec<u32>,
+    /// Where each sequence begins, and the end of the last one.
+    pub offsets: Vec<u32>,
+    /// The right class of each prediction.
+    pub targets: Vec<u32>,
+    /// The logits: `classes` a prediction.
+    pub scores: Vec<f32>,
+    /// Number of classes.
+    pub classes: u32,
+}
+
+/// What a training showed after a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginObservation {
+    /// The step.
+    pub step: u64,
+    /// Losses and metrics, by name.
+    pub values: Vec<(String, f64)>,
+}
+
+/// A stage of a curriculum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginStage {
+    /// The step at which the plugin is asked again.
+    pub until_step: u64,
+    /// The longest sequences of this stage, in tokens.
+    pub max_length: u32,
+    /// For the log.
+    pub note: String,
+}
+
+/// A running plugin. A failure names the plugin, the function and, if it was one, the limit.
+pub trait Plugin {
+    /// What it says of itself.
+    fn about(&self) -> PluginAbout;
+    /// The lines that it logged since this was last asked: level and text.
+    fn drain_log(&mut self) -> Vec<(String, String)>;
+    /// Opens a dataset.
+    ///
+    /// # Errors
+    /// If the plugin refuses the config, or fails.
+    fn open_dataset(&mut self, config: &Value) -> Result<PluginDataset, StepError>;
+    /// Makes the sequences `first .. first + count` of a split.
+    ///
+    /// # Errors
+    /// If the plugin fails, or what it made contradicts itself.
+    fn make_sequences(
+        &mut self,
+        seed: u64,
+        split: PluginSplit,
+        first: u64,
+        count: u32,
+    ) -> Result<PluginSequences, StepError>;
+    /// Opens a metric anew.
+    ///
+    /// # Errors
+    /// If the plugin refuses the config, or fails.
+    fn open_metric(&mut self, config: &Value) -> Result<(), StepError>;
+    /// Adds predictions to the metric.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    fn add_predictions(&mut self, predictions: &PluginPredictions) -> Result<(), StepError>;
+    /// The values of the metric over all predictions since it was opened.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    fn metric_values(&mut self) -> Result<Vec<(String, f64)>, StepError>;
+    /// Opens a curriculum; `lengths` are those of the training split, ascending. Gives the first state.
+    ///
+    /// # Errors
+    /// If the plugin refuses the config, or fails.
+    fn open_curriculum(&mut self, config: &Value, seed: u64, lengths: &[u32]) -> Result<Vec<u8>, StepError>;
+    /// The stage after `step`, and the state after that.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    fn next_stage(
+        &mut self,
+        state: Vec<u8>,
+        step: u64,
+        seen: &[PluginObservation],
+    ) -> Result<(PluginStage, Vec<u8>), StepError>;
+}
+
+/// Starts the plugin that a config names.
+///
+/// # Errors
+/// If it was resolved for another interface, is not the file that the workflow demands, or cannot be loaded.
+pub fn start_plugin(plugin: &PluginRef, context: &mut dyn Context) -> Result<Box<dyn Plugin>, StepError> {
+    let refuse = |message: String, hint: &str| StepError::Failed { message, hint: Some(hint.into()) };
+    let name = plugin.name();
+    let PluginRef::Content(content) = plugin else {
+        let hint = "declare it under `plugins:` of a workflow file, and run that with `assay run`";
+        return Err(refuse(format!("the plugin `{name}` is only a name here, without a component"), hint));
+    };
+    if (content.interface.as_str(), content.semantics) != (PLUGIN_INTERFACE, PLUGIN_SEMANTICS) {
+        let message = format!(
+            "the plugin `{name}` was resolved for {} with semantics {}; this Assay has {PLUGIN_INTERFACE} with semantics \
+             {PLUGIN_SEMANTICS}",
+            content.interface, content.semantics
+        );
+        return Err(refuse(message, "use the same version of Assay on all machines"));
+    }
+    if let Some(demanded) = content.blake3.as_ref().filter(|demanded| **demanded != content.component.hash) {
+        let message =
+            format!("the component of the plugin `{name}` has the hash {}, not {demanded}", content.component.hash);
+        return Err(refuse(message, "check the file, then write its hash behind `blake3`"));
+    }
+    let file = context.input(&content.component)?;
+    let started = context.start_plugin(content, &file)?;
+    let PluginAbout { name: own, version } = started.about();
+    context.log(&format!("plugin `{name}`: {own} {version}, BLAKE3 {}", content.component.hash));
+    Ok(started)
+}
+
+/// The output that [`report_plugins`] offers.
+pub const PLUGINS_OUTPUT: OutputKind = OutputKind {
+    name: "plugins",
+    about: "If the step uses plugins: a list of {name, component, version, blake3, interface}.",
+};
+
+/// Writes what a plugin logged into the log of the step.
+pub fn forward_log(name: &str, plugin: &mut dyn Plugin, context: &mut dyn Context) {
+    for (level, text) in plugin.drain_log() {
+        let line = format!("plugin `{name}`: {text}");
+        if matches!(level.as_str(), "warn" | "error") { context.warn(&line) } else { context.log(&line) }
+    }
+}
+
+/// Offers the plugins that a step used as the output `plugins`: name, own name and version, hash and interface.
+pub fn report_plugins<'a>(used: impl IntoIterator<Item = (&'a PluginRef, &'a dyn Plugin)>, context: &mut dyn Context) {
+    let describe = |(plugin, running): (&PluginRef, &dyn Plugin)| {
+        let PluginRef::Content(content) = plugin else { return None };
+        let PluginAbout { name, version } = running.about();
+        Some(json!({
+            "name": content.name, "component": name, "version": version, "blake3": content.component.hash,
+            "interface": content.interface,
+        }))
+    };
+    let plugins: Vec<Value> = used.into_iter().filter_map(describe).collect();
+    if !plugins.is_empty() {
+        context.value("plugins", Value::Array(plugins));
+    }
+}

@@ -1,0 +1,126 @@
+//! A curriculum that a plugin decides while the training goes on: whenever a stage is over, the plugin is told what the training showed
+//! during it and answers with the next stage. All that it remembers is its state, which is saved with the training.
+
+use assay_models::Array;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::stages::{PluginCurriculum, Stage};
+use crate::context::{Context, StepError};
+use crate::plugin::{Plugin, PluginObservation, PluginRef, forward_log, start_plugin};
+
+/// A curriculum and the plugin that decides it.
+pub struct PacedCurriculum {
+    declared: PluginCurriculum,
+    plugin: Box<dyn Plugin>,
+    place: PacedPlace,
+}
+
+/// Where such a curriculum is: all that its further stages depend on, besides plugin, config, seed and data.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PacedPlace {
+    /// The stages so far.
+    pub stages: Vec<Stage>,
+    /// What the plugin remembers.
+    pub state: Vec<u8>,
+    /// What the training showed since the plugin was asked last.
+    pub seen: Vec<PluginObservation>,
+}
+
+/// The parts of [`PacedPlace`] that are no bytes, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacedCounters {
+    stages: Vec<Stage>,
+    /// Step, name and the bits of the value: a loss may be infinite, which JSON cannot say.
+    seen: Vec<(u64, Vec<(String, u64)>)>,
+}
+
+impl PacedCurriculum {
+    /// Starts the plugin and opens the curriculum. `lengths` are those of the training split.
+    ///
+    /// # Errors
+    /// If the plugin cannot be started, or refuses the config.
+    pub fn open(
+        declared: &PluginCurriculum,
+        lengths: impl Iterator<Item = usize>,
+        seed: u64,
+        context: &mut dyn Context,
+    ) -> Result<Self, StepError> {
+        let mut plugin = start_plugin(&declared.plugin, context)?;
+        let mut lengths: Vec<u32> = lengths.map(|length| length as u32).collect();
+        lengths.sort_unstable();
+        let state = plugin.open_curriculum(&Value::Object(declared.config.clone()), seed, &lengths)?;
+        forward_log(declared.plugin.name(), plugin.as_mut(), context);
+        let place = PacedPlace { state, ..PacedPlace::default() };
+        Ok(PacedCurriculum { declared: declared.clone(), plugin, place })
+    }
+
+    /// The plugin as the config has it, and the running one.
+    #[must_use]
+    pub fn used(&self) -> (&PluginRef, &dyn Plugin) {
+        (&self.declared.plugin, self.plugin.as_ref())
+    }
+
+    /// Takes note of what the training showed after a step.
+    pub fn observe(&mut self, step: u64, values: &[(&str, f64)]) {
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        self.place.seen.push(PluginObservation { step, values });
+    }
+
+    /// The next stage, if the stages so far do not reach `step`, which counts from 1.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    pub fn next_stage(&mut self, step: u64, context: &mut dyn Context) -> Result<Option<Stage>, StepError> {
+        if self.place.stages.last().is_some_and(|stage| step <= stage.until_step) {
+            return Ok(None);
+        }
+        let (state, seen) = (std::mem::take(&mut self.place.state), std::mem::take(&mut self.place.seen));
+        let (answer, state) = self.plugin.next_stage(state, step - 1, &seen)?;
+        self.place.state = state;
+        let name = self.declared.plugin.name();
+        forward_log(name, self.plugin.as_mut(), context);
+        if !answer.note.is_empty() {
+            context.log(&format!("plugin `{name}`: {}", answer.note));
+        }
+        let stage = Stage { until_step: answer.until_step, max_length: answer.max_length as usize };
+        self.place.stages.push(stage);
+        Ok(Some(stage))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> &PacedPlace {
+        &self.place
+    }
+
+    /// Goes to where another one of the same plugin, config, seed and data was.
+    pub fn restore(&mut self, place: PacedPlace) {
+        self.place = place;
+    }
+}
+
+impl PacedPlace {
+    /// As numbers and as an array of bytes, for the file of a state.
+    #[must_use]
+    pub fn parts(&self) -> (PacedCounters, Array) {
+        let bits =
+            |values: &[(String, f64)]| values.iter().map(|(name, value)| (name.clone(), value.to_bits())).collect();
+        let seen = self.seen.iter().map(|seen| (seen.step, bits(&seen.values))).collect();
+        let bytes: Vec<u32> = self.state.iter().map(|byte| u32::from(*byte)).collect();
+        (PacedCounters { stages: self.stages.clone(), seen }, Array::u32(&bytes, &[bytes.len()]))
+    }
+
+    /// From what [`PacedPlace::parts`] gave; none if the array holds no bytes.
+    #[must_use]
+    pub fn from_parts(counters: PacedCounters, bytes: &[u32]) -> Option<Self> {
+        let values =
+            |values: Vec<(String, u64)>| values.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect();
+        let seen = counters.seen.into_iter().map(|(step, bits)| PluginObservation { step, values: values(bits) });
+        Some(PacedPlace {
+            stages: counters.stages,
+            state: bytes.iter().map(|byte| u8::try_from(*byte).ok()).collect::<Option<_>>()?,
+            seen: seen.collect(),
+        })
+    }
+}
