@@ -99,7 +99,7 @@ fn lay_out_cells(sweep: &Sweep, x: &str, y: &str) -> HeatMap {
     let (columns, rows) = (sweep.values(&sweep.x), sweep.values(&sweep.y));
     let (cell_width, cell_height) = cell_size(columns.len(), rows.len());
     let longest = rows.iter().map(|row| row.chars().count()).max().unwrap_or(0).min(18);
-    let (left, top) = (26.0 + 7.5 * longest as f64, 6.0);
+    let (left, top) = (32.0 + 7.5 * longest as f64, 6.0);
     let grid_height = cell_height * rows.len() as f64;
     let ends = colour_ends(sweep);
     let lower_is_better = sweep.direction == "lower is better";
