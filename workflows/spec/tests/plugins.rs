@@ -14,7 +14,7 @@ fn kinds() -> [StepKind; 1] {
         version: 1,
         measures: false,
         about: "Scores.",
-        schema,
+        schema: schema.into(),
         outputs: &[],
         metrics: &[],
         check: |_| Vec::new(),

@@ -38,7 +38,7 @@ pub trait Context {
     ///
     /// # Errors
     /// If the file is not there, or lies elsewhere.
-    fn artifact(&mut self, name: &str, file: &std::path::Path) -> Result<(), StepError>;
+    fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError>;
     /// Offers a plain value as the output `name`.
     fn value(&mut self, name: &str, value: serde_json::Value);
     /// Reports one point of a metric; `step` is the x axis, 0 where there is none.
