@@ -2,6 +2,7 @@
 
 mod access;
 mod liar;
+mod operators;
 mod processes;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod allocate;
 pub mod artifacts;
 pub mod backends;
 pub mod cancel;
@@ -10,6 +11,8 @@ pub mod gc;
 pub mod get;
 pub mod help;
 pub mod logs;
+pub mod on;
+pub mod pause;
 pub mod plan;
 pub mod results;
 pub mod retry;
