@@ -46,6 +46,27 @@ pub enum Event {
         /// The worker.
         worker: WorkerId,
     },
+    /// A worker is to begin nothing new, or may begin again. What runs on it is not affected.
+    WorkerClosed {
+        /// The worker.
+        worker: WorkerId,
+        /// Whether it is closed from now on.
+        closed: bool,
+    },
+    /// What runs of other cores take of a worker, or are about to take: attempts begin only in the rest.
+    WorkerShared {
+        /// The worker.
+        worker: WorkerId,
+        /// Replaces what was known before.
+        elsewhere: Elsewhere,
+    },
+    /// A run begins no attempts until it is resumed. Attempts under way are not affected.
+    RunPaused {
+        /// The run.
+        run: RunId,
+        /// Whether it is paused from now on.
+        paused: bool,
+    },
     /// A worker is alive.
     WorkerHeartbeat {
         /// The worker.
@@ -76,6 +97,11 @@ pub enum Event {
     /// A worker holds an attempt back until there is room on its machine, which it does not have to itself. The time that
     /// the attempt may take does not count meanwhile.
     AttemptQueued {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// An attempt saved a checkpoint from which the next attempt can resume.
+    AttemptSaved {
         /// The attempt.
         attempt: AttemptId,
     },
@@ -139,6 +165,24 @@ pub struct Capacity {
     /// How many attempts it holds at most at the same time, whatever they take; `None` is without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
+    /// Words that a person gave it, to which tasks can be pinned.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<String>,
+}
+
+/// What the attempts of other cores take of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Elsewhere {
+    /// Processors. An exclusive attempt takes all.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// How many attempts these are.
+    pub attempts: u32,
+    /// The devices that they have: backend and number.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub devices: BTreeSet<(String, u32)>,
 }
 
 impl Capacity {
@@ -150,5 +194,6 @@ impl Capacity {
             && self.devices.get(&resource.backend) != Some(&0)
             && resource.cpus <= self.cpus
             && resource.memory.unwrap_or(0) <= self.memory
+            && resource.label.as_ref().is_none_or(|label| self.labels.contains(label))
     }
 }

@@ -22,7 +22,7 @@
 //!   a run that was cancelled. A failure that `continue_on_error` tolerates counts as a success here.
 //! * No task is skipped unless something that it needs, directly or not, failed or was cancelled, or the driver said that its
 //!   condition, or that of something it needs, does not hold. No final state changes.
-//! * No task is retried without bound: see [`Retry`].
+//! * No task is retried without bound, except after preemptions that left a checkpoint: see [`Retry`].
 //! * No single message is needed for progress: with a lease and resending switched on ([`Settings`]), every run ends once
 //!   its workers can be reached again, whatever was lost before.
 //! * No event costs more than what it changes, up to a logarithm and the number of workers and of distinct kinds of ready
@@ -69,7 +69,7 @@ mod time;
 mod worker;
 
 pub use effect::{Effect, RunOutcome, StopReason};
-pub use event::{AttemptStatus, Capacity, Event, Resolution};
+pub use event::{AttemptStatus, Capacity, Elsewhere, Event, Resolution};
 pub use ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 pub use journal::{Entry, JournalGap, replay};
 pub use orchestrator::Orchestrator;

@@ -6,7 +6,7 @@ use assay_protocol::{Failure, FailureClass};
 
 use crate::deadlines::{Deadline, Deadlines};
 use crate::effect::{Effect, RunOutcome, StopReason};
-use crate::event::{Capacity, Event, Resolution};
+use crate::event::{Capacity, Elsewhere, Event, Resolution};
 use crate::ids::{AttemptId, JobIx, RunId, TaskId, TaskIx, WorkerId};
 use crate::plan::{RunPlan, TaskPlan};
 use crate::run::{Cells, ClassIx, Job, Run, RunPhase};
@@ -61,11 +61,15 @@ impl Orchestrator {
             Event::CancelRun { run } => self.cancel_run(run, out),
             Event::WorkerJoined { worker, capacity } => self.worker_joined(worker, capacity, out),
             Event::WorkerLeft { worker } => self.worker_gone(worker, "left", out),
+            Event::WorkerClosed { worker, closed } => self.close_worker(worker, closed),
+            Event::WorkerShared { worker, elsewhere } => self.share_worker(worker, elsewhere),
+            Event::RunPaused { run, paused } => self.pause_run(run, paused),
             Event::WorkerHeartbeat { worker } => self.renew_lease(worker, out),
             Event::JobsExpanded { run, jobs, tasks } => self.expand(run, &jobs, tasks, out),
             Event::TaskResolved { task, resolution } => self.resolved(task, resolution, out),
             Event::AttemptStarted { attempt } => self.attempt_started(attempt),
             Event::AttemptQueued { attempt } => self.attempt_queued(attempt),
+            Event::AttemptSaved { attempt } => self.attempt_saved(attempt),
             Event::AttemptEnded { attempt, outcome } => {
                 self.note_device_health(attempt, &outcome);
                 self.release(attempt);
@@ -91,6 +95,12 @@ impl Orchestrator {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         self.deadlines.next()
+    }
+
+    /// Whether the live attempt of a task has saved a checkpoint.
+    #[must_use]
+    pub fn has_saved(&self, attempt: AttemptId) -> bool {
+        self.task(attempt.task).is_some_and(|task| task.tally.saved == attempt.epoch)
     }
 
     /// Whether this is the live attempt of its task. The fence: metrics, log lines, artifacts and completions of any
@@ -269,6 +279,34 @@ impl Orchestrator {
         match self.settings.lease_ms {
             Some(lease) => self.deadlines.set(Deadline::Lease(worker), self.now.plus(lease)),
             None => self.deadlines.clear(Deadline::Lease(worker)),
+        }
+    }
+
+    fn close_worker(&mut self, worker: WorkerId, closed: bool) {
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.closed = closed;
+        }
+    }
+
+    fn share_worker(&mut self, worker: WorkerId, elsewhere: Elsewhere) {
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.elsewhere = elsewhere;
+        }
+    }
+
+    fn pause_run(&mut self, run: RunId, paused: bool) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.paused = paused;
+        }
+    }
+
+    fn attempt_saved(&mut self, attempt: AttemptId) {
+        if !self.accepts(attempt) {
+            return;
+        }
+        let task = self.runs.get_mut(&attempt.task.run).and_then(|run| run.tasks.get_mut(attempt.task.task.0 as usize));
+        if let Some(task) = task {
+            task.tally.saved = attempt.epoch;
         }
     }
 

@@ -90,6 +90,9 @@ pub struct Resource {
     pub memory: Option<u64>,
     /// Whether nothing else may run on the worker at the same time, as measurements ask for.
     pub exclusive: bool,
+    /// The label that a worker must have; `None` for any worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// When an attempt that failed is followed by another.
@@ -97,6 +100,7 @@ pub struct Resource {
 /// * `max` counts retries, not attempts. Preemptions are counted apart: they are the infrastructure's fault, and are
 ///   retried up to `max(max, 3)` times whatever `when` says. A task thus has at most `1 + max + max(max, 3)` attempts.
 /// * An empty `when` stands for every class but `step`, `check` and `cancelled`: those would fail again, or were meant.
+/// * A preemption after the attempt saved a checkpoint is not counted: the next attempt continues its work.
 /// * `cancelled` is never retried, even where it is listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,7 +145,7 @@ impl Retry {
         if class == FailureClass::Preempted { self.max.max(PREEMPTIONS) } else { self.max }
     }
 
-    /// The most attempts that a task can have under this policy.
+    /// The most attempts that a task can have under this policy, without those that were preempted after a checkpoint.
     #[must_use]
     pub fn most_attempts(&self) -> u64 {
         1 + u64::from(self.max) + u64::from(self.max.max(PREEMPTIONS))
@@ -324,7 +328,7 @@ mod tests {
     use super::*;
 
     fn plan(change: impl FnOnce(&mut RunPlan)) -> RunPlan {
-        let variants = vec![Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive: false }];
+        let variants = vec![Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive: false, label: None }];
         let task = TaskPlan {
             address: "data".into(),
             job: JobIx(0),

@@ -25,6 +25,8 @@ pub struct Run {
     pub(crate) classes: Vec<Class>,
     /// How many tasks are not in a final state.
     pub(crate) open: u32,
+    /// Whether no attempt begins.
+    pub(crate) paused: bool,
     /// Whether the last task of a job came to a final state, and nobody has looked yet what awaits that job.
     pub(crate) job_done: bool,
 }
@@ -95,6 +97,23 @@ impl Run {
         &self.phase
     }
 
+    /// Whether no attempt begins until it is resumed.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// The ready tasks, as groups that are placed alike: the resources of each, how many of its tasks may begin now, and the first
+    /// of them.
+    pub fn ready_groups(&self) -> impl Iterator<Item = (&[Resource], u32, TaskIx)> {
+        self.classes.iter().filter_map(|class| {
+            let (job, plan) = (&self.jobs[class.job.0 as usize], &self.plan.jobs[class.job.0 as usize]);
+            let most = plan.max_parallel.map_or(u32::MAX, |most| most.saturating_sub(job.live));
+            let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(most);
+            Some((class.variants.as_slice(), count, *class.ready.first()?)).filter(|_| count > 0)
+        })
+    }
+
     /// The tasks, indexed by [`TaskIx`].
     #[must_use]
     pub fn tasks(&self) -> &[ScheduledTask] {
@@ -109,7 +128,7 @@ impl Run {
         let jobs = job_plans.iter().map(job).collect();
         let plan = RunPlan { tasks: Vec::with_capacity(tasks.len()), jobs: job_plans };
         let (phase, classes) = (RunPhase::Going, Vec::new());
-        let mut run = Run { plan, phase, tasks: Vec::new(), jobs, classes, open: 0, job_done: true };
+        let mut run = Run { plan, phase, tasks: Vec::new(), jobs, classes, open: 0, paused: false, job_done: true };
         run.add(tasks);
         run
     }

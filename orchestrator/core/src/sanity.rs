@@ -70,7 +70,7 @@ impl Orchestrator {
     fn check_task(&self, id: TaskId, run: &Run, task: &ScheduledTask, plan: &TaskPlan) -> Result<(), String> {
         let state_of = |task: &TaskIx| &run.tasks[task.0 as usize].state;
         let missing = plan.needs.iter().filter(|&&need| !run.meets(plan.trigger, need)).count();
-        let most = plan.retry.most_attempts();
+        let most = plan.retry.most_attempts() + u64::from(task.tally.resumable);
         ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
         let started = task.tally.failed() + u32::from(task.state.live().is_some());
         let going = run.phase == RunPhase::Going;

@@ -14,7 +14,9 @@
 //! * **Devices.** Where a worker has a backend's devices counted, each attempt has one to itself: the free one with the
 //!   smallest number, and one whose last attempt found it unavailable only where there is no other. A task that waits
 //!   for a device holds nothing back meanwhile: what needs none runs on beside it.
-//! * **`max_parallel`.** A task at its job's limit is passed over and holds nothing back.
+//! * **`max_parallel`.** A task at its job's limit is passed over and holds nothing back. So are the tasks of a paused run.
+//! * **Closed workers.** Nothing begins there. They count as present, since they may be opened again.
+//! * **Labels.** A task that is pinned to a label starts only on workers that have it.
 //! * **No such worker.** Where no worker present could ever run any variant, the task waits `patience_ms`, counted from
 //!   when there was none, and then fails as unavailable.
 
@@ -30,6 +32,7 @@ use crate::orchestrator::Orchestrator;
 use crate::plan::Resource;
 use crate::run::{Class, ClassIx};
 use crate::task::TaskState;
+use crate::worker::Worker;
 
 /// What can be done about the first ready task of a class.
 enum Placement {
@@ -78,12 +81,15 @@ impl Orchestrator {
         let Some((class, run)) = self.class(run, class).zip(self.runs.get(&run)) else { return Placement::Passed };
         let Some((variant, resource)) = self.first_possible(&class.variants) else { return Placement::Passed };
         let job = class.job.0 as usize;
+        if run.paused {
+            return Placement::Passed;
+        }
         if run.plan.jobs[job].max_parallel.is_some_and(|most| run.jobs[job].live >= most) {
             return Placement::Passed;
         }
         let mut first = None;
         for (&id, worker) in &self.workers {
-            if held.contains(&id) {
+            if held.contains(&id) || worker.closed {
                 continue;
             }
             if worker.has_room(resource) {
@@ -98,7 +104,8 @@ impl Orchestrator {
     }
 
     /// The first variant that some worker could ever run.
-    fn first_possible<'a>(&self, variants: &'a [Resource]) -> Option<(usize, &'a Resource)> {
+    #[must_use]
+    pub fn first_possible<'a>(&self, variants: &'a [Resource]) -> Option<(usize, &'a Resource)> {
         let could = |resource: &Resource| self.workers.values().any(|worker| worker.capacity.could_ever_run(resource));
         variants.iter().enumerate().find(|(_, resource)| could(resource))
     }
@@ -156,7 +163,12 @@ impl Orchestrator {
             self.workers.values().flat_map(|worker| worker.capacity.backends.iter().map(String::as_str)).collect();
         let reasons: Vec<String> = variants
             .iter()
-            .map(|Resource { backend, cpus, memory, .. }| {
+            .map(|Resource { backend, cpus, memory, label, .. }| {
+                let labelled =
+                    |worker: &Worker| label.as_ref().is_none_or(|label| worker.capacity.labels.contains(label));
+                if let Some(label) = label.as_ref().filter(|_| !self.workers.values().any(labelled)) {
+                    return format!("no worker has the label `{label}`");
+                }
                 if !offered.contains(backend.as_str()) {
                     return format!("no worker has the backend `{backend}`");
                 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::deadlines::Deadline;
 use crate::effect::{RunOutcome, StopReason};
-use crate::event::Capacity;
+use crate::event::{Capacity, Elsewhere};
 use crate::ids::RunId;
 use crate::orchestrator::Orchestrator;
 use crate::plan::{JobPlan, Resource, RunPlan, TaskPlan, TriggerRule};
@@ -57,13 +57,25 @@ impl Orchestrator {
 }
 
 fn write_worker(f: &mut String, worker: &Worker) -> fmt::Result {
-    let Worker { capacity, slots, used_cpus, used_memory, doubted } = worker;
-    let Capacity { name, cpus, memory, backends, devices, attempts } = capacity;
+    let Worker { capacity, slots, used_cpus, used_memory, doubted, closed, elsewhere } = worker;
+    let Capacity { name, cpus, memory, backends, devices, attempts, labels } = capacity;
+    let Elsewhere { cpus: other_cpus, memory: other_memory, attempts: others, devices: other_devices } = elsewhere;
+    let closed = if *closed { ", closed" } else { "" };
+    let labels = labels.iter().map(|label| format!(", label {label}")).collect::<String>();
+    let taken = other_devices.iter().map(|(backend, device)| format!(", {backend} {device} elsewhere"));
+    let shared = match *elsewhere == Elsewhere::default() {
+        true => String::new(),
+        false => format!(", elsewhere {others} with cpus {other_cpus} memory {other_memory}"),
+    };
+    let shared = taken.fold(shared, |text, device| text + &device);
     let most = attempts.map(|most| format!(", {most} attempts at most")).unwrap_or_default();
     let devices = devices.iter().map(|(backend, count)| format!(", {count} of {backend}")).collect::<String>();
     let doubted = doubted.iter().map(|(backend, device)| format!(", {backend} {device} in doubt")).collect::<String>();
     let backends = joined(backends);
-    writeln!(f, "`{name}` [{backends}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}{devices}{doubted}{most}")?;
+    writeln!(
+        f,
+        "`{name}` [{backends}] cpus {used_cpus}/{cpus} memory {used_memory}/{memory}{devices}{doubted}{most}{labels}{closed}{shared}"
+    )?;
     for (attempt, slot) in slots {
         let Slot { variant, resource, device, phase } = slot;
         let phase = match phase {
@@ -78,7 +90,8 @@ fn write_worker(f: &mut String, worker: &Worker) -> fmt::Result {
 }
 
 fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
-    let Run { plan, phase, tasks, jobs, classes, open, job_done: _ } = run;
+    let Run { plan, phase, tasks, jobs, classes, open, paused, job_done: _ } = run;
+    let paused = if *paused { ", paused" } else { "" };
     let phase = match phase {
         RunPhase::Going => "going".to_owned(),
         RunPhase::Cancelling => "cancelling".to_owned(),
@@ -87,7 +100,7 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
         RunPhase::Ended(RunOutcome::Cancelled) => "cancelled".to_owned(),
         RunPhase::Ended(RunOutcome::Rejected { message }) => format!("rejected: {message}"),
     };
-    writeln!(f, "run {id} {phase}, {open} open")?;
+    writeln!(f, "run {id} {phase}, {open} open{paused}")?;
     let RunPlan { tasks: task_plans, jobs: job_plans } = plan;
     for (job, plan) in jobs.iter().zip(job_plans) {
         let Job { members, live, open: _, cells } = job;
@@ -117,10 +130,13 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
     }
     for (ix, (task, plan)) in tasks.iter().zip(task_plans).enumerate() {
         let ScheduledTask { state, dependents, open_above: _, class: ClassIx(class), tally } = task;
-        let Tally { epoch, failures, preemptions } = tally;
+        let Tally { epoch, failures, preemptions, resumable, saved } = tally;
         write!(f, "    {ix} {} (class {class}{}): {}", plan.address, rules_text(plan), state_text(state))?;
         if epoch.0 > 0 {
             write!(f, "; attempts {epoch}, failures {failures}, preemptions {preemptions}")?;
+        }
+        if saved.0 > 0 {
+            write!(f, ", {resumable} after a checkpoint, the last by attempt {saved}")?;
         }
         if !dependents.is_empty() {
             write!(f, " -> {}", joined(dependents))?;
@@ -167,10 +183,11 @@ fn state_text(state: &TaskState) -> String {
 }
 
 fn resource_text(resource: &Resource) -> String {
-    let Resource { backend, cpus, memory, exclusive } = resource;
+    let Resource { backend, cpus, memory, exclusive, label } = resource;
+    let label = label.as_ref().map(|label| format!(" on {label}")).unwrap_or_default();
     let memory: String = memory.map(|bytes| format!(" memory {bytes}")).unwrap_or_default();
     let exclusive = if *exclusive { " alone" } else { "" };
-    format!("{backend} cpus {cpus}{memory}{exclusive}")
+    format!("{backend} cpus {cpus}{memory}{exclusive}{label}")
 }
 
 fn reason_text(reason: StopReason) -> &'static str {

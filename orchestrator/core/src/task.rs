@@ -150,17 +150,27 @@ pub(crate) struct Tally {
     pub(crate) failures: u32,
     /// Attempts that were taken away.
     pub(crate) preemptions: u32,
+    /// How many of those had saved a checkpoint.
+    pub(crate) resumable: u32,
+    /// The latest attempt that saved a checkpoint; 0 before the first.
+    pub(crate) saved: Epoch,
 }
 
 impl Tally {
-    pub(crate) const NONE: Tally = Tally { epoch: Epoch(0), failures: 0, preemptions: 0 };
+    pub(crate) const NONE: Tally =
+        Tally { epoch: Epoch(0), failures: 0, preemptions: 0, resumable: 0, saved: Epoch(0) };
 
     /// Counts a failure, and says how long to wait before the next attempt; `None` if there shall be none.
     pub(crate) fn count(&mut self, class: FailureClass, retry: &Retry) -> Option<u64> {
         let kind = if class == FailureClass::Preempted { &mut self.preemptions } else { &mut self.failures };
         *kind = kind.saturating_add(1);
-        let again = retry.covers(class) && *kind <= retry.limit(class);
-        again.then(|| retry.pause_ms(self.failed()))
+        if class == FailureClass::Preempted && self.saved == self.epoch {
+            self.resumable = self.resumable.saturating_add(1);
+            return Some(0);
+        }
+        let counted = if class == FailureClass::Preempted { self.preemptions - self.resumable } else { self.failures };
+        let again = retry.covers(class) && counted <= retry.limit(class);
+        again.then(|| retry.pause_ms(self.failed() - self.resumable))
     }
 
     /// How many attempts have failed, for whatever reason.

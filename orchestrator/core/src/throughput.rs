@@ -20,7 +20,7 @@ fn task(job: u32, needs: &[u32], exclusive: bool) -> TaskPlan {
         address: format!("job-{job}"),
         job: JobIx(job),
         needs: needs.iter().copied().map(TaskIx).collect(),
-        variants: vec![Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive }],
+        variants: vec![Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive, label: None }],
         retry: Retry::never(),
         timeout_ms: Some(1000),
         trigger: TriggerRule::AllSuccess,
@@ -42,6 +42,7 @@ fn joined(worker: u32) -> Event {
         backends,
         devices: BTreeMap::new(),
         attempts: None,
+        labels: BTreeSet::new(),
     };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::effect::StopReason;
-use crate::event::Capacity;
+use crate::event::{Capacity, Elsewhere};
 use crate::ids::AttemptId;
 use crate::plan::Resource;
 
@@ -19,6 +19,10 @@ pub struct Worker {
     pub(crate) used_memory: u64,
     /// The devices whose last attempt found them unavailable: they are given out after all others.
     pub(crate) doubted: BTreeSet<(String, u32)>,
+    /// Whether it is to begin nothing new.
+    pub(crate) closed: bool,
+    /// What the attempts of other cores take.
+    pub(crate) elsewhere: Elsewhere,
 }
 
 /// What one attempt takes of a worker.
@@ -54,21 +58,49 @@ impl Worker {
         self.slots.keys().copied()
     }
 
+    /// What each of its attempts takes, and the device that it has.
+    pub fn held(&self) -> impl Iterator<Item = (AttemptId, &Resource, Option<u32>)> {
+        self.slots.iter().map(|(&attempt, slot)| (attempt, &slot.resource, slot.device))
+    }
+
+    /// Whether it is to begin nothing new.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// What the attempts of other cores take.
+    #[must_use]
+    pub fn elsewhere(&self) -> &Elsewhere {
+        &self.elsewhere
+    }
+
     pub(crate) fn new(capacity: Capacity) -> Self {
-        Worker { capacity, slots: BTreeMap::new(), used_cpus: 0, used_memory: 0, doubted: BTreeSet::new() }
+        Worker {
+            capacity,
+            slots: BTreeMap::new(),
+            used_cpus: 0,
+            used_memory: 0,
+            doubted: BTreeSet::new(),
+            closed: false,
+            elsewhere: Elsewhere::default(),
+        }
     }
 
     /// Whether an attempt that takes this could begin here now.
     pub(crate) fn has_room(&self, resource: &Resource) -> bool {
         // An exclusive attempt is the only one on its worker, so that the first slot tells.
         let alone = self.slots.values().next().is_some_and(|slot| slot.resource.exclusive);
+        let Elsewhere { cpus, memory, attempts, devices: _ } = self.elsewhere;
+        let others = self.slots.len().saturating_add(attempts as usize);
         self.capacity.could_ever_run(resource)
+            && !self.closed
             && !alone
             && self.has_device(resource)
-            && (!resource.exclusive || self.slots.is_empty())
-            && self.capacity.attempts.is_none_or(|most| self.slots.len() < most as usize)
-            && resource.cpus <= self.capacity.cpus - self.used_cpus
-            && resource.memory.unwrap_or(0) <= self.capacity.memory - self.used_memory
+            && (!resource.exclusive || others == 0)
+            && self.capacity.attempts.is_none_or(|most| others < most as usize)
+            && resource.cpus <= (self.capacity.cpus - self.used_cpus).saturating_sub(cpus)
+            && resource.memory.unwrap_or(0) <= (self.capacity.memory - self.used_memory).saturating_sub(memory)
     }
 
     /// Whether a device of the backend is free, or its attempts share what there is.
@@ -82,7 +114,8 @@ impl Worker {
         let same = self.slots.values().filter(|slot| slot.resource.backend == *backend);
         let taken: BTreeSet<u32> = same.filter_map(|slot| slot.device).collect();
         let all = *self.capacity.devices.get(backend)?;
-        let free = (0..all).filter(|device| !taken.contains(device));
+        let elsewhere = |device: u32| self.elsewhere.devices.contains(&(backend.clone(), device));
+        let free = (0..all).filter(|device| !taken.contains(device) && !elsewhere(*device));
         free.min_by_key(|&device| (self.doubted.contains(&(backend.clone(), device)), device))
     }
 

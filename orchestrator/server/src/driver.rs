@@ -27,6 +27,9 @@ const BATCH: usize = 512;
 /// How long metrics and log lines may wait for company before they are written.
 const FLUSH: Duration = Duration::from_millis(200);
 
+/// The largest config of a step, in bytes. No executor accepts a larger request, and no message to a worker node carries one.
+const LARGEST_CONFIG: usize = 8 << 20;
+
 /// What wakes the driver.
 pub(crate) enum Input {
     /// A worker said something; `None` when its link is gone.
@@ -178,6 +181,7 @@ impl Driver {
                 self.flush_records().await?;
             }
             if self.actions.is_empty() {
+                self.publish_claim();
                 return Ok(());
             }
             for action in std::mem::take(&mut self.actions) {
@@ -300,9 +304,15 @@ impl Driver {
         let memory = &mut self.tasks[task.0 as usize];
         let ResolvedStep { kind, config, artifacts, key, .. } =
             memory.step.clone().ok_or_else(|| plain("not resolved"))?;
+        let size = config.to_string().len();
+        if size > LARGEST_CONFIG {
+            let message = format!("its config has {size} bytes; at most {LARGEST_CONFIG} can be sent to a worker");
+            return Err((message, Some("put large values into a file".to_owned())));
+        }
         let paths = self.locate_inputs(&artifacts).await?;
         if known.is_none() {
             self.live.insert(attempt, Live::new(worker, at, workdir.clone()));
+            self.lab.began = at;
         }
         let assignment = Assignment {
             attempt,

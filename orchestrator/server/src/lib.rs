@@ -23,8 +23,8 @@ mod worker_messages;
 pub use execute::{Submission, WorkerLink, execute_run};
 pub use files::{expand_files, pin_files};
 pub use lab::{
-    Connection, History, Hub, HubError, HubSettings, LabLedger, LabSubmission, PastAttempt, PastTask, SubmittedFile,
-    WorkerView, path_under,
+    Connection, History, Hub, HubError, HubSettings, LabLedger, LabSubmission, PastAttempt, PastTask, Pilots,
+    PoolSettings, PoolView, Pools, SubmittedFile, TokenSource, WorkerView, path_under,
 };
 pub use plan::run_plan;
 pub use ports::{

@@ -32,6 +32,7 @@ pub(crate) fn task_plan(task: &assay_spec::Task) -> TaskPlan {
         cpus: resource.cpus,
         memory: resource.memory,
         exclusive: resource.exclusive,
+        label: resource.label.clone(),
     });
     let retry = Retry {
         max: task.retry.max,

@@ -157,8 +157,15 @@ async fn run_workflow(
         }
     });
     let backends = ["cpu".to_owned()].into_iter().collect();
-    let capacity =
-        Capacity { name: "here".into(), cpus: 2, memory: 1 << 30, backends, devices: BTreeMap::new(), attempts: None };
+    let capacity = Capacity {
+        name: "here".into(),
+        cpus: 2,
+        memory: 1 << 30,
+        backends,
+        devices: BTreeMap::new(),
+        attempts: None,
+        labels: BTreeSet::new(),
+    };
     let link = WorkerLink { name: "here".into(), capacity, to, from };
     let submission = Submission {
         workflow: workflow(text),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The version of these messages. A server refuses a worker that registers with another.
-pub const WIRE: u32 = 1;
+pub const WIRE: u32 = 2;
 
 /// From a worker to its server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum ToServer {
         /// The reports.
         reports: Vec<AttemptReport>,
     },
+    /// The worker is about to end: it takes no more attempts, and hands back those that it has, as preempted.
+    Drain,
     /// The worker ends. Its executors are gone.
     Leave,
 }
@@ -177,6 +179,13 @@ pub enum ToWorker {
         /// The attempt.
         attempt: AttemptId,
     },
+    /// End an attempt as preempted: its executor saves a checkpoint if it can, and the attempt's task runs again elsewhere.
+    Preempt {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// The answer to [`ToServer::Drain`]: no run gives the worker new attempts.
+    DrainAccepted,
     /// The reports of an attempt up to this number are stored. After its last report, the worker can forget the attempt.
     Acknowledged {
         /// The attempt.

@@ -15,6 +15,8 @@ pub enum ToWorker {
     Start(Box<Assignment>),
     /// Give an attempt up: its executor is asked to stop, then killed.
     Stop(AttemptId),
+    /// Give an attempt up as preempted: its task runs again, on this worker or on another.
+    Preempt(AttemptId),
 }
 
 /// One attempt, with all that a worker needs to run it.

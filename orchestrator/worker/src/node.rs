@@ -47,12 +47,8 @@ pub async fn run_node(
                     let to_server = to_server.clone();
                     attempts.spawn(process_assignment(find.clone(), *assignment, memory, machine.clone(), stopped, to_server));
                 }
-                Some(ToWorker::Stop(id)) => {
-                    if let Some(stop) = stops.remove(&id) {
-                        // An attempt that ended a moment ago no longer listens.
-                        let _ = stop.send(Stop::Cancelled);
-                    }
-                }
+                Some(ToWorker::Stop(id)) => send_stop(stops.remove(&id), Stop::Cancelled),
+                Some(ToWorker::Preempt(id)) => send_stop(stops.remove(&id), Stop::Preempted),
                 None => return,
             },
             Some(Ok(id)) = attempts.join_next() => {
@@ -64,6 +60,13 @@ pub async fn run_node(
                 }
             }
         }
+    }
+}
+
+fn send_stop(handle: Option<StopHandle>, reason: Stop) {
+    if let Some(handle) = handle {
+        // An attempt that ended a moment ago no longer listens.
+        let _ = handle.send(reason);
     }
 }
 

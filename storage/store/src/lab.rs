@@ -18,7 +18,10 @@ impl LabLedger for Store {
     async fn save_submission(&self, run: RunId, content: String) -> Result<(), LedgerError> {
         let tx = self.database.begin_write().await?;
         let row = submission::ActiveModel { run: Set(run.0), content: Set(content) };
-        submission::Entity::insert(row).exec_without_returning(&tx).await.map_err(failed("write a submission"))?;
+        let newest =
+            OnConflict::column(submission::Column::Run).update_columns([submission::Column::Content]).to_owned();
+        let insert = submission::Entity::insert(row).on_conflict(newest);
+        insert.exec_without_returning(&tx).await.map_err(failed("write a submission"))?;
         tx.commit().await.map_err(failed("write a submission"))?;
         Ok(())
     }

@@ -23,6 +23,7 @@ impl Liar {
             backends: ["cpu".to_owned()].into(),
             devices: Default::default(),
             attempts: None,
+            labels: Default::default(),
         };
         liar.send(ToServer::Register(Register {
             wire: WIRE,
@@ -138,6 +139,92 @@ fn a_hostile_name_of_an_artifact_fails_its_attempt() {
     }
 }
 
+/// Four tasks that need nothing.
+const INDEPENDENT: &str = "name: independent\njobs:\n  work:\n    strategy: {matrix: {part: [1, 2, 3, 4]}}\n    uses: command\n    \
+                           with: {run: [echo, \"${{ matrix.part }}\"]}\n";
+
+#[test]
+fn a_worker_on_which_attempts_fail_in_a_row_is_excluded_until_it_is_resumed() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let flow = folder.path().join("flow.yaml");
+    std::fs::write(&flow, INDEPENDENT).expect("a file");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut bad = Liar::join(&server, "bad").await;
+        server.submit(&flow.display().to_string(), &[]);
+        let closing = || server.json(&["workers"])["workers"][0].clone();
+        for _ in 0..3 {
+            assert_eq!(closing()["closing"], "");
+            let attempt = bad.assigned().await;
+            let message = "no device is there".to_owned();
+            let failure = Failure { class: FailureClass::Unavailable, message, hint: None };
+            bad.report(attempt, 1, ReportBody::Ended { ended: Ended::Failed { failure } }).await;
+        }
+        let excluded = closing();
+        assert_eq!(excluded["closing"], "excluded", "{excluded}");
+        let why = excluded["why"].as_str().expect("a reason");
+        assert!(why.contains("3 attempts in a row") && why.contains("no device is there"), "{why}");
+        let listed = server.output(&["workers"]);
+        assert!(String::from_utf8_lossy(&listed.stderr).contains("no device is there"), "{listed:?}");
+        let page = get(&server.url, "/workers");
+        assert!(page.contains("excluded") && page.contains("no device is there"), "{page}");
+        assert!(server.output(&["workers", "resume", "bad"]).status.success());
+        bad.assigned().await;
+        assert_eq!(closing()["closing"], "");
+    });
+}
+
+#[test]
+fn a_worker_cannot_report_on_an_attempt_of_another_worker() {
+    let server = Server::start(&[]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut owner = Liar::join(&server, "owner").await;
+        let run = server.submit("tiny.yaml", &[]);
+        let attempt = owner.assigned().await;
+        let mut thief = Liar::join(&server, "thief").await;
+        // The owner's output is there before the other worker reports the end of the attempt.
+        let content = b"the owner's dataset";
+        let hash = blake3::hash(content).to_hex().to_string();
+        let task = attempt.task;
+        let path = format!("/api/v1/uploads/{}/{}/{}/{hash}", task.run, task.task, attempt.epoch);
+        put(&server.url, &path, content);
+        thief.report(attempt, 1, completed("data.bin")).await;
+        assert_eq!(server.json(&["show", &run])["state"], "running");
+        let artifacts = vec![UploadedFile { output: "dataset".into(), file: "data.bin".into(), hash: hash.clone() }];
+        let ended = Ended::Completed { values: Default::default(), artifacts };
+        owner.report(attempt, 1, ReportBody::Ended { ended }).await;
+        let shown = server.json(&["show", &run]);
+        let data = &shown["tasks"][task.task.0 as usize];
+        assert_eq!(data["state"], "succeeded", "{shown:#}");
+        assert!(server.home.artifact(&hash).is_some());
+    });
+}
+
+/// Sends a request on a connection of its own, and returns the answer.
+fn request(url: &str, head: &str, body: &[u8]) -> String {
+    use std::io::{Read, Write};
+    let address = url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    let length = body.len();
+    let text = format!("{head} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(text.as_bytes()).expect("it is sent");
+    stream.write_all(body).expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn get(url: &str, path: &str) -> String {
+    request(url, &format!("GET {path}"), b"")
+}
+
+fn put(url: &str, path: &str, body: &[u8]) {
+    let answer = request(url, &format!("PUT {path}"), body);
+    assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+}
+
 #[test]
 fn a_worker_of_another_version_is_told_so() {
     let server = Server::start(&[]);
@@ -149,6 +236,6 @@ fn a_worker_of_another_version_is_told_so() {
             "capacity":{"name":"new","cpus":1,"memory":1,"backends":[]}}"#;
         socket.0.send(Message::text(text)).await.expect("it is sent");
         let ToWorker::Refused { message } = socket.next().await else { panic!("it is refused") };
-        assert!(message.contains("version 1") && message.contains("99"), "{message}");
+        assert!(message.contains("version 2") && message.contains("99"), "{message}");
     });
 }

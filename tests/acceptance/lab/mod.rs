@@ -2,6 +2,7 @@
 
 mod access;
 mod liar;
+mod operators;
 pub mod processes;
 
 use std::collections::BTreeSet;

@@ -11,6 +11,11 @@ use crate::support::{Home, Ran, fixture, signal, wait_for};
 pub struct Process(Child);
 
 impl Process {
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Kills it, however it is, and waits until it is gone.
     pub fn kill(&mut self) {
         signal(self.0.id(), "KILL");

@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
-pub use self::start::StartArgs;
+pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
 use crate::commands::plugin::{PluginArgs, PluginHostArgs};
 use crate::lab_args::{LabCommand, ListenArgs};
@@ -68,8 +68,9 @@ Examples:
   assay run experiment.yaml
   assay run experiment.yaml -P seed=18 -P model.dim=32
   assay run experiment.yaml --only train --force
-  assay run experiment.yaml --json > result.json")]
-    Run(RunArgs),
+  assay run experiment.yaml --json > result.json
+  assay run experiment.yaml --on slurm --pilots 8 --cluster-option=--time=1:00:00")]
+    Run(Box<RunArgs>),
     /// Say what would run and what is cached, and start nothing
     #[command(after_help = "\
 Examples:
@@ -262,6 +263,8 @@ pub struct RunArgs {
     /// Run at most so many tasks at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Show failures and results alone
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -558,7 +561,8 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             return crate::lab_args::run_on_server(server, &cli.command).await;
         }
         match cli.command {
-            Command::Run(args) => commands::run::run(home, args).await,
+            Command::Run(args) if args.cluster.on.is_some() => commands::on::run(home, *args).await,
+            Command::Run(args) => commands::run::run(home, *args).await,
             Command::Plan(args) => commands::plan::run(home, args).await,
             Command::Server(args) => commands::server::run(home, &args).await,
             Command::Runs(args) => commands::runs::run(home, &args).await,

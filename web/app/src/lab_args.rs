@@ -36,12 +36,48 @@ Examples:
   assay worker --server http://lab:7177
   assay worker --server http://lab:7177 --name bench-01 --label quiet --cache /scratch/assay")]
     Worker(WorkerArgs),
-    /// List the worker nodes of a server
+    /// List the worker nodes of a server, drain or resume them
+    ///
+    /// A drained worker gets no new tasks. Its running tasks save a checkpoint if they can, and continue on other workers.
     #[command(after_help = "\
 Examples:
   assay workers --server http://lab:7177
-  assay workers --json")]
-    Workers(JsonArg),
+  assay workers --json
+  assay workers drain bench-01
+  assay workers resume bench-01     also lifts the exclusion of a worker on which tasks failed")]
+    Workers(WorkersArgs),
+    /// Pause a run on a server: it begins no tasks until it is resumed
+    ///
+    /// Tasks that are running continue.
+    #[command(after_help = "\
+Examples:
+  assay pause 3 --server http://lab:7177")]
+    Pause(RunArg),
+    /// Resume a paused run on a server
+    #[command(after_help = "\
+Examples:
+  assay resume 3 --server http://lab:7177")]
+    Resume(RunArg),
+    /// Change the priority of a run on a server
+    ///
+    /// Tasks of a run with a higher priority begin first. Runs with the same priority share the workers evenly. The default is 0.
+    #[command(after_help = "\
+Examples:
+  assay priority 3 10 --server http://lab:7177
+  assay priority 4 -5")]
+    Priority(PriorityArgs),
+    /// Have a server run workers as jobs of a cluster, when tasks wait for them
+    ///
+    /// Words after `--` are options of the cluster's own command, such as those of `sbatch`.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  assay allocate slurm --name gpu --max 4 --cpus 8 --backend cuda -- --partition gpu --gres=gpu:1 --time=4:00:00
+  assay allocate list
+  assay allocate remove gpu        cancels its jobs"
+    )]
+    Allocate(AllocateCommand),
     /// Explain why a task of a run on a server does not run
     #[command(after_help = "\
 Examples:
@@ -121,6 +157,127 @@ pub struct WorkerArgs {
     /// Run at most so many tasks at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
+    /// Offer at most so many processors; by default all of the machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cpus: Option<u32>,
+    /// End after so many seconds without a task
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub idle: Option<f64>,
+    /// The worker is a job of a cluster, which signals all of its processes when the job ends
+    #[arg(long)]
+    pub pilot: bool,
+}
+
+/// `assay workers`
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct WorkersArgs {
+    #[command(subcommand)]
+    pub action: Option<WorkersAction>,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to do with a worker.
+#[derive(Subcommand)]
+pub enum WorkersAction {
+    /// Give a worker no new tasks, and take back those that it has
+    #[command(after_help = "Example:\n  assay workers drain bench-01")]
+    Drain {
+        /// Its name, or its number
+        name: String,
+    },
+    /// Give a worker tasks again that was drained or excluded
+    #[command(after_help = "Example:\n  assay workers resume bench-01")]
+    Resume {
+        /// Its name, or its number
+        name: String,
+    },
+}
+
+/// `assay allocate`
+#[derive(Subcommand)]
+pub enum AllocateCommand {
+    /// Describe a pool of workers that are jobs of Slurm, or change it
+    #[command(after_help = "\
+Example:
+  assay allocate slurm --name gpu --max 4 --backend cuda -- --partition gpu --gres=gpu:1 --time=4:00:00")]
+    Slurm(Box<PoolArgs>),
+    /// Describe a pool of workers that are jobs of Kubernetes, or change it
+    ///
+    /// Options after `--` that begin with `-` are those of `kubectl`; others are resource limits of a pilot, such as nvidia.com/gpu=1.
+    #[command(after_help = "\
+Example:
+  assay allocate kubernetes --name gpu --max 4 --image registry.test/assay:1 --program assay -- --namespace=lab nvidia.com/gpu=1")]
+    Kubernetes(Box<PoolArgs>),
+    /// List the pools
+    #[command(after_help = "Example:\n  assay allocate list --json")]
+    List(JsonArg),
+    /// Remove a pool, and cancel its jobs
+    #[command(after_help = "Example:\n  assay allocate remove gpu")]
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// A pool.
+#[derive(Args)]
+pub struct PoolArgs {
+    /// The pool's name: letters, digits and `-`
+    #[arg(long, value_name = "NAME")]
+    pub name: String,
+    /// How many jobs there are at most
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max: u32,
+    /// How many seconds a task has waited before a job is submitted for it
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub grow: f64,
+    /// After how many seconds without a task a job ends
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
+    pub idle: f64,
+    /// How many seconds before its time limit a job hands its tasks back
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub signal: u32,
+    /// The processors of a job
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cpus: u32,
+    /// A backend that its jobs have; may be given several times. By default `cpu` alone
+    #[arg(long = "backend", value_name = "NAME")]
+    pub backends: Vec<String>,
+    /// A label of its jobs; may be given several times
+    #[arg(long = "label", value_name = "WORD", value_parser = parse_tag)]
+    pub labels: Vec<String>,
+    /// The server's address, as the nodes of the cluster reach it
+    #[arg(long = "reach", value_name = "URL")]
+    pub reach: Option<String>,
+    /// The `assay` program on the nodes of the cluster; by default where it lies on the server
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<String>,
+    /// The image of a pilot's container (Kubernetes)
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Options of the cluster's own command
+    #[arg(last = true, value_name = "OPTION")]
+    pub options: Vec<String>,
+}
+
+/// A run.
+#[derive(Args)]
+pub struct RunArg {
+    /// The run's number, or `latest`
+    pub run: String,
+}
+
+/// `assay priority`
+#[derive(Args)]
+pub struct PriorityArgs {
+    /// The run's number, or `latest`
+    pub run: String,
+    /// The priority: a whole number, which may be negative
+    #[arg(allow_negative_numbers = true)]
+    pub priority: i32,
 }
 
 /// `assay why`
@@ -238,6 +395,10 @@ pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Resu
         LabCommand::Submit(args) => commands::submit::run(&remote, args).await,
         LabCommand::Worker(args) => commands::worker::run(home, &remote, args).await,
         LabCommand::Workers(args) => commands::workers::run(&remote, &args).await,
+        LabCommand::Allocate(command) => commands::allocate::run(&remote, command).await,
+        LabCommand::Pause(args) => commands::pause::run(&remote, &args, true).await,
+        LabCommand::Resume(args) => commands::pause::run(&remote, &args, false).await,
+        LabCommand::Priority(args) => commands::pause::prioritize(&remote, &args).await,
         LabCommand::Why(args) => commands::why::run(&remote, &args).await,
         LabCommand::Retry(args) => commands::retry::run(&remote, &args).await,
         LabCommand::Token(_) => unreachable!("handled above"),

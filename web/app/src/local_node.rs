@@ -116,6 +116,7 @@ impl LocalNode {
             backends: backends.keys().cloned().collect(),
             devices: backends.iter().filter_map(counted).collect(),
             attempts: None,
+            labels: Default::default(),
         };
         Ok(LocalNode { capacity, finder, backends, missing })
     }
@@ -133,10 +134,15 @@ impl LocalNode {
 
     /// Why a variant cannot run here.
     fn reason(&self, variant: &assay_spec::Resource) -> Option<String> {
-        let assay_spec::Resource { backend, cpus, memory, exclusive } = variant.clone();
-        let resource = Resource { backend: backend.clone(), cpus, memory, exclusive };
+        let assay_spec::Resource { backend, cpus, memory, exclusive, label } = variant.clone();
+        let resource = Resource { backend: backend.clone(), cpus, memory, exclusive, label: label.clone() };
         if self.capacity.could_ever_run(&resource) {
             return None;
+        }
+        if let Some(label) = label {
+            return Some(format!(
+                "it is pinned to worker nodes with the label `{label}`: submit it to a server that has one (`assay submit`)"
+            ));
         }
         if let Some(why) = self.missing.get(&backend) {
             return Some(why.clone());

@@ -1,11 +1,11 @@
 //! A run as the store remembers it: what `run`, `show`, `results` and `compare` say is all said of this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{RunId, TaskIx};
 use assay_protocol::FailureClass;
 use assay_server::{Results, RunStateName, Selection, TaskResult, TaskStateName, tabulate_results};
-use assay_spec::StepKind;
+use assay_spec::{StepKind, printable};
 use assay_store::{AttemptView, FailureView, RunView, Store, TaskView};
 
 use crate::cli::CommandError;
@@ -65,6 +65,17 @@ impl RunRecord {
         tabulate_results(&tasks, kinds, selection)
     }
 
+    /// A note for each job whose tasks were measured on different devices: their measurements differ by more than what the job varies.
+    pub fn hardware_notes(&self, kinds: &[StepKind]) -> Vec<String> {
+        let measures = |task: &&TaskView| kinds.iter().any(|kind| kind.name == task.kind && kind.measures);
+        let succeeded = |task: &&TaskView| matches!(task.state, TaskStateName::Succeeded | TaskStateName::Cached);
+        let mut devices: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for task in self.tasks.iter().filter(measures).filter(succeeded) {
+            devices.entry(&task.job).or_default().extend(self.working_attempt(task).and_then(device_of));
+        }
+        describe_devices(&devices)
+    }
+
     /// The attempts of a task in this run.
     pub fn attempts_of(&self, task: &TaskView) -> &[AttemptView] {
         self.attempts.get(&task.ix).map_or(&[], Vec::as_slice)
@@ -98,6 +109,15 @@ impl RunRecord {
     }
 }
 
+fn describe_devices(devices: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
+    let mixed = devices.iter().filter(|(_, found)| found.len() > 1);
+    let note = |(job, found): (&&str, &BTreeSet<&str>)| {
+        let names = found.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ");
+        format!("note: `{job}` was measured on different devices: {names}; pin it with `resources: [{{label: NAME}}]`")
+    };
+    mixed.map(note).collect()
+}
+
 /// Seconds of an attempt; 0 of one that is not over.
 pub fn attempt_seconds(attempt: &AttemptView) -> f64 {
     attempt.ended_at.map_or(0.0, |end| end.saturating_sub(attempt.began_at) as f64 / 1000.0)
@@ -106,4 +126,18 @@ pub fn attempt_seconds(attempt: &AttemptView) -> f64 {
 /// The device that an attempt ran on, as its executor greeted.
 pub fn device_of(attempt: &AttemptView) -> Option<&str> {
     attempt.executor.as_ref()?.pointer("/device/name")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_measured_on_different_devices_has_a_note() {
+        let same = ("train", BTreeSet::from(["Processor A"]));
+        let mixed = ("benchmark", BTreeSet::from(["Processor A", "Processor B"]));
+        let notes = describe_devices(&BTreeMap::from([same, mixed]));
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("`benchmark`") && notes[0].contains("Processor A, Processor B"), "{notes:?}");
+    }
 }

@@ -22,7 +22,14 @@ impl Remote {
     /// # Errors
     /// If the address is invalid.
     pub fn new(address: &str) -> Result<Remote, CommandError> {
-        let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+        Self::with_token(address, std::env::var(TOKEN).ok().filter(|token| !token.is_empty()))
+    }
+
+    /// The server at an address, with a token.
+    ///
+    /// # Errors
+    /// If the address is invalid.
+    pub fn with_token(address: &str, token: Option<String>) -> Result<Remote, CommandError> {
         Ok(Remote { transport: Transport::new(ServerAddress::parse(address)?, token) })
     }
 

@@ -16,7 +16,13 @@ use crate::terminal::command_line;
 /// The results of a run, for a person: the tables of cells, or nothing where there are none. A table that is wider than `width`
 /// is cut.
 pub fn results_table(record: &RunRecord, kinds: &[StepKind], width: usize) -> String {
-    results_text(&record.results(kinds, &Selection::Headlines), width)
+    let table = results_text(&record.results(kinds, &Selection::Headlines), width);
+    if table.is_empty() { table } else { with_notes(table, &record.hardware_notes(kinds)) }
+}
+
+/// A text with notes below it.
+pub fn with_notes(text: String, notes: &[String]) -> String {
+    notes.iter().fold(text, |text, note| format!("{}\n{note}", text.trim_end()))
 }
 
 /// How a run ended, for a person: what failed and why, and where to look further.

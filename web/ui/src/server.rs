@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use assay_server::Hub;
 use assay_spec::StepKind;
 use assay_store::Store;
 use axum::Router;
@@ -27,6 +28,8 @@ pub(crate) struct Inner {
     pub store: Store,
     /// What the metrics mean.
     pub kinds: Vec<StepKind>,
+    /// The runs and workers of a server with worker nodes.
+    pub hub: Option<Arc<Hub>>,
     /// The templates, parsed.
     pub templates: minijinja::Environment<'static>,
 }
@@ -37,10 +40,16 @@ pub(crate) type Site = Arc<Inner>;
 /// The pages, the assets and the JSON API over a store. `kinds` are the step kinds, for the units, the directions and the
 /// headlines of their metrics.
 pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
-    let site: Site = Arc::new(Inner { store, kinds, templates: templates::environment() });
+    router_with_hub(store, kinds, None)
+}
+
+fn router_with_hub(store: Store, kinds: Vec<StepKind>, hub: Option<Arc<Hub>>) -> Router {
+    let templates = templates::environment(hub.is_some());
+    let site: Site = Arc::new(Inner { store, kinds, hub, templates });
     Router::new()
         .route("/", get(pages::runs::show))
         .route("/claims", get(pages::claims::show))
+        .route("/workers", get(pages::workers::show))
         .route("/runs/{run}", get(pages::run::show))
         .route("/runs/{run}/workflow", get(pages::run::workflow))
         .route("/runs/{run}/tasks/{task}", get(pages::task::show))
@@ -101,7 +110,8 @@ pub async fn serve_lab(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    serve_router(with_lab(router(pages, kinds), Arc::new(lab)), listener, shutdown).await
+    let pages = router_with_hub(pages, kinds, Some(Arc::clone(&lab.hub)));
+    serve_router(with_lab(pages, Arc::new(lab)), listener, shutdown).await
 }
 
 async fn serve_router(

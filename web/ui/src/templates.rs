@@ -21,6 +21,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("results.html", include_str!("pages/run/results.html")),
     ("task.html", include_str!("pages/task/page.html")),
     ("claims.html", include_str!("pages/claims/page.html")),
+    ("workers.html", include_str!("pages/workers/page.html")),
     ("sweep.html", include_str!("pages/sweep/page.html")),
     ("heat_map.html", include_str!("pages/sweep/heat_map.html")),
     ("interval_plot.html", include_str!("pages/sweep/interval_plot.html")),
@@ -28,9 +29,9 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("error.html", include_str!("pages/error/page.html")),
 ];
 
-/// The templates with what they may call. Text is escaped (their names end in `.html`), and a name that is not defined is
+/// The templates with what they may call; `has_workers` adds the page of workers to the navigation. Text is escaped (their names end in `.html`), and a name that is not defined is
 /// an error.
-pub(crate) fn environment() -> Environment<'static> {
+pub(crate) fn environment(has_workers: bool) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -42,6 +43,7 @@ pub(crate) fn environment() -> Environment<'static> {
     environment.add_filter("segment", |text: String| query::encode(&text));
     environment.add_filter("ticked", |text: String| Value::from_safe_string(ticked(&text)));
     environment.add_global("version", env!("CARGO_PKG_VERSION"));
+    environment.add_global("has_workers", has_workers);
     for (name, source) in TEMPLATES {
         // A template that does not parse is found by the tests; here it would only be missing.
         if let Err(error) = environment.add_template(name, source) {
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn every_template_parses() {
-        let environment = environment();
+        let environment = environment(false);
         for (name, _) in TEMPLATES {
             environment.get_template(name).unwrap();
         }

@@ -151,6 +151,11 @@ fn resource() -> Value {
             "exclusive": computable(json!({
                 "type": "boolean", "default": false, "description": "Whether nothing else runs on the machine meanwhile.",
             })),
+            "label": computable(json!({
+                "type": "string", "minLength": 1, "maxLength": 64,
+                "description": "Only worker nodes of a server with this label run it (`assay worker --label`).",
+                "examples": ["bench-01"],
+            })),
         },
         "additionalProperties": false,
     })

@@ -27,18 +27,25 @@ pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, re
 }
 
 /// The part of a task's resources that its cache key contains. For a measurement these are the backend, the threads, `exclusive` and
-/// the devices that `machine` lists for the backend. For any other result it is the backend alone: its bits do not depend on the
+/// the devices that `machine` lists for the backend, or for the backend on nodes with the label that it is pinned to. For any other result it is the backend alone: its bits do not depend on the
 /// number of threads. The default, the backend `cpu` alone, is left out.
 pub(crate) fn key_resources(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
     if kind.measures {
         let one = |r: &Resource| {
-            let devices = machine.get(&r.backend);
+            let pinned = r.label.as_ref().and_then(|label| machine.get(&labelled_backend(&r.backend, label)));
+            let devices = pinned.or_else(|| machine.get(&r.backend));
             json!({"backend": r.backend, "cpus": r.cpus, "exclusive": r.exclusive, "devices": devices})
         };
         return resources.iter().map(one).collect();
     }
     let backends: Vec<&str> = resources.iter().map(|resource| resource.backend.as_str()).collect();
     if backends.iter().all(|backend| *backend == Resource::default().backend) { Value::Null } else { json!(backends) }
+}
+
+/// Under which name a description of a lab has the devices of a backend on the nodes with a label.
+#[must_use]
+pub fn labelled_backend(backend: &str, label: &str) -> String {
+    format!("{backend}@{label}")
 }
 
 /// JSON without spaces, with the keys of every object sorted by their bytes.
@@ -85,19 +92,23 @@ fn write_joined<T>(
 mod tests {
     use super::*;
 
+    fn kind() -> StepKind {
+        StepKind {
+            name: "work",
+            version: 1,
+            measures: false,
+            about: "",
+            schema: json!({}).into(),
+            outputs: &[],
+            metrics: &[],
+            check: |_| Vec::new(),
+        }
+    }
+
     #[test]
     fn a_measurement_counts_for_its_backend_and_threads_and_a_result_for_its_backend() {
         let key_on = |measures: bool, resources: &[(&str, u32)], machine: Value| {
-            let kind = StepKind {
-                name: "work",
-                version: 1,
-                measures,
-                about: "",
-                schema: json!({}).into(),
-                outputs: &[],
-                metrics: &[],
-                check: |_| Vec::new(),
-            };
+            let kind = StepKind { measures, ..kind() };
             let on = |(backend, cpus): &(&str, u32)| Resource {
                 backend: (*backend).into(),
                 cpus: *cpus,
@@ -121,6 +132,17 @@ mod tests {
             assert_ne!(key_on(true, &plain, other.clone()), key(true, &plain), "{other}");
             assert_eq!(key_on(false, &plain, other.clone()), key(false, &plain), "{other}");
         }
+        // A measurement that is pinned to a label counts for the machines that have it.
+        let kind = StepKind { measures: true, ..kind() };
+        let machine = |bench: &str| {
+            let pinned = (labelled_backend("cpu", "bench-01"), json!({"name": bench}));
+            BTreeMap::from([("cpu".to_owned(), json!({"name": "any"})), pinned])
+        };
+        let pinned = [Resource { label: Some("bench-01".into()), ..Resource::default() }];
+        let on = |resources: &[Resource], bench: &str| key_resources(&kind, resources, &machine(bench));
+        assert_ne!(on(&pinned, "a"), on(&pinned, "b"));
+        assert_ne!(on(&pinned, "a"), on(&[Resource::default()], "a"));
+        assert_eq!(on(&[Resource::default()], "a"), on(&[Resource::default()], "b"));
         // As before there was anything of it in the key.
         assert_eq!(key(false, &plain), cache_key("work", 1, &json!({}), &Value::Null, Some(1)));
     }

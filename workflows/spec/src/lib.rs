@@ -72,6 +72,7 @@ pub use condition::Decision;
 pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
 pub use include::Load;
 pub use json_schema::json_schema;
+pub use key::labelled_backend;
 pub use kind::{Better, ConfigSchema, Finding, MetricKind, OutputKind, StepKind};
 pub use params::read_overrides;
 pub use plugins::{

@@ -13,7 +13,7 @@ use crate::workflow::{Backoff, FAILURE_CLASSES, Resource, Retry};
 const MANY: u64 = 100_000;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-pub(crate) const RESOURCE_KEYS: &[&str] = &["backend", "cpus", "memory", "exclusive"];
+pub(crate) const RESOURCE_KEYS: &[&str] = &["backend", "cpus", "memory", "exclusive", "label"];
 pub(crate) const RETRY_KEYS: &[&str] = &["max", "when", "backoff"];
 pub(crate) const BACKOFF_KEYS: &[&str] = &["duration", "factor"];
 
@@ -122,6 +122,14 @@ impl Reader<'_> {
                 "cpus" => resource.cpus = self.whole(value, "cpus", 1, MANY).map_or(1, |cpus| cpus as u32),
                 "memory" => resource.memory = self.quantity(value, "memory", "2GiB", SIZES).map(|bytes| bytes as u64),
                 "exclusive" => resource.exclusive = self.boolean(value, "exclusive").unwrap_or(false),
+                "label" => match value.as_str() {
+                    Some(label) if is_label(label) => resource.label = Some(label.to_owned()),
+                    _ if value.data == Data::Unknown => {}
+                    _ => {
+                        let message = format!("`label` takes a word, not {}", value.describe());
+                        self.report(value.span, message, "name a label of `assay worker --label`".to_owned());
+                    }
+                },
                 _ => {}
             }
         }
@@ -230,4 +238,9 @@ impl Reader<'_> {
         self.report(node.span, message, format!("for example `{key}: {example}`; units: {}", names.join(", ")));
         None
     }
+}
+/// Whether this can be the label of a worker node: a word of at most 64 characters, without commas.
+fn is_label(text: &str) -> bool {
+    let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
+    !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good)
 }

@@ -192,6 +192,8 @@ pub struct Resource {
     pub memory: Option<u64>,
     /// Whether nothing else shall run on the node meanwhile, as a benchmark wants it.
     pub exclusive: bool,
+    /// The label that a worker node must have to run it; `None` for any node.
+    pub label: Option<String>,
 }
 
 /// What happens when an attempt fails.
@@ -237,7 +239,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(360 * 60);
 
 impl Default for Resource {
     fn default() -> Self {
-        Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive: false }
+        Resource { backend: "cpu".into(), cpus: 1, memory: None, exclusive: false, label: None }
     }
 }
 

@@ -46,8 +46,13 @@ fn show(workflow: &Workflow) -> String {
         writeln!(out, "   needs {needs:?} each {each:?} timeout {timeout:?} at most {max_parallel:?}").unwrap();
         writeln!(out, "   after {trigger:?}, continue on error {continue_on_error}").unwrap();
         writeln!(out, "   retry {max} {} {duration:?} x{factor}", when.join("|")).unwrap();
-        for Resource { backend, cpus, memory, exclusive } in resources {
-            writeln!(out, "   on {backend} cpus {cpus} memory {memory:?} exclusive {exclusive}").unwrap();
+        for Resource { backend, cpus, memory, exclusive, label } in resources {
+            writeln!(
+                out,
+                "   on {backend} cpus {cpus} memory {memory:?} exclusive {exclusive}{}",
+                label.as_ref().map(|label| format!(" label {label}")).unwrap_or_default()
+            )
+            .unwrap();
         }
     }
     out

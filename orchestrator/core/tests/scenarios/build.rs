@@ -71,7 +71,7 @@ impl But for TaskPlan {
 }
 
 pub fn cpus(cpus: u32) -> Resource {
-    Resource { backend: "cpu".into(), cpus, memory: None, exclusive: false }
+    Resource { backend: "cpu".into(), cpus, memory: None, exclusive: false, label: None }
 }
 
 pub fn gpu() -> Resource {
@@ -119,6 +119,7 @@ pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
         backends,
         devices: BTreeMap::new(),
         attempts: None,
+        labels: Default::default(),
     };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
@@ -127,7 +128,9 @@ pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
 pub fn joined_with_devices(worker: u32, cpus: u32, devices: u32) -> Event {
     let backends = ["cpu", "cuda"].map(str::to_owned).into();
     let devices = BTreeMap::from([("cuda".to_owned(), devices)]);
-    let capacity = Capacity { name: format!("node-{worker}"), cpus, memory: 1000, backends, devices, attempts: None };
+    let name = format!("node-{worker}");
+    let labels = Default::default();
+    let capacity = Capacity { name, cpus, memory: 1000, backends, devices, attempts: None, labels };
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 

@@ -41,6 +41,11 @@ fn told(event: &Event) -> String {
         Event::CancelRun { run } => format!("run {run} cancelled"),
         Event::WorkerJoined { worker, capacity } => format!("worker {worker} `{}` joined", capacity.name),
         Event::WorkerLeft { worker } => format!("worker {worker} left"),
+        Event::WorkerClosed { worker, closed } => {
+            format!("worker {worker} {}", if *closed { "closed" } else { "opened" })
+        }
+        Event::WorkerShared { worker, elsewhere } => format!("worker {worker} shared: {elsewhere:?}"),
+        Event::RunPaused { run, paused } => format!("run {run} {}", if *paused { "paused" } else { "resumed" }),
         Event::WorkerHeartbeat { worker } => format!("worker {worker} is alive"),
         Event::JobsExpanded { run, jobs, tasks } => {
             let tasks: Vec<&str> = tasks.iter().map(|task| task.address.as_str()).collect();
@@ -49,6 +54,7 @@ fn told(event: &Event) -> String {
         Event::TaskResolved { task, resolution } => format!("{task} resolved: {resolution:?}"),
         Event::AttemptStarted { attempt } => format!("{attempt} started"),
         Event::AttemptQueued { attempt } => format!("{attempt} queued"),
+        Event::AttemptSaved { attempt } => format!("{attempt} saved a checkpoint"),
         Event::AttemptEnded { attempt, outcome } => match outcome.failure() {
             None => format!("{attempt} ended: succeeded"),
             Some(failure) => format!("{attempt} ended: {}", failure.class),

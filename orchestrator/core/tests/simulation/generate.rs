@@ -17,6 +17,8 @@ pub struct Flavour {
     pub stubborn_attempts: bool,
     pub driver_restarts: bool,
     pub cancels: bool,
+    /// Workers are closed and shared, and runs are paused.
+    pub operators: bool,
 }
 
 /// The odds of one history, in percent where nothing else is said.
@@ -51,6 +53,10 @@ pub struct Scenario {
     /// When a worker cannot be reached, which, and for how long.
     pub partitions: Vec<(u64, usize, u64)>,
     pub restarts: Vec<u64>,
+    /// When somebody closes or shares a worker, which, and until when.
+    pub closings: Vec<(u64, usize, u64)>,
+    /// When a run is paused, and until when.
+    pub pauses: Vec<(u64, RunId, u64)>,
     /// From here on nothing goes wrong any more, except in the steps.
     pub heal_at: u64,
 }
@@ -78,6 +84,9 @@ impl Scenario {
         let deaths = of_workers(rng, flavour.dying_workers);
         let partitions = of_workers(rng, flavour.bad_network);
         let restarts = times(rng, flavour.driver_restarts, 3);
+        let closings = of_workers(rng, flavour.operators);
+        let pauses = times(rng, flavour.operators, 3).into_iter();
+        let pauses = pauses.map(|at| (at, RunId(rng.range(1, 2) as i64), rng.range(1, 120))).collect();
         Scenario {
             settings: settings(rng),
             odds: odds(rng, flavour),
@@ -86,6 +95,8 @@ impl Scenario {
             deaths,
             partitions,
             restarts,
+            closings,
+            pauses,
             heal_at,
         }
     }
@@ -129,7 +140,8 @@ fn capacity(rng: &mut Rng, number: u64) -> Capacity {
     let counted = BACKENDS[1..].iter().filter(|_| rng.chance(50)).map(ToString::to_string).collect::<Vec<_>>();
     let devices: BTreeMap<String, u32> = counted.into_iter().map(|name| (name, rng.range(0, 2) as u32)).collect();
     let attempts = rng.chance(20).then(|| rng.range(1, 3) as u32);
-    Capacity { name: format!("node-{number}"), cpus, memory, backends, devices, attempts }
+    let labels = if rng.chance(30) { BTreeSet::from(["bench".to_owned()]) } else { BTreeSet::new() };
+    Capacity { name: format!("node-{number}"), cpus, memory, backends, devices, attempts, labels }
 }
 
 fn plan(rng: &mut Rng) -> RunPlan {
@@ -183,6 +195,7 @@ fn resource(rng: &mut Rng) -> Resource {
         cpus: *rng.pick(&[1, 1, 1, 2, 4]),
         memory: rng.chance(30).then(|| rng.range(0, 3) * 100),
         exclusive: rng.chance(20),
+        label: rng.chance(10).then(|| "bench".to_owned()),
     }
 }
 

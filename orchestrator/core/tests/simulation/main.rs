@@ -13,7 +13,7 @@ mod world;
 use generate::Flavour;
 use oracle::Seen;
 
-/// Of each flavour; there are five.
+/// Of each flavour; there are six.
 const HISTORIES: u64 = 2_200;
 
 const CALM: Flavour = Flavour {
@@ -24,6 +24,7 @@ const CALM: Flavour = Flavour {
     stubborn_attempts: false,
     driver_restarts: false,
     cancels: false,
+    operators: false,
 };
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -96,6 +97,13 @@ fn dying_workers() {
 }
 
 #[test]
+fn operators() {
+    let flavour = Flavour { name: "operators", operators: true, dying_workers: true, ..CALM };
+    let must_see = ["closed", "shared", "paused", "checkpoint", "preemption after a checkpoint", "retry"];
+    simulate(&flavour, &must_see);
+}
+
+#[test]
 fn everything_at_once() {
     let flavour = Flavour {
         name: "everything_at_once",
@@ -105,6 +113,7 @@ fn everything_at_once() {
         stubborn_attempts: true,
         driver_restarts: true,
         cancels: true,
+        operators: true,
     };
     let must_see = ["retry", "skip", "fenced metric", "driver restart", "failed unstarted", "stop, timed out", "death"];
     simulate(&flavour, &must_see);

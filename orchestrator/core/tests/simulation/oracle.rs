@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
-    AttemptId, AttemptStatus, Capacity, Effect, Epoch, Event, JobIx, Resolution, Resource, RunId, RunOutcome, RunPlan,
-    Settings, SkipReason, StopReason, TaskId, TaskIx, TaskPlan, TaskState, TriggerRule, WorkerId,
+    AttemptId, AttemptStatus, Capacity, Effect, Elsewhere, Epoch, Event, JobIx, Resolution, Resource, RunId,
+    RunOutcome, RunPlan, Settings, SkipReason, StopReason, TaskId, TaskIx, TaskPlan, TaskState, TriggerRule, WorkerId,
 };
 use assay_protocol::FailureClass;
 
@@ -23,6 +23,7 @@ struct KnownRun {
     plan: RunPlan,
     submitted: u64,
     cancelled: bool,
+    paused: bool,
     ended: Option<RunOutcome>,
     tasks: Vec<KnownTask>,
     /// The jobs whose tasks are not known yet.
@@ -39,13 +40,17 @@ struct KnownTask {
     begun: (u64, bool),
     failures: u32,
     preemptions: u32,
+    /// Preemptions after a checkpoint, which are not among the others; and the attempt that saved one last.
+    resumable: u32,
+    saved: u32,
     last: Option<AttemptStatus>,
 }
 
 impl KnownTask {
     fn new(plan: &TaskPlan) -> KnownTask {
         let state = TaskState::Waiting { unfinished: plan.needs.len() as u32 };
-        KnownTask { state, epoch: 0, live: None, begun: (0, false), failures: 0, preemptions: 0, last: None }
+        let (live, begun, last) = (None, (0, false), None);
+        KnownTask { state, epoch: 0, live, begun, failures: 0, preemptions: 0, resumable: 0, saved: 0, last }
     }
 }
 
@@ -56,6 +61,8 @@ pub struct Oracle {
     /// Which device of which worker's backend an attempt was given.
     devices: BTreeMap<AttemptId, (WorkerId, String, Option<u32>)>,
     gone: BTreeSet<WorkerId>,
+    closed: BTreeSet<WorkerId>,
+    shared: BTreeMap<WorkerId, Elsewhere>,
     /// What workers that are gone had to offer, and until when.
     past: Vec<(Capacity, u64)>,
     settings: Settings,
@@ -120,7 +127,8 @@ impl Oracle {
                 let (plan, submitted) = (plan.clone(), self.now);
                 let awaited = (0..).map(JobIx).zip(&plan.jobs).filter(|(_, job)| job.awaits.is_some());
                 let awaited = awaited.map(|(job, _)| job).collect();
-                self.runs.insert(*run, KnownRun { plan, submitted, cancelled: false, ended: None, tasks, awaited });
+                let known = KnownRun { plan, submitted, cancelled: false, paused: false, ended: None, tasks, awaited };
+                self.runs.insert(*run, known);
             }
             Event::JobsExpanded { run, jobs, tasks } => {
                 let known = self.runs.get_mut(run).ok_or("no such run")?;
@@ -135,6 +143,27 @@ impl Oracle {
             Event::CancelRun { run } => {
                 if let Some(run) = self.runs.get_mut(run).filter(|run| run.ended.is_none()) {
                     run.cancelled = true;
+                }
+            }
+            Event::WorkerClosed { worker, closed: true } if self.workers.contains_key(worker) => {
+                self.closed.insert(*worker);
+                self.seen.one("closed");
+            }
+            Event::WorkerClosed { worker, .. } => drop(self.closed.remove(worker)),
+            Event::WorkerShared { worker, elsewhere } if self.workers.contains_key(worker) => {
+                self.shared.insert(*worker, elsewhere.clone());
+                self.seen.one("shared");
+            }
+            Event::RunPaused { run, paused } => {
+                if let Some(run) = self.runs.get_mut(run) {
+                    run.paused = *paused;
+                    self.seen.one("paused");
+                }
+            }
+            Event::AttemptSaved { attempt } if self.accepts(*attempt) => {
+                self.seen.one("checkpoint");
+                if let Some(task) = self.task_mut(attempt.task) {
+                    task.saved = attempt.epoch.0;
                 }
             }
             Event::WorkerJoined { worker, capacity } if !self.gone.contains(worker) => {
@@ -223,24 +252,30 @@ impl Oracle {
         self.needs_done(id)?;
         must!(self.live(id).is_none(), "its task has a live attempt");
         self.fair(id, worker)?;
+        must!(!self.closed.contains(&worker), "its worker is closed");
+        let elsewhere = self.shared.get(&worker).cloned().unwrap_or_default();
         let run = self.runs.get_mut(&id.run).ok_or("no such run")?;
         let plan = &run.plan.tasks[id.task.0 as usize];
         let possible = plan
             .variants
             .iter()
             .position(|resource| self.workers.values().any(|(capacity, _)| capacity.could_ever_run(resource)));
+        must!(!run.paused, "its run is paused");
         must!(possible == Some(variant), "not the first variant that is possible");
         must!(plan.variants[variant] == *resource, "not the resource of its variant");
         let (capacity, slots) = self.workers.get_mut(&worker).ok_or("no such worker")?;
         must!(slots.insert(attempt, resource.clone()).is_none(), "it was there before");
         let cpus: u32 = slots.values().map(|slot| slot.cpus).sum();
         let memory: u64 = slots.values().filter_map(|slot| slot.memory).sum();
-        must!(cpus <= capacity.cpus && memory <= capacity.memory, "too much for the worker: {slots:?}");
+        must!(cpus + elsewhere.cpus <= capacity.cpus, "too many cpus for the worker: {slots:?}, {elsewhere:?}");
+        must!(elsewhere.memory + memory <= capacity.memory || resource.memory.unwrap_or(0) == 0, "too much: {slots:?}");
+        let others = slots.len() + elsewhere.attempts as usize;
+        must!(!resource.exclusive || others == 1, "not alone: {slots:?}, {elsewhere:?}");
         must!(slots.len() == 1 || slots.values().all(|slot| !slot.exclusive), "not alone: {slots:?}");
         let task = &mut run.tasks[id.task.0 as usize];
         must!(attempt.epoch.0 == task.epoch + 1, "the latest attempt was {}", task.epoch);
         task.epoch = attempt.epoch.0;
-        must!(u64::from(task.epoch) <= plan.retry.most_attempts(), "too many attempts");
+        must!(u64::from(task.epoch) <= plan.retry.most_attempts() + u64::from(task.resumable), "too many attempts");
         task.live = Some((attempt.epoch, worker));
         task.begun = (self.now, false);
         let job = plan.job;
@@ -303,6 +338,10 @@ impl Oracle {
         task.last = Some(outcome.clone());
         match outcome.failure().map(|failure| failure.class) {
             None => self.seen.one("success"),
+            Some(FailureClass::Preempted) if task.saved == attempt.epoch.0 => {
+                task.resumable += 1;
+                self.seen.one("preemption after a checkpoint");
+            }
             Some(FailureClass::Preempted) => {
                 task.preemptions += 1;
                 self.seen.one("preemption");
@@ -383,16 +422,22 @@ impl Oracle {
         });
         for first in ids.take_while(|&first| first < id) {
             let known = &self.runs[&first.run];
+            if known.paused {
+                continue;
+            }
             let plan = &known.plan.tasks[first.task.0 as usize];
             let most = known.plan.jobs[plan.job.0 as usize].max_parallel;
             if most.is_some_and(|most| known.live_in(plan.job) >= most as usize) {
                 continue;
             }
-            let first_of = |resource: &Resource| {
-                self.workers.iter().find(|(_, (capacity, _))| capacity.could_ever_run(resource)).map(|(&id, _)| id)
+            let could =
+                |resource: &&Resource| self.workers.values().any(|(capacity, _)| capacity.could_ever_run(resource));
+            let resource = plan.variants.iter().find(could);
+            let open = |resource: &Resource| {
+                let mut workers = self.workers.iter().filter(|(id, _)| !self.closed.contains(id));
+                workers.find(|(_, (capacity, _))| capacity.could_ever_run(resource)).map(|(&id, _)| id)
             };
-            let possible = plan.variants.iter().find_map(|resource| Some((first_of(resource)?, resource)));
-            if let Some((held, resource)) = possible {
+            if let Some((held, resource)) = resource.and_then(|resource| Some((open(resource)?, resource))) {
                 // Where it waits for a device, nothing waits for it.
                 if self.lacks_a_device(held, resource) {
                     continue;

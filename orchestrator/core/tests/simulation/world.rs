@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use assay_core::{
-    AttemptId, AttemptStatus, Effect, Entry, Event, JobIx, Millis, Orchestrator, Resolution, RunId, RunPlan, TaskId,
-    TaskPlan, WorkerId, replay,
+    AttemptId, AttemptStatus, Effect, Elsewhere, Entry, Event, JobIx, Millis, Orchestrator, Resolution, RunId, RunPlan,
+    TaskId, TaskPlan, WorkerId, replay,
 };
 use assay_protocol::FailureClass;
 
@@ -35,6 +35,9 @@ enum Item {
     Dies(usize, u64),
     Rises(usize),
     Unreachable(usize, u64),
+    Close(usize, bool),
+    Share(usize, Elsewhere),
+    Pause(RunId, bool),
     DriverRestarts,
 }
 
@@ -126,6 +129,23 @@ impl World {
         for (at, node, until) in self.scenario.partitions.clone() {
             self.post(at, Item::Unreachable(node, until));
         }
+        for (at, node, lasting) in self.scenario.closings.clone() {
+            let until = (at + lasting).min(self.scenario.heal_at);
+            let (cpus, attempts) = (self.rng.range(0, 4) as u32, self.rng.range(0, 2) as u32);
+            let (begin, end) = match self.rng.chance(50) {
+                true => (Item::Close(node, true), Item::Close(node, false)),
+                false => {
+                    let elsewhere = Elsewhere { cpus, attempts, memory: 100, devices: Default::default() };
+                    (Item::Share(node, elsewhere), Item::Share(node, Elsewhere::default()))
+                }
+            };
+            self.post(at, begin);
+            self.post(until, end);
+        }
+        for (at, run, lasting) in self.scenario.pauses.clone() {
+            self.post(at, Item::Pause(run, true));
+            self.post((at + lasting).min(self.scenario.heal_at + 20), Item::Pause(run, false));
+        }
         for at in self.scenario.restarts.clone() {
             self.post(at, Item::DriverRestarts);
         }
@@ -173,6 +193,15 @@ impl World {
                 self.nodes[node].unreachable_until = until;
                 Ok(())
             }
+            Item::Close(node, closed) => match self.nodes[node].life {
+                Some(worker) => self.apply(Event::WorkerClosed { worker, closed }),
+                None => Ok(()),
+            },
+            Item::Share(node, elsewhere) => match self.nodes[node].life {
+                Some(worker) => self.apply(Event::WorkerShared { worker, elsewhere }),
+                None => Ok(()),
+            },
+            Item::Pause(run, paused) => self.apply(Event::RunPaused { run, paused }),
             Item::DriverRestarts => self.restart(),
         }
     }
@@ -313,6 +342,9 @@ impl World {
             Word::Metric { attempt } => {
                 let (accepted, expected) = (self.core.accepts(attempt), self.oracle.accepts(attempt));
                 self.oracle.seen.one(if accepted { "metric" } else { "fenced metric" });
+                if accepted && self.rng.chance(20) {
+                    self.apply(Event::AttemptSaved { attempt })?;
+                }
                 if accepted != expected {
                     return Err(format!("a metric of {attempt}: accepted {accepted}, and that should be {expected}"));
                 }

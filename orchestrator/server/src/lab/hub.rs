@@ -3,30 +3,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use assay_core::{AttemptId, Event, Orchestrator, RunId, Settings, TaskIx, WorkerId};
+use assay_core::{AttemptId, Elsewhere, Event, Orchestrator, RunId, Settings, TaskIx, WorkerId};
 use assay_spec::{ArtifactRef, StepKind, Workflow};
 use assay_wire as wire;
-use assay_worker::link::{FromWorker, ToWorker};
 use serde_json::Value;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use super::convert::{assignment_for_wire, checkpoint_name, read_report, upload_folder};
-use super::memory::{Ack, LabBody, LabInput, LabMemory, LabReport};
-use super::nodes::{Connection, LOCAL, Line, Node, WorkerView};
+use super::convert::{checkpoint_name, upload_folder};
+use super::memory::{LabInput, LabMemory};
+use super::nodes::{Node, WorkerView};
 use super::ports::LabLedger;
 use super::restore::{Past, restore_driver};
+use super::roster::watch_leases;
+use super::share::{Board, Divided, divide_workers};
 use super::submission::{LabSubmission, Saved, path_under};
+use crate::clock::Clock;
 use crate::driver::{Driver, Input};
-use crate::execute::{Submission, WorkerLink, new_run};
+use crate::execute::{Submission, new_run};
 use crate::plan::run_plan;
-use crate::ports::{Content, LedgerError};
+use crate::ports::{Content, LedgerError, Record, RunStateName, TaskStateName};
 use crate::watch::RunReport;
 
-/// How often the hub checks whether a worker's lease is over.
-const LOOK: Duration = Duration::from_millis(250);
+/// How long changes of claims are collected before the workers are divided again.
+const SHARE_PAUSE: Duration = Duration::from_millis(10);
 
 /// For runs on a server. The hub decides when a worker is lost, and repeats what a worker missed while it was away, so the core needs
 /// neither lease nor resending. A task waits a day for a worker that can run it.
@@ -64,21 +65,27 @@ pub enum HubError {
 
 /// Runs and workers of a server.
 pub struct Hub {
-    ledger: Arc<dyn LabLedger>,
-    settings: HubSettings,
+    pub(super) ledger: Arc<dyn LabLedger>,
+    pub(super) settings: HubSettings,
     state: Mutex<State>,
     /// Held while a worker is given its number.
-    joining: tokio::sync::Mutex<()>,
+    pub(super) joining: tokio::sync::Mutex<()>,
+    /// What the runs claim of the workers.
+    pub(super) board: Arc<Board>,
 }
 
 #[derive(Default)]
-struct State {
-    nodes: BTreeMap<WorkerId, Node>,
+pub(super) struct State {
+    pub(super) nodes: BTreeMap<WorkerId, Node>,
     /// The lives of workers that are gone.
-    gone: BTreeSet<String>,
-    runs: BTreeMap<RunId, mpsc::Sender<Input>>,
-    next_worker: u32,
-    connections: u64,
+    pub(super) gone: BTreeSet<String>,
+    pub(super) runs: BTreeMap<RunId, mpsc::Sender<Input>>,
+    /// The priorities of runs that are not 0.
+    pub(super) priorities: BTreeMap<RunId, i32>,
+    /// What runs were told that others take.
+    pub(super) shared: BTreeMap<(RunId, WorkerId), Elsewhere>,
+    pub(super) next_worker: u32,
+    pub(super) connections: u64,
 }
 
 /// The folder for the files of submissions.
@@ -92,7 +99,8 @@ impl Hub {
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn open(ledger: Arc<dyn LabLedger>, settings: HubSettings) -> Result<Arc<Hub>, HubError> {
-        let hub = Hub { ledger, settings, state: Mutex::default(), joining: tokio::sync::Mutex::default() };
+        let (state, joining, board) = (Mutex::default(), tokio::sync::Mutex::default(), Arc::default());
+        let hub = Hub { ledger, settings, state, joining, board };
         let hub = Arc::new(hub);
         hub.load_nodes().await?;
         let adopted = hub.ledger.adopt_submissions().await?;
@@ -106,32 +114,12 @@ impl Hub {
             }
         }
         tokio::spawn(watch_leases(Arc::downgrade(&hub)));
+        tokio::spawn(watch_claims(Arc::downgrade(&hub), Arc::clone(&hub.board)));
         Ok(hub)
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Loads the workers that the store knows; each has a whole lease to reconnect.
-    async fn load_nodes(self: &Arc<Self>) -> Result<(), HubError> {
-        for (worker, content, gone) in self.ledger.load_nodes().await? {
-            let register: wire::Register = serde_json::from_str(&content)
-                .map_err(|error| LedgerError::new(format!("the store has a worker that cannot be read: {error}")))?;
-            let ended = gone || register.life.starts_with(LOCAL);
-            if ended && !gone {
-                self.ledger.retire_node(worker).await?;
-            }
-            let mut state = self.lock_state();
-            state.next_worker = state.next_worker.max(worker.0.saturating_add(1));
-            if ended {
-                state.gone.insert(register.life);
-            } else {
-                let node = new_node(register);
-                state.nodes.insert(worker, node);
-            }
-        }
-        Ok(())
     }
 
     /// Resumes a run that was under way when the last server ended.
@@ -144,16 +132,17 @@ impl Hub {
         let root = self.lay_out_files(run, &saved.submission).await?;
         let (inputs, received) = mpsc::channel(1024);
         let (watch, _) = mpsc::unbounded_channel();
-        let past = Past { run, workflow, forced, root };
+        let past = Past { run, workflow, forced, root, board: Arc::clone(&self.board) };
         let mut driver = restore_driver(self.ledger.clone(), past, inputs.clone(), watch).await?;
         {
             let mut state = self.lock_state();
             let there: BTreeSet<WorkerId> = state.nodes.keys().copied().collect();
             let known: Vec<WorkerId> = driver.core.workers().map(|(worker, _)| worker).collect();
             for (&worker, node) in &state.nodes {
-                let capacity = node.register.capacity.clone();
-                driver.workers.insert(worker, (capacity.name.clone(), node.to.clone()));
-                driver.apply_event(Event::WorkerJoined { worker, capacity });
+                driver.admit_worker(worker, node.register.capacity.clone(), node.to.clone(), node.closing.is_some());
+                if driver.core.worker(worker).is_some_and(|known| *known.elsewhere() != Elsewhere::default()) {
+                    driver.apply_event(Event::WorkerShared { worker, elsewhere: Elsewhere::default() });
+                }
             }
             for worker in known.into_iter().filter(|worker| !there.contains(worker)) {
                 driver.live.retain(|_, live| live.worker != worker);
@@ -161,6 +150,7 @@ impl Hub {
             }
             driver.repeat_outstanding();
             state.runs.insert(run, inputs);
+            state.priorities.insert(run, saved.priority);
         }
         self.spawn_driver(run, driver, Vec::new(), received);
         Ok(())
@@ -189,23 +179,27 @@ impl Hub {
             forced,
         };
         let run = self.ledger.begin_run(new_run(&new)).await?;
-        let root = self.lay_out_files(run, &submission).await?;
+        let root = match self.lay_out_files(run, &submission).await {
+            Ok(root) => root,
+            Err(error) => {
+                self.abandon_run(run, &new, &error).await;
+                return Err(error);
+            }
+        };
         let (inputs, received) = mpsc::channel(1024);
         let (watch, _) = mpsc::unbounded_channel();
         let Submission { workflow, forced, .. } = new;
         let (ledger, core) = (self.ledger.clone(), Orchestrator::default());
         let workflow = Arc::new(workflow);
         let mut driver = Driver::new(ledger, workflow, forced, run, core, BTreeMap::new(), inputs.clone(), watch);
-        driver.lab = LabMemory::with_files(root);
-        let saved = Saved { submission, devices };
+        driver.lab = LabMemory::new(root, Arc::clone(&self.board));
+        let saved = Saved { submission, devices, priority: 0 };
         let content = serde_json::to_string(&saved).map_err(|error| HubError::Refused(error.to_string()))?;
         driver.apply_event(Event::Configured { settings: SETTINGS });
         {
             let mut state = self.lock_state();
             for (&worker, node) in &state.nodes {
-                let capacity = node.register.capacity.clone();
-                driver.workers.insert(worker, (capacity.name.clone(), node.to.clone()));
-                driver.apply_event(Event::WorkerJoined { worker, capacity });
+                driver.admit_worker(worker, node.register.capacity.clone(), node.to.clone(), node.closing.is_some());
             }
             state.runs.insert(run, inputs);
         }
@@ -222,6 +216,23 @@ impl Hub {
         Ok(run)
     }
 
+    /// Ends a run that could not begin: nobody would ever go on with it.
+    async fn abandon_run(&self, run: RunId, new: &Submission, why: &HubError) {
+        let at = Clock::start().now();
+        let detail = why.to_string();
+        let cancelled = |place: u32| Record::State {
+            task: TaskIx(place),
+            state: TaskStateName::Cancelled,
+            detail: detail.clone(),
+            at,
+        };
+        let mut records: Vec<Record> = (0..new.workflow.tasks.len() as u32).map(cancelled).collect();
+        records.push(Record::Ended { state: RunStateName::Failed, at });
+        if let Err(error) = self.ledger.append_records(run, records).await {
+            (self.settings.notify)(format!("cannot record that run {run} did not begin: {error}"));
+        }
+    }
+
     fn spawn_driver(self: &Arc<Self>, run: RunId, driver: Driver, first: Vec<Event>, received: mpsc::Receiver<Input>) {
         let hub = Arc::clone(self);
         tokio::spawn(async move {
@@ -231,7 +242,13 @@ impl Hub {
     }
 
     async fn on_run_ended(&self, run: RunId, ended: Result<RunReport, LedgerError>) {
-        self.lock_state().runs.remove(&run);
+        {
+            let mut state = self.lock_state();
+            state.runs.remove(&run);
+            state.priorities.remove(&run);
+            state.shared.retain(|(of, _), _| *of != run);
+        }
+        self.board.replace_claim(run, None);
         match ended {
             Ok(report) => {
                 (self.settings.notify)(format!("run {run} is over: {}", report.state));
@@ -248,18 +265,29 @@ impl Hub {
     /// measurement of a lab with other machines.
     fn describe_devices(&self, workflow: &Workflow) -> BTreeMap<String, Value> {
         let state = self.lock_state();
-        let describe = |backend: &String| {
+        let describe = |backend: &String, label: Option<&String>| {
             let mut found: Vec<Value> = Vec::new();
-            for device in state.nodes.values().filter_map(|node| node.register.devices.get(backend)) {
+            let pinned = |node: &&Node| label.is_none_or(|label| node.register.labels.contains(label));
+            for device in state.nodes.values().filter(pinned).filter_map(|node| node.register.devices.get(backend)) {
                 if !found.contains(device) {
                     found.push(device.clone());
                 }
             }
             found.sort_by_key(ToString::to_string);
             let described = if found.len() == 1 { found.remove(0) } else { Value::Array(found) };
-            (backend.clone(), described)
+            described
         };
-        workflow.backends().iter().map(describe).collect()
+        let mut devices = BTreeMap::new();
+        let labels: BTreeSet<&String> = state.nodes.values().flat_map(|node| &node.register.labels).collect();
+        for backend in workflow.backends() {
+            for label in &labels {
+                let described = describe(&backend, Some(label));
+                devices.insert(assay_spec::labelled_backend(&backend, label), described);
+            }
+            let described = describe(&backend, None);
+            devices.insert(backend, described);
+        }
+        devices
     }
 
     /// Where the store keeps a file of a submission.
@@ -308,6 +336,63 @@ impl Hub {
         }
     }
 
+    /// Pauses or resumes a run. `false` if it is not under way here.
+    pub async fn pause(&self, run: RunId, paused: bool) -> bool {
+        let inputs = self.lock_state().runs.get(&run).cloned();
+        match inputs {
+            Some(inputs) => inputs.send(Input::Lab(LabInput::Pause { paused })).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Changes the priority of a run: a run with a higher one begins its tasks first. `false` if it is not under way here.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn prioritize(&self, run: RunId, priority: i32) -> Result<bool, HubError> {
+        if !self.lock_state().runs.contains_key(&run) {
+            return Ok(false);
+        }
+        let content = self.ledger.submission(run).await?;
+        let content = content.ok_or_else(|| HubError::Absent(format!("run {run} was not submitted to a server")))?;
+        let mut saved: Saved = serde_json::from_str(&content)
+            .map_err(|error| LedgerError::new(format!("the submission of run {run} cannot be read: {error}")))?;
+        saved.priority = priority;
+        let content = serde_json::to_string(&saved).map_err(|error| HubError::Refused(error.to_string()))?;
+        self.ledger.save_submission(run, content).await?;
+        self.lock_state().priorities.insert(run, priority);
+        self.board.changed.notify_one();
+        Ok(true)
+    }
+
+    /// Divides the workers between the runs again, and tells each run what changed for it.
+    async fn divide_workers(&self) {
+        let claims = self.board.claims();
+        let mut told = Vec::new();
+        {
+            let mut state = self.lock_state();
+            let divided = |node: &Node| Divided {
+                capacity: node.register.capacity.clone(),
+                open: node.closing.is_none() && (node.is_local() || node.connection.is_some()),
+            };
+            let workers = state.nodes.iter().map(|(&worker, node)| (worker, divided(node))).collect();
+            let priority = |run: &RunId| state.priorities.get(run).copied().unwrap_or(0);
+            let claims = claims.into_iter().map(|(run, claim)| (run, (priority(&run), claim))).collect();
+            let now = divide_workers(&workers, &claims);
+            let keys: BTreeSet<(RunId, WorkerId)> = now.keys().chain(state.shared.keys()).copied().collect();
+            for key in keys {
+                let elsewhere = now.get(&key).cloned().unwrap_or_default();
+                if state.shared.get(&key).cloned().unwrap_or_default() != elsewhere {
+                    told.extend(state.runs.get(&key.0).map(|inputs| (inputs.clone(), key.1, elsewhere)));
+                }
+            }
+            state.shared = now;
+        }
+        for (inputs, worker, elsewhere) in told {
+            let _ = inputs.send(Input::Lab(LabInput::Shared { worker, elsewhere })).await;
+        }
+    }
+
     /// Why a task of a run that is under way does not run; `None` if the run is not under way here.
     pub async fn explain_task(&self, run: RunId, task: TaskIx) -> Option<String> {
         let inputs = self.lock_state().runs.get(&run).cloned()?;
@@ -319,7 +404,10 @@ impl Hub {
     /// The workers that are connected or away for less than the lease.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerView> {
-        self.lock_state().nodes.iter().map(|(&worker, node)| WorkerView::new(worker, node)).collect()
+        let claims = self.board.claims();
+        let tasks = |worker: WorkerId| claims.values().filter_map(|claim| claim.held.get(&worker)).map(Vec::len).sum();
+        let state = self.lock_state();
+        state.nodes.iter().map(|(&worker, node)| WorkerView::new(worker, node, tasks(worker))).collect()
     }
 
     /// How many runs are under way.
@@ -336,226 +424,16 @@ impl Hub {
         let name = if checkpoint { checkpoint_name(hash) } else { hash.to_owned() };
         known.then(|| upload_folder(&self.settings.home.join("uploads"), attempt).join(name))
     }
-
-    /// Adds a worker in this process.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub async fn attach_local(
-        self: &Arc<Self>,
-        link: WorkerLink,
-        devices: BTreeMap<String, Value>,
-        life: &str,
-    ) -> Result<(), HubError> {
-        let WorkerLink { capacity, to, mut from, .. } = link;
-        let register = wire::Register {
-            wire: wire::WIRE,
-            version: self.settings.version.clone(),
-            life: format!("{LOCAL}{life}"),
-            labels: BTreeSet::new(),
-            capacity,
-            devices,
-            held: Vec::new(),
-        };
-        let worker = self.number_node(&register).await?;
-        let node = Node { register, to, line: Line::default(), connection: None, heard: Instant::now() };
-        self.add_node(worker, node).await;
-        let hub = Arc::clone(self);
-        tokio::spawn(async move {
-            while let Some(message) = from.recv().await {
-                let (FromWorker::AttemptEvent(id, _) | FromWorker::AttemptEnded(id, _)) = &message else { continue };
-                let inputs = hub.lock_state().runs.get(&id.task.run).cloned();
-                if let Some(inputs) = inputs {
-                    // A run that ended meanwhile needs no message.
-                    let _ = inputs.send(Input::Worker(worker, Some(message))).await;
-                }
-            }
-        });
-        Ok(())
-    }
-
-    /// Gives a new worker its number, and stores it.
-    async fn number_node(&self, register: &wire::Register) -> Result<WorkerId, HubError> {
-        let worker = WorkerId(self.lock_state().next_worker);
-        let content = serde_json::to_string(register).map_err(|error| HubError::Refused(error.to_string()))?;
-        self.ledger.save_node(worker, content).await?;
-        self.lock_state().next_worker = worker.0.saturating_add(1);
-        Ok(worker)
-    }
-
-    /// Adds a worker, and tells every run of it.
-    async fn add_node(&self, worker: WorkerId, node: Node) {
-        let (capacity, to) = (node.register.capacity.clone(), node.to.clone());
-        let runs: Vec<_> = {
-            let mut state = self.lock_state();
-            state.nodes.insert(worker, node);
-            state.runs.values().cloned().collect()
-        };
-        for inputs in runs {
-            let joined = LabInput::Joined { worker, capacity: capacity.clone(), to: to.clone() };
-            let _ = inputs.send(Input::Lab(joined)).await;
-        }
-    }
-
-    /// Registers a worker. The receiver gives what is to be sent to it, in order.
-    ///
-    /// # Errors
-    /// With the message to send to the worker instead.
-    pub async fn connect_worker(
-        self: &Arc<Self>,
-        register: wire::Register,
-    ) -> Result<(Connection, UnboundedReceiver<wire::ToWorker>), wire::ToWorker> {
-        let refuse = |message: String| wire::ToWorker::Refused { message };
-        check_register(&register).map_err(refuse)?;
-        let _joining = self.joining.lock().await;
-        let (to, outgoing) = mpsc::unbounded_channel();
-        let held = register.held.clone();
-        let known = {
-            let state = self.lock_state();
-            if state.gone.contains(&register.life) {
-                return Err(wire::ToWorker::Dismissed);
-            }
-            state.nodes.iter().find(|(_, node)| node.register.life == register.life).map(|(&worker, _)| worker)
-        };
-        let worker = match known {
-            Some(worker) => worker,
-            None => {
-                let worker = self.number_node(&register).await.map_err(|error| refuse(error.to_string()))?;
-                self.add_node(worker, new_node(register)).await;
-                worker
-            }
-        };
-        let lease_ms = u64::try_from(self.settings.lease.as_millis()).unwrap_or(u64::MAX);
-        let _ = to.send(wire::ToWorker::Welcome { worker, lease_ms });
-        let (number, runs) = {
-            let mut state = self.lock_state();
-            state.connections += 1;
-            let number = state.connections;
-            let Some(node) = state.nodes.get_mut(&worker) else { return Err(wire::ToWorker::Dismissed) };
-            node.line.replace(Some(to.clone()));
-            (node.connection, node.heard) = (Some(number), Instant::now());
-            (number, state.runs.clone())
-        };
-        for held in held.iter().filter(|held| !runs.contains_key(&held.attempt.task.run)) {
-            let _ = to.send(wire::ToWorker::Stop { attempt: held.attempt });
-        }
-        for (run, inputs) in runs {
-            let held = held.iter().map(|held| held.attempt).filter(|attempt| attempt.task.run == run).collect();
-            let _ = inputs.send(Input::Lab(LabInput::Returned { worker, held })).await;
-        }
-        Ok((Connection { hub: Arc::clone(self), worker, number, to }, outgoing))
-    }
-
-    /// Notes a sign of life. `false` if the worker has another connection by now, or is gone.
-    pub(super) fn note_sign_of_life(&self, worker: WorkerId, connection: u64) -> bool {
-        match self.lock_state().nodes.get_mut(&worker) {
-            Some(node) if node.connection == Some(connection) => {
-                node.heard = Instant::now();
-                true
-            }
-            _ => false,
-        }
-    }
-
-    pub(super) fn disconnect_worker(&self, worker: WorkerId, connection: u64) {
-        if let Some(node) = self.lock_state().nodes.get_mut(&worker).filter(|node| node.connection == Some(connection))
-        {
-            node.connection = None;
-            node.line.replace(None);
-        }
-    }
-
-    /// Passes a report on to its run. A report of a run that is over is acknowledged at once.
-    pub(super) async fn forward_report(
-        self: &Arc<Self>,
-        worker: WorkerId,
-        report: wire::AttemptReport,
-        to: &UnboundedSender<wire::ToWorker>,
-    ) {
-        let (attempt, seq) = (report.attempt, report.seq);
-        let inputs = self.lock_state().runs.get(&attempt.task.run).cloned();
-        let uploads = self.settings.home.join("uploads");
-        let last = matches!(report.body, wire::ReportBody::Ended { .. });
-        let folder = upload_folder(&uploads, attempt);
-        let Some(inputs) = inputs else {
-            return Ack { attempt, seq, to: to.clone(), leftover: last.then_some(folder) }.send();
-        };
-        let Ok(body) = tokio::task::spawn_blocking(move || read_report(&uploads, report)).await else { return };
-        let leftover = match &body {
-            LabBody::Checkpoint(place) => Some(place.clone()),
-            LabBody::Ended(..) => Some(folder),
-            LabBody::Event(_) => None,
-        };
-        let ack = Ack { attempt, seq, to: to.clone(), leftover };
-        // If the run ends meanwhile, the worker sends the report again.
-        let _ = inputs.send(Input::Lab(LabInput::Reported(LabReport { worker, attempt, seq, body, ack }))).await;
-    }
-
-    /// Removes a worker that left or was away for its lease: its attempts are given to others.
-    pub(super) async fn retire_worker(&self, worker: WorkerId) {
-        let (node, runs) = {
-            let mut state = self.lock_state();
-            let Some(node) = state.nodes.remove(&worker) else { return };
-            state.gone.insert(node.register.life.clone());
-            (node, state.runs.values().cloned().collect::<Vec<_>>())
-        };
-        node.line.send(wire::ToWorker::Dismissed);
-        if let Err(error) = self.ledger.retire_node(worker).await {
-            (self.settings.notify)(format!(
-                "cannot record that the worker `{}` is gone: {error}",
-                node.register.capacity.name
-            ));
-        }
-        for inputs in runs {
-            let _ = inputs.send(Input::Worker(worker, None)).await;
-        }
-    }
-
-    async fn end_leases(&self) {
-        let lease = self.settings.lease;
-        let over: Vec<(WorkerId, String)> = {
-            let state = self.lock_state();
-            let lost = state.nodes.iter().filter(|(_, node)| !node.is_local() && node.heard.elapsed() > lease);
-            lost.map(|(&worker, node)| (worker, node.register.capacity.name.clone())).collect()
-        };
-        for (worker, name) in over {
-            (self.settings.notify)(format!(
-                "the worker `{name}` was silent for its whole lease; its tasks are given to other workers"
-            ));
-            self.retire_worker(worker).await;
-        }
-    }
 }
 
-/// A worker that is not connected yet.
-fn new_node(register: wire::Register) -> Node {
-    let (to, assigned) = mpsc::channel(1024);
-    let line = Line::default();
-    tokio::spawn(forward_assignments(assigned, line.clone()));
-    Node { register, to, line, connection: None, heard: Instant::now() }
-}
-
-/// Forwards the messages of runs to a worker's connection, in order, until the worker is removed.
-async fn forward_assignments(mut assigned: mpsc::Receiver<ToWorker>, line: Line) {
-    while let Some(message) = assigned.recv().await {
-        match message {
-            ToWorker::Stop(attempt) => line.send(wire::ToWorker::Stop { attempt }),
-            ToWorker::Start(assignment) => {
-                // The files of a checkpoint are hashed.
-                let converted = tokio::task::spawn_blocking(move || assignment_for_wire(*assignment)).await;
-                if let Ok(assignment) = converted {
-                    line.send(wire::ToWorker::Start { assignment: Box::new(assignment) });
-                }
-            }
-        }
-    }
-}
-
-async fn watch_leases(hub: std::sync::Weak<Hub>) {
+/// Divides the workers whenever claims changed.
+async fn watch_claims(hub: std::sync::Weak<Hub>, board: Arc<Board>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        board.changed.notified().await;
+        // Changes come in groups.
+        tokio::time::sleep(SHARE_PAUSE).await;
         let Some(hub) = hub.upgrade() else { return };
-        hub.end_leases().await;
+        hub.divide_workers().await;
     }
 }
 
@@ -567,25 +445,4 @@ fn remove_other_folders(folder: &Path, runs: &BTreeSet<String>) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-}
-
-fn check_register(register: &wire::Register) -> Result<(), String> {
-    let wire::Register { wire: version, life, capacity, .. } = register;
-    if *version != wire::WIRE {
-        let own = wire::WIRE;
-        return Err(format!(
-            "this server speaks version {own} of the worker protocol, and the worker {version}; use the same Assay on both"
-        ));
-    }
-    let name = &capacity.name;
-    if name.is_empty() || name.chars().count() > 100 || name.chars().any(char::is_control) {
-        return Err("a worker's name must have 1 to 100 characters and no control characters".to_owned());
-    }
-    if life.len() < 16 || life.len() > 100 || life.starts_with(LOCAL) {
-        return Err("the worker's `life` must have 16 to 100 characters".to_owned());
-    }
-    if capacity.cpus == 0 {
-        return Err("a worker must offer at least one processor".to_owned());
-    }
-    Ok(())
 }

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use assay_core::{AttemptId, Capacity, Effect, Event, TaskIx, WorkerId};
+use assay_core::{AttemptId, Capacity, Effect, Elsewhere, Event, TaskId, TaskIx, TaskState, WorkerId};
 use assay_protocol::{AttemptEvent, AttemptOutcome};
 use assay_spec::LocalFile;
 use assay_wire as wire;
 use assay_worker::link::{FromWorker, ToWorker};
 use tokio::sync::{mpsc, oneshot};
 
+use super::share::{Board, Claim};
 use super::submission::path_under;
 use crate::driver::Driver;
 use crate::ports::Record;
@@ -20,6 +22,14 @@ pub(crate) enum LabInput {
     Joined { worker: WorkerId, capacity: Capacity, to: mpsc::Sender<ToWorker> },
     /// A worker that was away is back, with these attempts of the run.
     Returned { worker: WorkerId, held: Vec<AttemptId> },
+    /// A worker gets no new attempts, or gets them again. With `recall` its attempts are taken back.
+    Closed { worker: WorkerId, closed: bool, recall: bool },
+    /// What other runs take of a worker changed.
+    Shared { worker: WorkerId, elsewhere: Elsewhere },
+    /// A person pauses or resumes the run.
+    Pause { paused: bool },
+    /// Whether a worker has an attempt of the run.
+    Owner { worker: WorkerId, attempt: AttemptId, answer: oneshot::Sender<bool> },
     /// A worker reported.
     Reported(LabReport),
     /// A person asks why a task does not run.
@@ -75,12 +85,16 @@ pub(crate) struct LabMemory {
     due: Vec<Ack>,
     /// The acknowledgements of attempts whose outputs are being stored.
     storing: BTreeMap<AttemptId, Ack>,
+    /// Where the run claims its part of the workers.
+    board: Option<Arc<Board>>,
+    /// When it began an attempt last, in milliseconds since 1970.
+    pub(crate) began: u64,
 }
 
 impl LabMemory {
     /// For a run whose files lie in this folder.
-    pub(crate) fn with_files(root: PathBuf) -> LabMemory {
-        LabMemory { root: Some(root), ..LabMemory::default() }
+    pub(crate) fn new(root: PathBuf, board: Arc<Board>) -> LabMemory {
+        LabMemory { root: Some(root), board: Some(board), ..LabMemory::default() }
     }
 
     /// The files of a config with their paths on this machine.
@@ -106,17 +120,73 @@ impl LabMemory {
 impl Driver {
     pub(crate) fn on_lab_input(&mut self, input: LabInput) {
         match input {
-            LabInput::Joined { worker, capacity, to } => {
-                self.workers.insert(worker, (capacity.name.clone(), to));
-                self.apply_event(Event::WorkerJoined { worker, capacity });
-            }
+            LabInput::Joined { worker, capacity, to } => self.admit_worker(worker, capacity, to, false),
             LabInput::Returned { worker, held } => self.on_worker_returned(worker, &held),
+            LabInput::Closed { worker, closed, recall } => self.on_worker_closed(worker, closed, recall),
+            LabInput::Shared { worker, elsewhere } => self.apply_event(Event::WorkerShared { worker, elsewhere }),
+            LabInput::Pause { paused } => self.apply_event(Event::RunPaused { run: self.run, paused }),
+            LabInput::Owner { worker, attempt, answer } => {
+                let has = self.core.worker(worker).is_some_and(|known| known.attempts().any(|held| held == attempt));
+                // The hub may be closing down.
+                let _ = answer.send(has);
+            }
             LabInput::Reported(report) => self.on_report(report),
             LabInput::Why { task, answer } => {
                 // The asker may have disconnected.
                 let _ = answer.send(self.explain_state(task));
             }
         }
+    }
+
+    /// Adds a worker, as it is now: closed or not.
+    pub(crate) fn admit_worker(
+        &mut self,
+        worker: WorkerId,
+        capacity: Capacity,
+        to: mpsc::Sender<ToWorker>,
+        closed: bool,
+    ) {
+        self.workers.insert(worker, (capacity.name.clone(), to));
+        self.apply_event(Event::WorkerJoined { worker, capacity });
+        self.on_worker_closed(worker, closed, false);
+    }
+
+    fn on_worker_closed(&mut self, worker: WorkerId, closed: bool, recall: bool) {
+        let Some(known) = self.core.worker(worker) else { return };
+        let attempts: Vec<AttemptId> = known.attempts().collect();
+        if known.is_closed() != closed {
+            self.apply_event(Event::WorkerClosed { worker, closed });
+        }
+        if let Some((_, link)) = self.workers.get(&worker).filter(|_| recall) {
+            for attempt in attempts {
+                // A worker that is away is asked again when it is back.
+                let _ = link.try_send(ToWorker::Preempt(attempt));
+            }
+        }
+    }
+
+    /// Tells the hub what the run has and wants of the workers.
+    pub(crate) fn publish_claim(&self) {
+        let Some(board) = &self.lab.board else { return };
+        let Some(run) = self.core.run(self.run) else { return };
+        let mut claim = Claim { began: self.lab.began, ..Claim::default() };
+        for (worker, known) in self.core.workers().filter(|(_, known)| known.attempts().next().is_some()) {
+            let held = known.held().map(|(_, resource, device)| (resource.clone(), device));
+            claim.held.insert(worker, held.collect());
+        }
+        if !run.is_paused() {
+            for (variants, count, first) in run.ready_groups() {
+                let task = self.core.task(TaskId { run: self.run, task: first });
+                let since = match task.map(|task| task.state()) {
+                    Some(TaskState::Ready { since }) => since.0,
+                    _ => 0,
+                };
+                let wanted =
+                    self.core.first_possible(variants).map_or(variants.first(), |(_, resource)| Some(resource));
+                claim.ready.extend(wanted.map(|resource| (resource.clone(), count, since)));
+            }
+        }
+        board.replace_claim(self.run, Some(claim));
     }
 
     /// Repeats what a worker may have missed while it was away.
@@ -195,7 +265,9 @@ impl Driver {
         // If this fails, a later attempt resumes from an older state or starts over: slower, but not wrong.
         let _ = std::fs::create_dir_all(place.parent().unwrap_or(&place));
         let _ = std::fs::remove_dir_all(&place);
-        let _ = std::fs::rename(folder, &place);
+        if std::fs::rename(folder, &place).is_ok() && !self.core.has_saved(attempt) {
+            self.apply_event(Event::AttemptSaved { attempt });
+        }
     }
 
     /// Adds to the next batch how far attempts have reported.

@@ -1,8 +1,7 @@
 //! A server with worker nodes: several runs at the same time, over workers that come and go.
 //!
 //! Each run has a driver and a core of its own, with its own journal, as in `assay run`. What they share are the workers, which [`Hub`]
-//! holds: it knows nothing of a run's tasks, and hands messages between runs and workers. Where several runs give tasks to one worker, the
-//! locks of its machine decide who goes first, as between two `assay run` on one machine.
+//! holds: it hands messages between runs and workers, and divides the workers between the runs ([`share`]).
 //!
 //! - Nothing that a worker reports is acknowledged before it is in the store ([`memory`]).
 //! - A worker that is away keeps its attempts for the lease. The hub's clock decides when the lease is over; runs are only told that the
@@ -13,13 +12,19 @@ mod convert;
 mod hub;
 mod memory;
 mod nodes;
+mod pools;
 mod ports;
 mod restore;
+mod roster;
+mod share;
+#[cfg(test)]
+mod share_tests;
 mod submission;
 mod why;
 
 pub use hub::{Hub, HubError, HubSettings};
 pub use nodes::{Connection, WorkerView};
+pub use pools::{Pilots, PoolSettings, PoolView, Pools, TokenSource};
 pub use ports::{History, LabLedger, PastAttempt, PastTask};
 pub use submission::{LabSubmission, SubmittedFile, path_under};
 

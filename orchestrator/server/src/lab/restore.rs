@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::memory::LabMemory;
 use super::ports::{History, LabLedger, PastTask};
+use super::share::Board;
 use crate::driver::{Driver, Input};
 use crate::ports::{LedgerError, TaskStateName};
 use crate::task::{Live, TaskMemory};
@@ -21,6 +22,7 @@ pub(super) struct Past {
     pub(super) workflow: Workflow,
     pub(super) forced: BTreeSet<String>,
     pub(super) root: PathBuf,
+    pub(super) board: Arc<Board>,
 }
 
 /// The driver of a run as it was when the last batch of its records was written. Effects that were not answered by then are repeated by
@@ -34,7 +36,7 @@ pub(super) async fn restore_driver(
     inputs: mpsc::Sender<Input>,
     watch: UnboundedSender<RunEvent>,
 ) -> Result<Driver, LedgerError> {
-    let Past { run, workflow, forced, root } = past;
+    let Past { run, workflow, forced, root, board } = past;
     let History { entries, tasks, reported } = ledger.load_history(run).await?;
     let memories: Vec<TaskMemory> = tasks.iter().map(restore_task).collect();
     let (core, workflow) = replay_run(run, workflow, &entries, &memories)?;
@@ -43,7 +45,7 @@ pub(super) async fn restore_driver(
     }
     let mut driver = Driver::new(ledger.clone(), Arc::new(workflow), forced, run, core, BTreeMap::new(), inputs, watch);
     driver.tasks = memories;
-    driver.lab = LabMemory::with_files(root);
+    driver.lab = LabMemory::new(root, board);
     for (ix, past) in (0..).map(TaskIx).zip(&tasks) {
         let core_task = driver.core.task(TaskId { run, task: ix });
         let live = core_task.and_then(|task| task.state().live());

@@ -59,6 +59,9 @@ pub(super) struct Saved {
     pub(super) submission: LabSubmission,
     /// What the backends of the workers computed on when the run was submitted.
     pub(super) devices: BTreeMap<String, Value>,
+    /// The run's priority.
+    #[serde(default)]
+    pub(super) priority: i32,
 }
 
 impl LabSubmission {

@@ -21,6 +21,9 @@ impl Driver {
                 "another task is doing the same work, and this one will use its result".to_owned()
             }
             TaskState::Resolving => "its config is being resolved, or enough tasks of its job are ready".to_owned(),
+            TaskState::Ready { .. } if self.core.run(self.run).is_some_and(assay_core::Run::is_paused) => {
+                "it is ready, and its run is paused; `assay resume` lifts that".to_owned()
+            }
             TaskState::Ready { since } => {
                 let waited = duration(now.saturating_sub(since.0) as f64 / 1000.0);
                 format!("it has been ready for {waited}, and no worker has room for it\n{}", self.explain_workers(id))
@@ -84,6 +87,12 @@ impl Driver {
 /// Why an attempt with these resources does not begin on a worker.
 fn explain_variant(worker: &assay_core::Worker, variant: &Resource) -> String {
     let capacity = worker.capacity();
+    if worker.is_closed() {
+        return "it gets no new tasks: it was drained, excluded, or is about to end".to_owned();
+    }
+    if let Some(label) = variant.label.as_ref().filter(|label| !capacity.labels.contains(*label)) {
+        return format!("it does not have the label `{label}`");
+    }
     if !capacity.backends.contains(&variant.backend) {
         return format!("it has no backend `{}`", variant.backend);
     }
@@ -95,6 +104,13 @@ fn explain_variant(worker: &assay_core::Worker, variant: &Resource) -> String {
         return format!("it offers {offered} of memory, and the task asks for {asked}");
     }
     let held = worker.attempts().count();
+    let others = worker.elsewhere();
+    if others.attempts > 0 {
+        let (cpus, all) = (others.cpus.min(capacity.cpus), capacity.cpus);
+        return format!(
+            "it runs {held} tasks of this run, and {cpus} of its {all} processors are used by other runs or are their share"
+        );
+    }
     let what = if variant.exclusive { "the task needs it alone" } else { "too little is free" };
     format!("it runs {held} tasks of this run, and {what}")
 }

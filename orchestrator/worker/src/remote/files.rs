@@ -14,6 +14,9 @@ const OFFSET: &str = "x-assay-offset";
 /// How long a server may take to accept a connection; four times as long to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the content of one request may take. A transfer that takes longer is continued by another request.
+const BODY_PATIENCE: Duration = Duration::from_secs(300);
+
 /// A server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
@@ -101,10 +104,16 @@ impl Transport {
     /// To this server, with this token.
     #[must_use]
     pub fn new(server: ServerAddress, token: Option<String>) -> Transport {
+        Self::with_patience(server, token, BODY_PATIENCE)
+    }
+
+    fn with_patience(server: ServerAddress, token: Option<String>, body_patience: Duration) -> Transport {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(PATIENCE))
             .timeout_recv_response(Some(PATIENCE * 4))
+            .timeout_send_body(Some(body_patience))
+            .timeout_recv_body(Some(body_patience))
             .build();
         Transport { agent: Agent::new_with_config(config), server, token }
     }
@@ -150,6 +159,19 @@ impl Transport {
     /// # Errors
     /// If the transfer fails or the hash differs. After a broken transfer, what came stays for the next try.
     pub fn download(&self, path: &str, hash: &str, target: &Path) -> Result<(), TransferError> {
+        let length = || std::fs::metadata(target).map_or(0, |data| data.len());
+        loop {
+            let before = length();
+            match self.download_rest(path, hash, target) {
+                // What a slow connection brought in the time of one request is kept.
+                Err(TransferError::Failed(_)) if length() > before => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Downloads in one request what is missing of a file.
+    fn download_rest(&self, path: &str, hash: &str, target: &Path) -> Result<(), TransferError> {
         let mut options = File::options();
         let mut file = options.read(true).append(true).create(true).open(target)?;
         let have = file.metadata()?.len();
@@ -178,19 +200,38 @@ impl Transport {
     /// # Errors
     /// If the server cannot be reached or refuses.
     pub fn upload(&self, path: &str, from: &Path) -> Result<(), TransferError> {
+        let mut before = None;
+        loop {
+            let Some(have) = self.uploaded_bytes(path)? else { return Ok(()) };
+            let done = self.upload_rest(path, from, have);
+            // A slow connection needs several requests, each of which brings more.
+            let continues = matches!(done, Err(TransferError::Failed(_))) && before.is_none_or(|before| have > before);
+            if !continues {
+                return done;
+            }
+            before = Some(have);
+        }
+    }
+
+    /// How much of a file the server has; `None` for all of it.
+    fn uploaded_bytes(&self, path: &str) -> Result<Option<u64>, TransferError> {
         let mut head = self.agent.head(self.server.url(path));
         if let Some(authorization) = self.authorization() {
             head = head.header("authorization", authorization);
         }
         let mut head = head.call().map_err(|error| TransferError::Failed(error.to_string()))?;
-        let have = match head.status().as_u16() {
-            200 => return Ok(()),
+        match head.status().as_u16() {
+            200 => Ok(None),
             404 => {
                 let said = head.headers().get(OFFSET).and_then(|value| value.to_str().ok());
-                said.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+                Ok(Some(said.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)))
             }
-            _ => return Err(read_refusal(&mut head)),
-        };
+            _ => Err(read_refusal(&mut head)),
+        }
+    }
+
+    /// Uploads in one request what the server does not have.
+    fn upload_rest(&self, path: &str, from: &Path, have: u64) -> Result<(), TransferError> {
         let mut file = File::open(from)?;
         let length = file.metadata()?.len();
         let begin = if have > length { 0 } else { have };
@@ -296,7 +337,53 @@ pub(super) fn copy_file(from: &Path, to: &Path) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// A server that sends a quarter of a file in each answer, and then says nothing more.
+    fn serve_quarters(content: &'static [u8]) -> ServerAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut first = 0;
+                for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                    let line = line.unwrap().to_lowercase();
+                    if let Some(range) = line.strip_prefix("range: bytes=") {
+                        first = range.trim_end_matches('-').parse().unwrap();
+                    }
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                let (all, piece) = (content.len(), content.len() / 4);
+                let head = format!(
+                    "HTTP/1.1 206 Partial Content\r\ncontent-length: {}\r\ncontent-range: bytes {first}-{}/{all}\r\n\r\n",
+                    all - first,
+                    all - 1
+                );
+                stream.write_all(head.as_bytes()).unwrap();
+                stream.write_all(&content[first..all.min(first + piece)]).unwrap();
+                open.push(stream);
+            }
+        });
+        ServerAddress::parse(&format!("http://{address}")).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_stops_sending_is_given_up_and_the_rest_requested_again() {
+        const CONTENT: &[u8] = &[7; 4096];
+        let transport = Transport::with_patience(serve_quarters(CONTENT), None, Duration::from_millis(300));
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let hash = blake3::hash(CONTENT).to_hex().to_string();
+        transport.download("/file", &hash, &target).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), CONTENT);
+    }
 
     #[test]
     fn an_address_is_read_and_an_invalid_one_is_refused() {

@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) node: mpsc::Sender<link::ToWorker>,
     /// Takes the reports of attempts.
     pub(super) reports: UnboundedSender<(AttemptId, ReportBody)>,
+    /// How long the end of a failed attempt waits for a drain: see [`RemoteSettings::signal_patience`](super::RemoteSettings).
+    pub(super) signal_patience: Duration,
 }
 
 /// Carries one attempt from its assignment to its end.
@@ -43,14 +45,14 @@ pub(super) async fn relay_attempt(
     shared: Shared,
     assignment: Assignment,
     mut events: UnboundedReceiver<link::FromWorker>,
-    mut stopped: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<Option<Stop>>,
 ) {
     let attempt = assignment.attempt;
     let report = |body: ReportBody| drop(shared.reports.send((attempt, body)));
     let fail = |failure: Failure| report(ReportBody::Ended { ended: Ended::Failed { failure } });
     let prepared = tokio::select! {
         prepared = prepare_assignment(&shared, assignment) => prepared,
-        () = wait_for_stop(&mut stopped) => return fail(Stop::Cancelled.failure()),
+        stop = wait_for_stop(&mut stopped) => return fail(stop.failure()),
     };
     let (prepared, _in_use) = match prepared {
         Ok(prepared) => prepared,
@@ -61,7 +63,7 @@ pub(super) async fn relay_attempt(
         return;
     }
     let mut outgoing = Outgoing::new(&shared, attempt, resume.clone());
-    let (mut told, mut progressed) = (false, None::<Instant>);
+    let (mut told, mut progressed) = (None::<Stop>, None::<Instant>);
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let outcome = loop {
@@ -86,12 +88,17 @@ pub(super) async fn relay_attempt(
                     report(ReportBody::Checkpoint { files });
                 }
             }
-            () = wait_for_stop(&mut stopped), if !told => {
-                told = true;
-                let _ = shared.node.send(link::ToWorker::Stop(attempt)).await;
+            stop = wait_for_stop(&mut stopped), if told.is_none() => {
+                told = Some(stop);
+                let message = match stop {
+                    Stop::Cancelled => link::ToWorker::Stop(attempt),
+                    Stop::Preempted => link::ToWorker::Preempt(attempt),
+                };
+                let _ = shared.node.send(message).await;
             }
         }
     };
+    let outcome = attribute_failure(outcome, told, &mut stopped, shared.signal_patience).await;
     let ended = outgoing.finish(outcome, &report).await;
     let _ = tokio::fs::remove_dir_all(workdir).await;
     let _ = tokio::fs::remove_dir_all(shared.folders.outgoing_path(attempt)).await;
@@ -102,11 +109,32 @@ pub(super) async fn relay_attempt(
     report(ReportBody::Ended { ended });
 }
 
-async fn wait_for_stop(stopped: &mut watch::Receiver<bool>) {
-    let told = stopped.wait_for(|stopped| *stopped).await.is_ok();
-    if !told {
+/// What ended an attempt that failed. While the worker drains, whatever ended it was the drain. A cluster that ends a pilot sends its
+/// signal to the programs of attempts as well, and such an attempt may fail before this worker has seen the signal.
+async fn attribute_failure(
+    outcome: AttemptOutcome,
+    told: Option<Stop>,
+    stopped: &mut watch::Receiver<Option<Stop>>,
+    patience: Duration,
+) -> AttemptOutcome {
+    let AttemptOutcome::Failed(failure) = outcome else { return outcome };
+    let by_signal = matches!(failure.class, FailureClass::Crashed | FailureClass::Step | FailureClass::Protocol);
+    let told = match told {
+        None if by_signal => tokio::time::timeout(patience, wait_for_stop(stopped)).await.ok(),
+        told => told,
+    };
+    match told {
+        Some(Stop::Preempted) => AttemptOutcome::Failed(Stop::Preempted.failure()),
+        Some(Stop::Cancelled) | None => AttemptOutcome::Failed(failure),
+    }
+}
+
+async fn wait_for_stop(stopped: &mut watch::Receiver<Option<Stop>>) -> Stop {
+    let told = stopped.wait_for(Option::is_some).await.ok().and_then(|stop| *stop);
+    match told {
+        Some(stop) => stop,
         // The sender is gone: no stop can come.
-        std::future::pending().await
+        None => std::future::pending().await,
     }
 }
 

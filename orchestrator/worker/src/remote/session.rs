@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const RESEND: Duration = Duration::from_secs(15);
 /// How often a server's host name is looked up in vain before a worker that never had a connection gives up.
 const LOOKUPS: u32 = 6;
+/// How long a worker that drains waits for a server that cannot be reached, or does not acknowledge.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
 /// The first pause after a connection failed, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
@@ -54,6 +56,11 @@ pub struct RemoteSettings {
     pub folder: PathBuf,
     /// How many bytes of artifacts it keeps.
     pub cache_bytes: u64,
+    /// How long the worker may have no attempts before it drains and ends; `None` for ever.
+    pub idle: Option<Duration>,
+    /// How long the end of an attempt that failed by a signal or an error waits for the signal that ends the worker too. Zero where
+    /// nobody signals attempts behind the worker's back; a cluster that ends a job does.
+    pub signal_patience: Duration,
     /// Is given what a person should know.
     pub notify: Box<dyn Fn(String) + Send + Sync>,
 }
@@ -78,19 +85,19 @@ enum LifeEnd {
     Dismissed,
 }
 
-/// Works for a server until `stop` resolves.
+/// Works for a server. The first message of `stops` drains the worker: running attempts save a checkpoint if they can and are handed
+/// back as preempted, and the worker leaves when the server has acknowledged their ends. The second one ends it at once.
 ///
 /// # Errors
 /// If the server refuses the worker, its host name could never be resolved, or the worker's folder cannot be used. A server
 /// that cannot be reached is waited for.
-pub async fn run_remote(settings: RemoteSettings, stop: impl Future<Output = ()> + Send) -> Result<(), RemoteError> {
+pub async fn run_remote(settings: RemoteSettings, mut stops: mpsc::Receiver<()>) -> Result<(), RemoteError> {
     let _lock = lock_folder(&settings.folder)?;
     // One cache for all lives: a download that an earlier life began may still be writing.
     let cache = Cache::open(&std::path::absolute(settings.folder.join("cache"))?, settings.cache_bytes)?;
-    let mut stop = pin!(stop);
     let mut joined = false;
     loop {
-        match run_life(&settings, cache.clone(), joined, stop.as_mut()).await? {
+        match run_life(&settings, cache.clone(), joined, &mut stops).await? {
             LifeEnd::Stopped => return Ok(()),
             LifeEnd::Dismissed => {
                 joined = true;
@@ -107,7 +114,14 @@ struct HeldAttempt {
     spool: Spool,
     /// To the attempt's relay.
     events: UnboundedSender<link::FromWorker>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Stop>>,
+}
+
+/// A worker that is about to end.
+struct Draining {
+    since: Instant,
+    /// Whether the server gives it no new attempts.
+    accepted: bool,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
@@ -131,13 +145,16 @@ struct Life<'a> {
     acknowledged: Instant,
     /// Whether a person was told that the server cannot be reached.
     told: bool,
+    draining: Option<Draining>,
+    /// Since when there are no attempts.
+    idle_since: Instant,
 }
 
 async fn run_life(
     settings: &RemoteSettings,
     cache: Cache,
     joined: bool,
-    mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
+    stops: &mut mpsc::Receiver<()>,
 ) -> Result<LifeEnd, RemoteError> {
     let life = random_life()?;
     let folders = Arc::new(Folders::create(&settings.folder, &life)?);
@@ -147,7 +164,8 @@ async fn run_life(
     let mut node = JoinSet::new();
     node.spawn(run_node(find, memory, machine, from_server, to_server));
     let (reports, mut reported) = mpsc::unbounded_channel();
-    let shared = Shared { transport: settings.transport.clone(), cache, folders, node: to_node, reports };
+    let (transport, signal_patience) = (settings.transport.clone(), settings.signal_patience);
+    let shared = Shared { transport, cache, folders, node: to_node, reports, signal_patience };
     let now = Instant::now();
     let mut life = Life {
         settings,
@@ -164,8 +182,10 @@ async fn run_life(
         heard: now,
         acknowledged: now,
         told: false,
+        draining: None,
+        idle_since: now,
     };
-    let end = life.run(stop.as_mut(), &mut from_node, &mut reported).await;
+    let end = life.run(stops, &mut from_node, &mut reported).await;
     life.relays.shutdown().await;
     if let Some(mut socket) = life.socket.take() {
         if matches!(end, Ok(LifeEnd::Stopped)) {
@@ -183,7 +203,7 @@ async fn run_life(
 impl Life<'_> {
     async fn run(
         &mut self,
-        mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
+        stops: &mut mpsc::Receiver<()>,
         from_node: &mut mpsc::Receiver<link::FromWorker>,
         reported: &mut UnboundedReceiver<(AttemptId, ReportBody)>,
     ) -> Result<LifeEnd, RemoteError> {
@@ -191,7 +211,10 @@ impl Life<'_> {
         let mut ticked = tokio::time::Instant::now();
         loop {
             tokio::select! {
-                () = &mut stop => return Ok(LifeEnd::Stopped),
+                Some(()) = stops.recv() => match self.draining {
+                    Some(_) => return Ok(LifeEnd::Stopped),
+                    None => self.begin_draining("asked to stop").await,
+                },
                 message = from_node.recv() => self.on_node_message(message),
                 report = reported.recv() => {
                     if let Some((attempt, body)) = report {
@@ -199,9 +222,10 @@ impl Life<'_> {
                     }
                 }
                 message = next_message(&mut self.socket) => match message {
+                    Some(ToWorker::Dismissed) if self.draining.is_some() => return Ok(LifeEnd::Stopped),
                     Some(ToWorker::Dismissed) => return Ok(LifeEnd::Dismissed),
                     Some(ToWorker::Refused { message }) => return Err(RemoteError::Refused(message)),
-                    Some(message) => self.on_server_message(message)?,
+                    Some(message) => self.on_server_message(message).await?,
                     None => self.disconnect("the connection ended"),
                 },
                 opened = join_connecting(&mut connecting) => {
@@ -215,6 +239,9 @@ impl Life<'_> {
                 Some(_) = self.relays.join_next() => {}
             }
             self.send_reports().await?;
+            if self.has_drained() {
+                return Ok(LifeEnd::Stopped);
+            }
             if self.socket.is_none() && connecting.is_none() {
                 connecting = Some(self.connect(self.pause));
                 self.pause = (self.pause * 2).min(PAUSES.1);
@@ -292,7 +319,7 @@ impl Life<'_> {
         }
     }
 
-    fn on_server_message(&mut self, message: ToWorker) -> Result<(), RemoteError> {
+    async fn on_server_message(&mut self, message: ToWorker) -> Result<(), RemoteError> {
         self.heard = Instant::now();
         match message {
             ToWorker::Welcome { worker, lease_ms } => {
@@ -303,17 +330,18 @@ impl Life<'_> {
                 let server = self.settings.transport.server();
                 (self.settings.notify)(format!("connected to {server} as worker {worker}"));
                 self.told = false;
+                if self.draining.is_some() {
+                    self.announce_drain().await;
+                }
             }
             ToWorker::Start { assignment } => self.start_attempt(*assignment)?,
-            ToWorker::Stop { attempt } => match self.attempts.get(&attempt) {
-                Some(held) => drop(held.stop.send_replace(true)),
-                None => {
-                    let (held, _, _) = self.create_attempt(attempt)?;
-                    self.attempts.insert(attempt, held);
-                    let failure = Stop::Cancelled.failure();
-                    self.add_report(attempt, ReportBody::Ended { ended: Ended::Failed { failure } })?;
+            ToWorker::Stop { attempt } => self.stop_attempt(attempt, Stop::Cancelled)?,
+            ToWorker::Preempt { attempt } => self.stop_attempt(attempt, Stop::Preempted)?,
+            ToWorker::DrainAccepted => {
+                if let Some(draining) = &mut self.draining {
+                    draining.accepted = true;
                 }
-            },
+            }
             ToWorker::Acknowledged { attempt, seq } => {
                 self.acknowledged = Instant::now();
                 if self.attempts.get_mut(&attempt).is_some_and(|held| held.spool.acknowledge(seq)) {
@@ -329,10 +357,10 @@ impl Life<'_> {
     fn create_attempt(
         &self,
         attempt: AttemptId,
-    ) -> Result<(HeldAttempt, UnboundedReceiver<link::FromWorker>, watch::Receiver<bool>), RemoteError> {
+    ) -> Result<(HeldAttempt, UnboundedReceiver<link::FromWorker>, watch::Receiver<Option<Stop>>), RemoteError> {
         let spool = Spool::create(&self.shared.folders.spool(), attempt)?;
         let (events, received) = mpsc::unbounded_channel();
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(None);
         Ok((HeldAttempt { spool, events, stop }, received, stopped))
     }
 
@@ -340,6 +368,9 @@ impl Life<'_> {
     fn start_attempt(&mut self, assignment: Assignment) -> Result<(), RemoteError> {
         if self.attempts.contains_key(&assignment.attempt) {
             return Ok(());
+        }
+        if self.draining.is_some() {
+            return self.refuse_attempt(assignment.attempt, Stop::Preempted);
         }
         let (held, events, stopped) = self.create_attempt(assignment.attempt)?;
         self.attempts.insert(assignment.attempt, held);
@@ -352,6 +383,51 @@ impl Life<'_> {
             held.spool.push(body)?;
         }
         Ok(())
+    }
+
+    /// Ends an attempt. One that is not known has ended.
+    fn stop_attempt(&mut self, attempt: AttemptId, reason: Stop) -> Result<(), RemoteError> {
+        match self.attempts.get(&attempt) {
+            Some(held) => {
+                // The first reason counts.
+                held.stop.send_if_modified(|stop| stop.is_none() && stop.replace(reason).is_none());
+                Ok(())
+            }
+            None => self.refuse_attempt(attempt, reason),
+        }
+    }
+
+    /// Reports the end of an attempt that never began.
+    fn refuse_attempt(&mut self, attempt: AttemptId, reason: Stop) -> Result<(), RemoteError> {
+        let (held, _, _) = self.create_attempt(attempt)?;
+        self.attempts.insert(attempt, held);
+        let failure = reason.failure();
+        self.add_report(attempt, ReportBody::Ended { ended: Ended::Failed { failure } })
+    }
+
+    /// Hands back all attempts, and asks the server for no more.
+    async fn begin_draining(&mut self, why: &str) {
+        self.draining = Some(Draining { since: Instant::now(), accepted: false });
+        let count = self.attempts.len();
+        (self.settings.notify)(format!("{why}: draining; {count} running tasks are handed back to the server"));
+        for held in self.attempts.values() {
+            held.stop.send_if_modified(|stop| stop.is_none() && stop.replace(Stop::Preempted).is_none());
+        }
+        self.announce_drain().await;
+    }
+
+    async fn announce_drain(&mut self) {
+        let Some(socket) = self.socket.as_mut().filter(|_| self.welcome) else { return };
+        if let Err(why) = socket.send(&ToServer::Drain).await {
+            self.disconnect(&why);
+        }
+    }
+
+    /// Whether a worker that drains has nothing left to hand back, or has waited long enough for the server.
+    fn has_drained(&self) -> bool {
+        let Some(draining) = &self.draining else { return false };
+        let acknowledged = draining.accepted || self.socket.is_none();
+        (self.attempts.is_empty() && acknowledged) || draining.since.elapsed() > DRAIN_PATIENCE
     }
 
     /// Sends what has not been sent on this connection.
@@ -375,6 +451,13 @@ impl Life<'_> {
     }
 
     async fn on_tick(&mut self) {
+        if !self.attempts.is_empty() {
+            self.idle_since = Instant::now();
+        }
+        let idle = self.settings.idle.is_some_and(|idle| self.idle_since.elapsed() > idle);
+        if idle && self.draining.is_none() {
+            self.begin_draining("idle").await;
+        }
         let Some(socket) = self.socket.as_mut() else { return };
         if self.heard.elapsed() > self.heartbeat * 4 + Duration::from_secs(1) {
             return self.disconnect("the server is silent");

@@ -6,7 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use assay_core::AttemptId;
-use assay_wire::{AttemptReport, ReportBody};
+use assay_protocol::{Failure, FailureClass, LogLevel};
+use assay_wire::{AttemptReport, Ended, MAX_MESSAGE, ReportBody};
+
+/// The largest report, in bytes: a message with it alone is accepted.
+const LARGEST: usize = MAX_MESSAGE - 4096;
 
 /// A report in the file.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +47,13 @@ impl Spool {
     /// Adds a report.
     pub(super) fn push(&mut self, body: ReportBody) -> std::io::Result<()> {
         let ended = matches!(body, ReportBody::Ended { .. });
-        let report = AttemptReport { attempt: self.attempt, seq: self.last + 1, body };
-        let text = serde_json::to_vec(&report)?;
+        let mut report = AttemptReport { attempt: self.attempt, seq: self.last + 1, body };
+        let mut text = serde_json::to_vec(&report)?;
+        if text.len() > LARGEST {
+            // The server would refuse the message each time that it is sent.
+            report.body = replace_large(&report.body, text.len());
+            text = serde_json::to_vec(&report)?;
+        }
         self.file.write_all_at(&text, self.end)?;
         self.kept.push_back(Place { seq: report.seq, at: self.end, bytes: text.len() });
         self.end += text.len() as u64;
@@ -93,6 +102,26 @@ impl Spool {
     }
 }
 
+/// What is reported in the place of a report that is too large for a message.
+fn replace_large(body: &ReportBody, bytes: usize) -> ReportBody {
+    let what = match body {
+        ReportBody::Ended { .. } => "the outputs of the attempt",
+        ReportBody::Log { .. } => "a line of the log",
+        ReportBody::Metrics { .. } => "a batch of metrics",
+        ReportBody::Queued { .. } | ReportBody::Greeted { .. } | ReportBody::Started => "a report of its state",
+        ReportBody::Progress { .. } | ReportBody::Checkpoint { .. } => "a report of its progress",
+    };
+    let message = format!("{what} has {bytes} bytes; at most {LARGEST} can be sent to the server");
+    match body {
+        ReportBody::Ended { .. } => {
+            let hint = Some("write large values into a file, and declare it as an output".to_owned());
+            let failure = Failure { class: FailureClass::Output, message, hint };
+            ReportBody::Ended { ended: Ended::Failed { failure } }
+        }
+        _ => ReportBody::Log { level: LogLevel::Error, text: message },
+    }
+}
+
 impl Drop for Spool {
     fn drop(&mut self) {
         // A file that cannot be removed now is removed when the next worker starts here.
@@ -102,11 +131,8 @@ impl Drop for Spool {
 
 #[cfg(test)]
 mod tests {
-    use assay_core::{Epoch, RunId, TaskId, TaskIx};
-    use assay_protocol::{Failure, FailureClass, LogLevel};
-    use assay_wire::Ended;
-
     use super::*;
+    use assay_core::{Epoch, RunId, TaskId, TaskIx};
 
     fn line(text: &str) -> ReportBody {
         ReportBody::Log { level: LogLevel::Info, text: text.into() }
@@ -114,6 +140,28 @@ mod tests {
 
     fn numbers(batch: &[AttemptReport]) -> Vec<u64> {
         batch.iter().map(|report| report.seq).collect()
+    }
+
+    #[test]
+    fn a_report_that_no_message_can_carry_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let attempt = AttemptId { task: TaskId { run: RunId(1), task: TaskIx(2) }, epoch: Epoch(3) };
+        let mut spool = Spool::create(folder.path(), attempt).unwrap();
+        spool.push(line(&"\u{1}".repeat(4 << 20))).unwrap();
+        let values = [("text".to_owned(), serde_json::Value::from("\u{1}".repeat(4 << 20)))].into();
+        spool.push(ReportBody::Ended { ended: Ended::Completed { values, artifacts: Vec::new() } }).unwrap();
+        for place in 0..2 {
+            let reports = spool.next_batch(1).unwrap();
+            assert!(assay_wire::encode(&assay_wire::ToServer::Reports { reports: reports.clone() }).is_ok());
+            let replaced = match &reports[0].body {
+                ReportBody::Log { level: LogLevel::Error, .. } => place == 0,
+                ReportBody::Ended { ended: Ended::Failed { failure } } => {
+                    place == 1 && failure.class == FailureClass::Output
+                }
+                _ => false,
+            };
+            assert!(replaced, "{:?}", reports[0].body);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The arguments that `assay run` and `assay submit` have in common.
+//! The arguments that `assay run` and `assay submit` have in common, and those of `assay run --on`.
 
 use std::path::PathBuf;
 
@@ -25,4 +25,23 @@ pub struct StartArgs {
     /// A remark on the run
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
+}
+
+/// Where `assay run` runs its tasks, if not here.
+#[derive(Args)]
+pub struct ClusterArgs {
+    /// Run the tasks as jobs of a cluster, from here: `slurm`
+    ///
+    /// A server for this run listens while the run is in progress, and submits jobs that run its tasks. It stops with the run.
+    #[arg(long, value_name = "CLUSTER", value_parser = ["slurm"], conflicts_with = "jobs")]
+    pub on: Option<String>,
+    /// With --on: how many jobs at most
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "on", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pilots: u32,
+    /// With --on: the processors of a job
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "on", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pilot_cpus: u32,
+    /// With --on: an option of the cluster's own command, such as --cluster-option=--partition=gpu; may be given several times
+    #[arg(long = "cluster-option", value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
+    pub cluster_options: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod allocate;
 pub mod artifacts;
 pub mod backends;
 pub mod cancel;
@@ -11,6 +12,8 @@ pub mod gc;
 pub mod get;
 pub mod help;
 pub mod logs;
+pub mod on;
+pub mod pause;
 pub mod plan;
 pub mod plugin;
 pub mod results;

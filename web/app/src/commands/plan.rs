@@ -302,7 +302,8 @@ fn resources_text(task: &assay_spec::Task) -> String {
     let one = |r: &assay_spec::Resource| {
         let memory = r.memory.map(|bytes| format!(" {}", assay_statistics::format::quantity(bytes as f64, "B")));
         let alone = if r.exclusive { " alone" } else { "" };
-        format!("{} x{}{}{alone}", r.backend, r.cpus, memory.unwrap_or_default())
+        let label = r.label.as_ref().map(|label| format!(" on {label}")).unwrap_or_default();
+        format!("{} x{}{}{alone}{label}", r.backend, r.cpus, memory.unwrap_or_default())
     };
     task.resources.iter().map(one).collect::<Vec<_>>().join(" | ")
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::Printed;
 use crate::cli::{CommandError, Format, ResultsArgs};
 use crate::record::RunRecord;
+use crate::report::with_notes;
 use crate::tables::{results_csv, results_markdown, results_table};
 
 pub async fn run(home: &Path, args: &ResultsArgs) -> Result<ExitCode, CommandError> {
@@ -22,14 +23,18 @@ pub async fn render_results(store: &Store, args: &ResultsArgs, width: usize) -> 
     let id = super::find_run(store, &args.run).await?;
     let record = RunRecord::load(store, id).await?;
     let results = select_results(&record, &args.metrics)?;
+    let notes = record.hardware_notes(super::step_kinds());
     Ok(match args.format {
         Format::Json => Printed::json(&as_json(&record, &results)?)?,
         Format::Csv => Printed::out(results_csv(&results).trim_end()),
         _ if results.rows.is_empty() => {
             Printed::err(format!("run {id} has no results yet; `assay show {id}` says how it stands"))
         }
-        Format::Markdown => Printed::out(results_markdown(&results)),
-        Format::Table => Printed::out(results_table(&results, width)),
+        Format::Markdown => {
+            let notes: Vec<String> = notes.iter().map(|note| format!("\n{note}")).collect();
+            Printed::out(with_notes(results_markdown(&results), &notes))
+        }
+        Format::Table => Printed::out(with_notes(results_table(&results, width), &notes)),
     })
 }
 

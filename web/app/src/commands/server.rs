@@ -2,13 +2,13 @@
 
 use std::fs::{File, TryLockError};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_server::{Hub, HubSettings};
+use assay_server::{Hub, HubSettings, Pilots, Pools, TokenSource};
 use assay_store::Store;
 use assay_ui::{Lab, Reporter};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::run::{embedded_worker, version_text};
 use crate::cli::{CommandError, ServerArgs};
-use crate::lab_args::{ListenArgs, WorkersOfServer, answer_request};
+use crate::lab_args::{ListenArgs, Scope, WorkersOfServer, answer_request};
 use crate::local_node::LocalNode;
 use crate::signals::StopSignals;
 use crate::terminal::print_line;
@@ -46,10 +46,54 @@ async fn run_pages(home: &Path, port: u16) -> Result<ExitCode, CommandError> {
 }
 
 async fn run_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<ExitCode, CommandError> {
+    let started = start_lab(home, args, address).await?;
+    let (bound, guarded) = (started.bound, started.lab.guarded);
+    print_line(format_args!(
+        "serving {} on http://{bound}, for workers and submissions  (Ctrl-C stops)",
+        home.display()
+    ));
+    if guarded {
+        print_line(
+            "every request needs a token: create one with `assay token create`, and set ASSAY_TOKEN to it on the other machine",
+        );
+    }
+    let mut stops = StopSignals::listen_for_stop();
+    started.serve(async move { stops.next().await }).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A server of a lab that listens and does not answer yet.
+pub struct StartedLab {
+    pub bound: SocketAddr,
+    pub lab: Lab,
+    pages: Store,
+    listener: TcpListener,
+    _lock: File,
+}
+
+impl StartedLab {
+    /// Answers requests until `stop` resolves.
+    ///
+    /// # Errors
+    /// If the listener fails.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), CommandError> {
+        let store = Arc::clone(&self.lab.store);
+        assay_ui::serve_lab(self.pages, super::step_kinds().to_vec(), self.lab, self.listener, stop).await?;
+        // Runs that are under way resume when the server is started again.
+        store.close().await;
+        Ok(())
+    }
+}
+
+/// Opens the store, the runs and the pools of a lab's server.
+///
+/// # Errors
+/// If another server uses the store, the address is taken, or the store cannot be used.
+pub async fn start_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<StartedLab, CommandError> {
     let guarded = !address.ip().is_loopback();
     let listener = bind_listener(address, "--listen").await?;
     let store = Arc::new(Store::open(home).await?);
-    let _lock = lock_store(home)?;
+    let lock = lock_store(home)?;
     let home = std::path::absolute(home)?;
     store.recover_runs().await?;
     let settings = HubSettings {
@@ -68,22 +112,50 @@ async fn run_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<
         hub.attach_local(link, devices, &format!("{}", std::process::id())).await?;
     }
     let pages = Store::open_read_only(&home).await?;
-    let lab = Lab { hub, store: store.clone(), home: home.clone(), report: create_reporter(&home).await?, guarded };
     let bound = listener.local_addr()?;
-    print_line(format_args!(
-        "serving {} on http://{bound}, for workers and submissions  (Ctrl-C stops)",
-        home.display()
-    ));
-    if guarded {
-        print_line(
-            "every request needs a token: create one with `assay token create`, and set ASSAY_TOKEN to it on the other machine",
-        );
+    let pilots = Pilots {
+        server: format!("http://{}:{}", reachable_name(bound), bound.port()),
+        token: guarded.then(|| token_source(home.clone(), Arc::clone(&store))),
+        program: std::env::current_exe()?.display().to_string(),
+    };
+    let pools = Pools::open(Arc::clone(&hub), home.join("pools.json"), pilots).await?;
+    let report = create_reporter(&home).await?;
+    let lab = Lab { hub, pools, store, home, report, guarded };
+    Ok(StartedLab { bound, lab, pages, listener, _lock: lock })
+}
+
+/// By which name other machines reach an address: that of this machine if it listens on all.
+fn reachable_name(bound: SocketAddr) -> String {
+    match bound {
+        _ if bound.ip().is_unspecified() => super::worker::host_name(),
+        SocketAddr::V4(address) => address.ip().to_string(),
+        SocketAddr::V6(address) => format!("[{}]", address.ip()),
     }
-    let mut stops = StopSignals::listen_for_stop();
-    assay_ui::serve_lab(pages, super::step_kinds().to_vec(), lab, listener, async move { stops.next().await }).await?;
-    // Runs that are under way resume when the server is started again.
-    store.close().await;
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives pilots their token, which is created when the first of them needs it.
+fn token_source(home: PathBuf, store: Arc<Store>) -> Box<TokenSource> {
+    Box::new(move || {
+        let (home, store) = (home.clone(), Arc::clone(&store));
+        Box::pin(async move { pilot_token(&home, &store).await.map_err(|error| error.to_string()) })
+    })
+}
+
+/// The token of pilots. Pilots outlive a restart of the server, so it is kept in a file that only the server's user can read.
+async fn pilot_token(home: &Path, store: &Store) -> Result<String, CommandError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = home.join("pilot.token");
+    if let Ok(token) = std::fs::read_to_string(&path)
+        && store.token_scope(&assay_ui::hash_token(token.trim())).await?.as_deref() == Some(Scope::Worker.name())
+    {
+        return Ok(token.trim().to_owned());
+    }
+    let (_, token) = super::token::create_token(store, Scope::Worker, None).await?;
+    let mut options = File::options();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    writeln!(file, "{token}")?;
+    Ok(token)
 }
 
 /// Keeps a second server out of the store: each would resume the other's runs.

@@ -22,13 +22,7 @@ use crate::workflow_plugins::check_plugins;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub async fn run(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, CommandError> {
-    let (mut submission, workflow) = read_submission(&args)?;
-    let files = tokio::task::spawn_blocking(move || collect_files(&workflow)).await??;
-    submission.files = send_files(remote, files).await?;
-    let file = args.start.file.clone();
-    submission.git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
-    let answer = remote.post("/api/v1/runs".into(), &serde_json::to_value(&submission)?).await?;
-    let run = answer["run"].as_i64().ok_or("the server's answer has no run number")?;
+    let run = submit_file(remote, &args.start).await?;
     if args.json {
         super::print_json(&json!({"run": run}))?;
     } else {
@@ -37,10 +31,24 @@ pub async fn run(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, CommandE
     if args.follow { follow_run(remote, run, args.json).await } else { Ok(ExitCode::SUCCESS) }
 }
 
+/// Sends a workflow file and the files that it names; returns the number of the run.
+///
+/// # Errors
+/// If a file cannot be read, or the server refuses.
+pub async fn submit_file(remote: &Remote, start: &StartArgs) -> Result<i64, CommandError> {
+    let (mut submission, workflow) = read_submission(start)?;
+    let files = tokio::task::spawn_blocking(move || collect_files(&workflow)).await??;
+    submission.files = send_files(remote, files).await?;
+    let file = start.file.clone();
+    submission.git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
+    let answer = remote.post("/api/v1/runs".into(), &serde_json::to_value(&submission)?).await?;
+    Ok(answer["run"].as_i64().ok_or("the server's answer has no run number")?)
+}
+
 /// Reads and checks the workflow file and the files that it includes.
-fn read_submission(args: &SubmitArgs) -> Result<(LabSubmission, Workflow), CommandError> {
+fn read_submission(start: &StartArgs) -> Result<(LabSubmission, Workflow), CommandError> {
     let mut params = Vec::new();
-    let StartArgs { file, overrides, only, force, tags, note } = &args.start;
+    let StartArgs { file, overrides, only, force, tags, note } = start;
     for file in &overrides.files {
         let (name, text) = super::read_text("file of parameters", file)?;
         let read = assay_spec::read_overrides(&name, &text);

@@ -3,13 +3,13 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use assay_store::{Store, TokenView};
 use serde_json::json;
 
 use crate::cli::CommandError;
-use crate::lab_args::TokenCommand;
+use crate::lab_args::{Scope, TokenCommand};
 use crate::tables::format_table;
 use crate::terminal::{format_time, print_line};
 
@@ -20,13 +20,26 @@ pub async fn run(home: &Path, command: TokenCommand) -> Result<ExitCode, Command
     done
 }
 
+/// Creates a token; returns its number and itself.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn create_token(
+    store: &Store,
+    scope: Scope,
+    expires: Option<Duration>,
+) -> Result<(i64, String), CommandError> {
+    let token = random_token()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let end = expires.map(|period| u64::try_from((now + period).as_millis()).unwrap_or(u64::MAX));
+    let id = store.create_token(&assay_ui::hash_token(&token), scope.name(), end).await?;
+    Ok((id, token))
+}
+
 async fn run_command(store: &Store, command: TokenCommand) -> Result<ExitCode, CommandError> {
     match command {
         TokenCommand::Create { scope, expires } => {
-            let token = random_token()?;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            let end = expires.map(|period| u64::try_from((now + period).as_millis()).unwrap_or(u64::MAX));
-            let id = store.create_token(&assay_ui::hash_token(&token), scope.name(), end).await?;
+            let (id, token) = create_token(store, scope, expires).await?;
             print_line(format_args!("token {id}; it is shown only this once, since the store keeps only its hash"));
             super::print_out(&token)?;
         }

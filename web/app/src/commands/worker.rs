@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use assay_core::Capacity;
 use assay_worker::{RemoteSettings, run_remote};
+use tokio::sync::mpsc;
 
 use crate::cli::CommandError;
 use crate::lab_args::WorkerArgs;
@@ -14,12 +16,17 @@ use crate::remote::Remote;
 use crate::signals::StopSignals;
 use crate::terminal::print_line;
 
+/// How long the end of a failed attempt of a pilot waits for the signal that ends the pilot: a cluster signals all processes of a job, and
+/// the attempt's program may be gone before the pilot has seen its signal.
+const SIGNAL_PATIENCE: Duration = Duration::from_secs(2);
+
 pub async fn run(home: &Path, remote: &Remote, args: WorkerArgs) -> Result<ExitCode, CommandError> {
     let folder = args.cache.unwrap_or_else(|| home.join("worker"));
     let machine = LocalNode::probe_all(&folder).await?;
     let devices = machine.devices();
     let LocalNode { capacity, finder, .. } = machine;
-    let capacity = Capacity { name: args.name.unwrap_or_else(host_name), attempts: args.jobs, ..capacity };
+    let cpus = args.cpus.map_or(capacity.cpus, |cpus| cpus.min(capacity.cpus));
+    let capacity = Capacity { name: args.name.unwrap_or_else(host_name), attempts: args.jobs, cpus, ..capacity };
     let settings = RemoteSettings {
         transport: remote.transport().clone(),
         labels: args.labels.into_iter().collect(),
@@ -30,15 +37,28 @@ pub async fn run(home: &Path, remote: &Remote, args: WorkerArgs) -> Result<ExitC
         capacity,
         folder,
         cache_bytes: args.cache_gib.saturating_mul(1 << 30),
+        idle: args.idle.map(Duration::from_secs_f64),
+        signal_patience: if args.pilot { SIGNAL_PATIENCE } else { Duration::ZERO },
         notify: Box::new(|line: String| print_line(line)),
     };
-    let mut stops = StopSignals::listen_for_stop();
-    run_remote(settings, async move { stops.next().await }).await?;
+    let mut signals = StopSignals::listen_for_stop();
+    let (stop, stops) = mpsc::channel(2);
+    tokio::spawn(async move {
+        loop {
+            signals.next().await;
+            let _ = stop.send(()).await;
+            if args.pilot {
+                // A cluster signals more than once, and ends the job itself when its patience is over.
+                std::future::pending::<()>().await;
+            }
+        }
+    });
+    run_remote(settings, stops).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What this machine calls itself.
-fn host_name() -> String {
+pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "worker".to_owned() } else { name.to_owned() }

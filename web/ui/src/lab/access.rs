@@ -29,6 +29,8 @@ fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
         _ if path.strip_prefix("/api/2.0/mlflow/").is_some_and(|call| READING.contains(&call)) => {
             &["read", "submit", "worker", "admin"]
         }
+        // A pool runs commands of the cluster as the server's user.
+        _ if begins("/api/v1/pools") && method != Method::GET => &["admin"],
         _ if method == Method::GET || method == Method::HEAD => &["read", "submit", "worker", "admin"],
         _ => &["submit", "admin"],
     }
@@ -141,6 +143,8 @@ mod tests {
         check(Method::POST, "/api/v1/runs", Some("submit"));
         check(Method::POST, "/api/v1/runs/3/cancel", Some("submit"));
         check(Method::PUT, "/api/v1/files/00", Some("submit"));
+        check(Method::POST, "/api/v1/pools", Some("admin"));
+        check(Method::GET, "/api/v1/pools", Some("read"));
         check(Method::GET, "/api/v1/worker", Some("worker"));
         check(Method::PUT, "/api/v1/uploads/1/2/3/00", Some("worker"));
         check(Method::DELETE, "/anything", Some("submit"));

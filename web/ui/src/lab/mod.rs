@@ -5,16 +5,18 @@
 
 mod access;
 mod health;
+mod pools;
 mod runs;
 mod socket;
 mod transfer;
+mod workers;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use assay_server::Hub;
+use assay_server::{Hub, Pools};
 use assay_store::Store;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -35,6 +37,8 @@ pub type Reporter = dyn Fn(Value) -> Pin<Box<dyn Future<Output = Result<Value, S
 pub struct Lab {
     /// Runs and workers.
     pub hub: Arc<Hub>,
+    /// The pools of pilots.
+    pub pools: Arc<Pools>,
     /// The store, open for writing.
     pub store: Arc<Store>,
     /// The store's folder.
@@ -59,7 +63,14 @@ pub(crate) fn with_lab(pages: Router, lab: Arc<Lab>) -> Router {
         .route("/api/v1/runs/{run}/cancel", post(runs::cancel_run))
         .route("/api/v1/runs/{run}/retry", post(runs::retry_run))
         .route("/api/v1/runs/{run}/why", get(runs::explain_task))
-        .route("/api/v1/workers", get(runs::list_workers))
+        .route("/api/v1/runs/{run}/pause", post(runs::pause_run))
+        .route("/api/v1/runs/{run}/resume", post(runs::resume_run))
+        .route("/api/v1/runs/{run}/priority", post(runs::prioritize_run))
+        .route("/api/v1/workers", get(workers::list_workers))
+        .route("/api/v1/workers/drain", post(workers::drain_workers))
+        .route("/api/v1/workers/resume", post(workers::resume_workers))
+        .route("/api/v1/pools", get(pools::list_pools).post(pools::allocate_pool))
+        .route("/api/v1/pools/remove", post(pools::remove_pool))
         .route("/api/v1/reports", post(runs::answer_command))
         .route("/api/v1/worker", get(socket::connect_worker))
         .route("/api/v1/artifacts/{hash}", get(transfer::send_artifact))

@@ -23,7 +23,7 @@ impl From<HubError> for Failure {
     }
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+pub(super) fn read_json<T: serde::de::DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     let wrong =
         |error| Failure::bad_request(format!("the request cannot be read: {error}"), "use the same Assay on both ends");
     serde_json::from_slice(body).map_err(wrong)
@@ -49,15 +49,61 @@ pub(super) async fn cancel_run(State(lab): State<Arc<Lab>>, Path(run): Path<Stri
     if lab.hub.cancel(run).await {
         return Ok(Json(json!({"run": run.0})));
     }
-    let found = lab.store.run(run).await?;
-    let missing = || Failure::not_found(format!("there is no run {run}"), "`assay runs` lists them");
-    let state = found.ok_or_else(missing)?.summary.state;
-    let hint = "a server can stop only its own runs";
-    Err(Failure {
-        status: 409,
-        error: format!("this server is not running run {run}: it is {state}"),
-        hint: hint.into(),
-    })
+    Err(refuse_absent(&lab, run).await)
+}
+
+/// Pauses a run: it begins no tasks until it is resumed.
+pub(super) async fn pause_run(state: State<Arc<Lab>>, run: Path<String>) -> Result<Json<Value>, Failure> {
+    change_pause(state, run, true).await
+}
+
+/// Resumes a paused run.
+pub(super) async fn resume_run(state: State<Arc<Lab>>, run: Path<String>) -> Result<Json<Value>, Failure> {
+    change_pause(state, run, false).await
+}
+
+async fn change_pause(
+    State(lab): State<Arc<Lab>>,
+    Path(run): Path<String>,
+    paused: bool,
+) -> Result<Json<Value>, Failure> {
+    let run = run_of(&run)?;
+    match lab.hub.pause(run, paused).await {
+        true => Ok(Json(json!({"run": run.0, "paused": paused}))),
+        false => Err(refuse_absent(&lab, run).await),
+    }
+}
+
+/// A new priority.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Priority {
+    priority: i32,
+}
+
+/// Changes the priority of a run.
+pub(super) async fn prioritize_run(
+    State(lab): State<Arc<Lab>>,
+    Path(run): Path<String>,
+    body: Bytes,
+) -> Result<Json<Value>, Failure> {
+    let run = run_of(&run)?;
+    let Priority { priority } = read_json(&body)?;
+    match lab.hub.prioritize(run, priority).await? {
+        true => Ok(Json(json!({"run": run.0, "priority": priority}))),
+        false => Err(refuse_absent(&lab, run).await),
+    }
+}
+
+/// Why a run that is not under way here cannot be changed.
+async fn refuse_absent(lab: &Lab, run: RunId) -> Failure {
+    let state = match lab.store.run(run).await {
+        Ok(Some(found)) => found.summary.state,
+        Ok(None) => return Failure::not_found(format!("there is no run {run}"), "`assay runs` lists them"),
+        Err(error) => return Failure::from(error),
+    };
+    let hint = "a server can change only its own runs";
+    Failure { status: 409, error: format!("this server is not running run {run}: it is {state}"), hint: hint.into() }
 }
 
 /// Submits a finished run again: tasks that succeeded are answered from the cache.
@@ -89,11 +135,6 @@ pub(super) async fn explain_task(
         None => format!("it is {}: {}", task.state, task.detail),
     };
     Ok(Json(json!({"task": task.address, "state": task.state.name(), "why": why})))
-}
-
-/// Lists the workers.
-pub(super) async fn list_workers(State(lab): State<Arc<Lab>>) -> Json<Value> {
-    Json(json!({"workers": lab.hub.workers()}))
 }
 
 /// Answers a reading command of another machine.

@@ -25,7 +25,9 @@ async fn serve_worker(lab: Arc<Lab>, mut socket: WebSocket) {
     let (connection, mut outgoing) = match lab.hub.connect_worker(register).await {
         Ok(connected) => connected,
         Err(instead) => {
-            let _ = send_message(&mut socket, &instead).await;
+            if let Some(instead) = instead {
+                let _ = send_message(&mut socket, &instead).await;
+            }
             return;
         }
     };

@@ -8,3 +8,4 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod sweep;
 pub(crate) mod task;
+pub(crate) mod workers;
