@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
+pub use self::files::{ArtifactsArgs, GcArgs, GetArgs, RmArgs};
 pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
 use crate::commands::plugin::{PluginArgs, PluginHostArgs};
@@ -17,6 +18,7 @@ use crate::lab_args::{LabCommand, ListenArgs};
 
 mod compare;
 mod export;
+mod files;
 mod start;
 
 /// How long threads that block on the network or on files are waited for at the end.
@@ -438,49 +440,6 @@ pub enum Level {
 pub struct CancelArgs {
     /// The run's number, or `latest`
     pub run: String,
-}
-
-/// `assay artifacts`
-#[derive(Args)]
-pub struct ArtifactsArgs {
-    /// The run's number, or `latest`
-    pub run: String,
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `assay get`
-#[derive(Args)]
-pub struct GetArgs {
-    /// The run's number, or `latest`
-    pub run: String,
-    /// The task's address, as `assay show` prints it
-    pub task: String,
-    /// The output's name, as `assay artifacts` prints it
-    pub output: String,
-    /// The file to write, or `-` for standard output
-    #[arg(short = 'o', long = "output", value_name = "FILE")]
-    pub to: Option<PathBuf>,
-}
-
-/// `assay gc`
-#[derive(Args)]
-pub struct GcArgs {
-    /// Remove the files; without this, they are only listed
-    #[arg(long)]
-    pub delete: bool,
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `assay rm`
-#[derive(Args)]
-pub struct RmArgs {
-    /// The runs' numbers, or `latest`
-    #[arg(required = true, value_name = "RUN")]
-    pub runs: Vec<String>,
 }
 
 /// A subcommand with no other option.
