@@ -104,14 +104,17 @@ impl Run {
     }
 
     /// The ready tasks, as groups that are placed alike: the resources of each, how many of its tasks may begin now, and the first
-    /// of them.
+    /// of them. In the order in which their first tasks are placed.
     pub fn ready_groups(&self) -> impl Iterator<Item = (&[Resource], u32, TaskIx)> {
-        self.classes.iter().filter_map(|class| {
+        let groups = self.classes.iter().filter_map(|class| {
             let (job, plan) = (&self.jobs[class.job.0 as usize], &self.plan.jobs[class.job.0 as usize]);
             let most = plan.max_parallel.map_or(u32::MAX, |most| most.saturating_sub(job.live));
             let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(most);
             Some((class.variants.as_slice(), count, *class.ready.first()?)).filter(|_| count > 0)
-        })
+        });
+        let mut groups: Vec<_> = groups.collect();
+        groups.sort_by_key(|(_, _, first)| *first);
+        groups.into_iter()
     }
 
     /// The tasks, indexed by [`TaskIx`].

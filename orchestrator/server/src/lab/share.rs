@@ -107,6 +107,8 @@ struct Party<'a> {
     wanted: Vec<u32>,
     /// The room that it was given.
     share: BTreeMap<WorkerId, Room>,
+    /// The part of it in which attempts can begin now.
+    free: BTreeMap<WorkerId, Room>,
     cpus: u32,
     over: bool,
 }
@@ -140,7 +142,7 @@ fn open_party<'a>(run: RunId, priority: i32, claim: &'a Claim, workers: &BTreeMa
     // Those that are given room first are taken from the end.
     running.reverse();
     let wanted = claim.ready.iter().map(|(_, count, _)| *count).collect();
-    Party { run, priority, claim, running, wanted, share: BTreeMap::new(), cpus: 0, over: false }
+    Party { run, priority, claim, running, wanted, share: BTreeMap::new(), free: BTreeMap::new(), cpus: 0, over: false }
 }
 
 impl Party<'_> {
@@ -151,12 +153,15 @@ impl Party<'_> {
         given: &mut BTreeMap<WorkerId, Room>,
         busy: &mut BTreeMap<WorkerId, Room>,
     ) {
-        while let Some((worker, room)) = self.running.pop() {
+        if let Some((worker, room)) = self.running.pop() {
             let taken = given.entry(worker).or_default();
             if workers.get(&worker).is_some_and(|divided| taken.fits(room, &divided.capacity)) {
                 taken.add(room);
                 return self.add_share(worker, room);
             }
+            // It keeps running, beyond the share of its run on this worker, and counts as a part of what the run has.
+            self.cpus = self.cpus.saturating_add(room.cpus);
+            return;
         }
         for (place, (resource, _, _)) in self.claim.ready.iter().enumerate() {
             if self.wanted[place] == 0 {
@@ -171,12 +176,19 @@ impl Party<'_> {
             // Where it can begin at once, rather than where others have to end first.
             let now = able().find(|worker| fits(given, worker) && fits(busy, worker));
             let Some((&worker, divided)) = now.or_else(|| able().find(|worker| fits(given, worker))) else {
+                if able().next().is_some() {
+                    // The run's own core begins nothing before this task on the worker that it waits for.
+                    break;
+                }
                 self.wanted[place] = 0;
                 continue;
             };
             let room = Room::of_attempt(resource, &divided.capacity);
+            if now.is_some() {
+                self.free.entry(worker).or_default().add(room);
+                busy.entry(worker).or_default().add(room);
+            }
             given.entry(worker).or_default().add(room);
-            busy.entry(worker).or_default().add(room);
             self.wanted[place] -= 1;
             return self.add_share(worker, room);
         }
@@ -218,6 +230,14 @@ fn collect_elsewhere(
             for (other, room) in taken.iter().enumerate().filter(|(other, _)| *other != place) {
                 sum.add(*room);
                 devices.extend(parties[other].devices_on(worker));
+            }
+            if let Some(free) = party.free.get(&worker) {
+                // What others wait for on this worker does not keep back what can begin now.
+                let own = [party.held_on(worker, capacity), *free].map(|room| (room.cpus, room.memory, room.attempts));
+                sum.cpus = sum.cpus.min(capacity.cpus.saturating_sub(own[0].0).saturating_sub(own[1].0));
+                sum.memory = sum.memory.min(capacity.memory.saturating_sub(own[0].1).saturating_sub(own[1].1));
+                let most = capacity.attempts.unwrap_or(u32::MAX).saturating_sub(own[0].2).saturating_sub(own[1].2);
+                sum.attempts = if free.cpus == capacity.cpus { 0 } else { sum.attempts.min(most) };
             }
             let elsewhere = Elsewhere { cpus: sum.cpus, memory: sum.memory, attempts: sum.attempts, devices };
             if elsewhere != Elsewhere::default() {
