@@ -191,7 +191,7 @@ async fn a_run_goes_through_and_the_next_one_is_cached() {
         let (_keep, cancel) = mpsc::channel(1);
         let report = run_workflow(ledger.clone(), CHAIN, cancel, |order| match order {
             ToWorker::Start(assignment) => completed_messages(&assignment),
-            ToWorker::Stop(_) => Vec::new(),
+            ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
         })
         .await;
         assert_eq!(report.state, RunStateName::Succeeded);
@@ -219,7 +219,7 @@ async fn what_a_superseded_attempt_says_is_refused() {
             said.extend(completed_messages(&assignment));
             said
         }
-        ToWorker::Stop(_) => Vec::new(),
+        ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
     })
     .await;
     let succeeded = TaskStateName::Succeeded;
@@ -242,7 +242,7 @@ async fn attempts_at_the_same_work_share_a_place_to_go_on_from_and_others_have_a
             seen.push((assignment.address.clone(), assignment.resume.clone()));
             if seen.len() == 1 { vec![crashed_message(assignment.attempt)] } else { completed_messages(&assignment) }
         }
-        ToWorker::Stop(_) => Vec::new(),
+        ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
     })
     .await;
     let places = places.lock().unwrap();
@@ -277,7 +277,7 @@ async fn a_failure_skips_what_needs_it() {
     let (_keep, cancel) = mpsc::channel(1);
     let report = run_workflow(ledger, CHAIN, cancel, |order| match order {
         ToWorker::Start(assignment) => vec![crashed_message(assignment.attempt)],
-        ToWorker::Stop(_) => Vec::new(),
+        ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
     })
     .await;
     assert_eq!(report.state, RunStateName::Failed);
@@ -295,7 +295,7 @@ async fn a_cancelled_run_stops_its_attempts_and_its_journal_replays() {
             press.try_send(()).expect("one start, one press");
             vec![FromWorker::AttemptEvent(assignment.attempt, AttemptEvent::Started)]
         }
-        ToWorker::Stop(attempt) => {
+        ToWorker::Stop(attempt) | ToWorker::Preempt(attempt) => {
             let failure = Failure { class: FailureClass::Cancelled, message: "cancelled".into(), hint: None };
             vec![FromWorker::AttemptEnded(attempt, AttemptOutcome::Failed(failure))]
         }
@@ -341,7 +341,7 @@ async fn tasks_are_added_while_the_run_is_in_progress_and_the_journal_replays() 
     let (_keep, cancel) = mpsc::channel(1);
     let report = run_workflow(ledger.clone(), DECIDED, cancel, |order| match order {
         ToWorker::Start(assignment) => completed_messages(&assignment),
-        ToWorker::Stop(_) => Vec::new(),
+        ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
     })
     .await;
     let (succeeded, skipped) = (TaskStateName::Succeeded, TaskStateName::Skipped);
@@ -400,7 +400,7 @@ async fn cells_with_the_same_config_run_once() {
             seen.lock().unwrap().push(assignment.address.clone());
             completed_messages(&assignment)
         }
-        ToWorker::Stop(_) => Vec::new(),
+        ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
     })
     .await;
     assert_eq!(report.state, RunStateName::Succeeded);
@@ -424,7 +424,7 @@ async fn if_the_first_of_several_cells_with_one_config_fails_the_next_one_runs()
     let report = run_workflow(Arc::new(Memory::default()), TWINS, cancel, |order| match order {
         ToWorker::Start(assignment) if assignment.address == "a[seed=1]" => vec![crashed_message(assignment.attempt)],
         ToWorker::Start(assignment) => completed_messages(&assignment),
-        ToWorker::Stop(_) => Vec::new(),
+        ToWorker::Stop(_) | ToWorker::Preempt(_) => Vec::new(),
     })
     .await;
     use TaskStateName::{Cached, Failed, Succeeded};
