@@ -189,6 +189,9 @@ fn help_describes_the_command_line_subcommands_and_step_kinds() {
     for part in ["data: artifact, required", "family: pulse", "train/gradient_norm", "uses: train"] {
         assert!(train.contains(part), "`{part}` is not in:\n{train}");
     }
+    // The name of a subcommand and of a step kind: both are described.
+    let both = text(&help(&["help", "export"]).stdout);
+    assert!(both.contains("Usage: assay export") && both.contains("Options of `with:`"), "{both}");
     let wrong = help(&["help", "trian"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("did you mean `train`?"), "{}", text(&wrong.stderr));

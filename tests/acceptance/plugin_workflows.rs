@@ -108,7 +108,7 @@ fn a_plan_finds_missing_files_other_interfaces_other_hashes_and_unknown_names() 
         std::fs::write(&file, &original).expect("the workflow");
     };
     refused(&original.replace("dyck.wasm", "duck.wasm"), "the plugin `dyck` cannot be used: cannot read its file");
-    let demanded = format!("dyck.wasm, blake3: {}", "0".repeat(64));
+    let demanded = format!("dyck.wasm, blake3: {}", "a".repeat(64));
     refused(&original.replace("dyck.wasm", &demanded), "the plugin `dyck` cannot be used: its file has the hash ");
     let component = folder.path().join("dyck.wasm");
     let good = std::fs::read(&component).expect("the component");

@@ -11,7 +11,7 @@ use crate::reference::describe_kind;
 /// The widest that help is printed, where the terminal has more columns.
 const WIDEST: usize = 100;
 
-/// Prints the help of a subcommand or step kind; without a name, that of the command line.
+/// Prints the help of a subcommand or step kind, or of both where they have one name; without a name, that of the command line.
 ///
 /// # Errors
 /// If neither a subcommand nor a step kind has this name.
@@ -21,13 +21,17 @@ pub fn run(mut line: Command, name: Option<&str>) -> Result<ExitCode, CommandErr
         None => Some(line.render_long_help()),
         Some(name) => line.find_subcommand_mut(name).map(Command::render_long_help),
     };
-    if let Some(help) = help {
-        print_styled(&help)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let name = name.unwrap_or_default();
     let kinds = super::step_kinds();
-    let Some(kind) = kinds.iter().find(|kind| kind.name == name) else {
+    let kind = kinds.iter().find(|kind| kind.name == name);
+    if let Some(help) = help {
+        print_styled(&help)?;
+        if kind.is_none() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        super::print_out(&format!("\nThe step kind `{name}`:\n"))?;
+    }
+    let Some(kind) = kind else {
         let commands = line.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
         let known: Vec<&str> = kinds.iter().map(|kind| kind.name).chain(commands).collect();
         return Err(unknown(name, &known).into());

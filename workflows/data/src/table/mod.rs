@@ -224,12 +224,12 @@ mod tests {
 
     #[test]
     fn quotation_marks_in_tabbed_values_belong_to_the_text() {
-        let rows = rows(b"1\t\"so\" he said\n0\t5\" wide\n", TSV, &columns("2", None, Some("1"))).unwrap();
-        assert_eq!(rows.iter().map(|row| row.1.as_str()).collect::<Vec<_>>(), ["\"so\" he said", "5\" wide"]);
+        let plain_rows = rows(b"1\t\"so\" he said\n0\t5\" wide\n", TSV, &columns("2", None, Some("1"))).unwrap();
+        assert_eq!(plain_rows.iter().map(|row| row.1.as_str()).collect::<Vec<_>>(), ["\"so\" he said", "5\" wide"]);
         let quoted = TableFormat::Delimited(Delimited { delimiter: b'\t', header: false, quotes: true });
-        let quoted_rows = super::tests::rows(b"1\t\"a\tb\nc\"\n", quoted, &columns("2", None, Some("1"))).unwrap();
+        let quoted_rows = rows(b"1\t\"a\tb\nc\"\n", quoted, &columns("2", None, Some("1"))).unwrap();
         assert_eq!(quoted_rows[0].1, "a\tb\nc");
-        let error = super::tests::rows(b"1\ta\n2\t\"a\tb\"\n", TSV, &columns("2", None, None)).unwrap_err();
+        let error = rows(b"1\ta\n2\t\"a\tb\"\n", TSV, &columns("2", None, None)).unwrap_err();
         assert!(error.hint.contains("`quotes: true`"), "{}", error.hint);
     }
 
