@@ -82,6 +82,31 @@ fn claims_are_run_once_and_a_refuted_one_is_an_exit_code() {
     assert_eq!(listed.json["files"][0]["run"], 2);
 }
 
+/// The content of a script is part of the work: an earlier run with another script does not decide the claim.
+#[test]
+fn a_changed_file_is_run_again_before_its_claims_are_judged() {
+    let home = Home::new();
+    let folder = home.store().with_file_name("scripts");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("scripted.yaml");
+    let flow = "jobs:\n  a:\n    strategy: {replicates: 3}\n    uses: command\n    with: {run: [sh, s.sh], files: [s.sh], metrics: {x: {better: \
+                lower}}}\nclaims:\n  - {id: small, check: \"a.x < 5\"}\n";
+    std::fs::write(&file, flow).expect("the workflow");
+    let judge = |value: u32| {
+        let script = format!("echo x={value}.$ASSAY_REPLICATE\n");
+        std::fs::write(folder.join("s.sh"), script).expect("the script");
+        let judged = Ran::of(home.output(&["claims", &file.display().to_string(), "--json"]));
+        let verdict = judged.json["files"][0]["claims"][0]["verdict"].as_str().unwrap_or_default().to_owned();
+        (verdict, judged.json["files"][0]["run"].as_i64(), judged.stderr)
+    };
+    let first = judge(1);
+    assert_eq!((first.0.as_str(), first.1), ("supported", Some(1)), "{}", first.2);
+    let changed = judge(9);
+    assert_eq!((changed.0.as_str(), changed.1), ("refuted", Some(2)), "{}", changed.2);
+    let restored = judge(1);
+    assert_eq!((restored.0.as_str(), restored.1), ("supported", Some(1)), "{}", restored.2);
+}
+
 #[test]
 fn verdicts_are_written_with_commit_and_machine() {
     let home = Home::new();

@@ -30,7 +30,21 @@ fn cells(values: &str, with: &str) -> (tempfile::TempDir, String) {
 fn a_closed_stderr_is_no_failure() {
     let home = Home::new();
     let (_folder, file) = cells("1", "");
-    for command in [&["run", &file][..], &["plan", &file], &["runs"], &["show", "1"]] {
+    let copy = home.store().with_file_name("copy");
+    let copy = copy.display().to_string();
+    let get = ["get", "1", "data[n=1]", "dataset", "-o", &copy];
+    for command in [
+        &["run", &file][..],
+        &["plan", &file],
+        &["runs"],
+        &["show", "1"],
+        &["artifacts", "1"],
+        &get,
+        &["verify"],
+        &["rm", "1"],
+        &["gc"],
+        &["gc", "--delete"],
+    ] {
         let mut child = home.command(command).spawn().expect("assay starts");
         // Whatever it writes from here on goes nowhere.
         drop(child.stderr.take());

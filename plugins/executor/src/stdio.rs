@@ -23,8 +23,8 @@ pub(crate) fn take_pipes() -> io::Result<Pipes> {
     let input = File::from(fcntl_dupfd_cloexec(stdin(), FIRST_FREE)?);
     let output = File::from(fcntl_dupfd_cloexec(stdout(), FIRST_FREE)?);
     dup2_stdout(stderr())?;
-    // Nobody holds the other end, so that a read ends at once. `/dev/null` would do the same, but in a container it may be
-    // missing or a regular file with content.
+    // The writing end is closed, so every read ends at once. `/dev/null` would do the same, but a container may lack it or
+    // have a regular file with content in its place.
     let (ended, _) = io::pipe()?;
     dup2_stdin(ended)?;
     Ok(Pipes { input, output })

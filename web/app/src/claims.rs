@@ -99,7 +99,7 @@ pub fn claims_document(files: &[JudgedFile], command: &str) -> String {
                 escape_cell(&known(&file.machine))
             ),
             None if file.claims.iter().any(|claim| claim.verdict == Verdict::Undecided) => {
-                "Nothing was run: these claims are judged by arithmetic, not tested, or undecided for want of a run."
+                "Nothing was run: these claims are judged by arithmetic, not tested, or undecided because they were not run."
                     .to_owned()
             }
             None => "Nothing was run: these claims are judged by arithmetic, or not tested.".to_owned(),

@@ -269,7 +269,7 @@ fn gather_evidence(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) ->
     let Some(first) = sets.first().cloned() else { return Err("the check uses no result".to_owned()) };
     let common = sets.iter().fold(first.clone(), |common, set| &common & set);
     let all = sets.iter().fold(first, |all, set| &all | set);
-    // A comparison of the common ones alone would drop the others without a word.
+    // Comparing the common replicates alone would drop the others silently.
     if common.len() < all.len() {
         return gather_unpaired(hypothesis, sample, &sets, &cells);
     }

@@ -212,8 +212,8 @@ fn jobs_with_metric<'a>(tasks: &[TaskResult<'a>], kind: &str, metric: &str) -> V
     jobs
 }
 
-/// The jobs of a kind of which some task reported a metric or declares it: the others never have it, so that their failures
-/// are no missing values of it.
+/// The jobs of a kind in which some task reported a metric or declares it. Other jobs never have the metric, so their failed
+/// tasks are not missing values of it.
 fn reporting_jobs(tasks: &[TaskResult<'_>], kind: &str, metric: &str) -> Vec<String> {
     let mine = tasks.iter().filter(|task| task.kind == kind);
     let reports = |task: &&TaskResult<'_>| {

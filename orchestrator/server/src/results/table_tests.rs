@@ -433,7 +433,7 @@ fn a_config_may_declare_metrics_that_its_kind_does_not_know() {
     assert_eq!(named.columns[1].direction, "lower is better");
 }
 
-/// Jobs of one kind may declare metrics of their own: what fails in one job is no missing value of another one's metric.
+/// Each job of a kind may declare its own metrics. A failure in one job is not a missing value of another job's metric.
 #[test]
 fn a_failure_is_counted_where_the_job_has_the_metric() {
     use TaskStateName::{Failed, Succeeded};

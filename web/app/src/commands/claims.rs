@@ -204,8 +204,8 @@ fn tested_jobs(workflow: &Workflow, missing: &BTreeMap<String, String>) -> Vec<S
     jobs
 }
 
-/// The latest run of the same file with the same parameters that did the very work which a run would do now: files beside the
-/// workflow may have changed since, and measurements count for one machine.
+/// The latest run of the same file with the same parameters whose tasks have the cache keys that a run would have now. They
+/// differ if a file beside the workflow has changed since, and for measurements on another machine.
 async fn known_run(home: &Path, source: &str, workflow: &Workflow) -> Result<Option<RunRecord>, CommandError> {
     if !home.join("assay.db").exists() {
         return Ok(None);
@@ -309,7 +309,7 @@ fn print_files(judged: &[JudgedFile]) -> Result<(), CommandError> {
 
 fn claims_json(judged: &[JudgedFile]) -> Result<Value, CommandError> {
     let all: Vec<&JudgedClaim> = judged.iter().flat_map(|file| &file.claims).collect();
-    // As the verdicts of the claims are written below.
+    // The spelling of the verdicts in `claims`.
     let counts: BTreeMap<String, usize> =
         count_verdicts(all).into_iter().map(|(name, count)| (name.replace(' ', "_"), count)).collect();
     let files: Result<Vec<Value>, serde_json::Error> = judged

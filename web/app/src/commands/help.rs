@@ -11,7 +11,7 @@ use crate::reference::describe_kind;
 /// The widest that help is printed, where the terminal has more columns.
 const WIDEST: usize = 100;
 
-/// Prints the help of a subcommand or step kind, or of both where they have one name; without a name, that of the command line.
+/// Prints the help of a subcommand or step kind, or of both if they share the name. Without a name, prints that of the command line.
 ///
 /// # Errors
 /// If neither a subcommand nor a step kind has this name.

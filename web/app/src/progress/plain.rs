@@ -235,6 +235,15 @@ mod tests {
     }
 
     #[test]
+    fn a_long_attempt_has_a_line_a_minute_after_it_began() {
+        let events = [(1, task_changed(0, TaskStateName::Running))];
+        let count = |until| printed_lines(Detail::Normal, &events, until).len();
+        assert_eq!(count(61), count(60) + 2, "the attempt and the run");
+        assert_eq!(count(120), count(61));
+        assert_eq!(count(121), count(61) + 2);
+    }
+
+    #[test]
     fn what_a_task_waits_for_is_escaped() {
         let detail = "waits for `a\u{202e}b`\u{1b}[2J, which does the same work".to_owned();
         let events = [(0, RunEvent::Task { task: TaskIx(1), state: TaskStateName::Waiting, detail })];

@@ -1,8 +1,8 @@
 // Draws curves with uPlot: every element with `data-curves` shows the curves at that address of the API, by the training step.
 //
-// The colours are the custom properties of the style sheet, so that charts follow the reader's theme. A cell keeps its colour,
-// its slot; where there are more cells than colours, all lines are grey and those that the reader chooses have a colour. While
-// the address stays the same, the zoom and the choice stay as the reader left them.
+// The colours are the custom properties of the style sheet, so that charts follow the reader's theme. Each cell has a slot, which
+// fixes its colour. With more cells than colours, all lines are grey, and the lines that the reader chooses have a colour. The zoom
+// and the choice are kept while the address stays the same.
 "use strict";
 
 (() => {
@@ -40,10 +40,11 @@
     return (answer.series || []).map(({ name, steps, values }) => ({ label: name, slot: 0, tasks: [0], steps, values, range: null }));
   }
 
-  // What JSON cannot hold is a string, and leaves a gap; so does what a logarithmic axis cannot show.
+  // The API writes NaN and infinities as strings. They leave a gap, as do values that a logarithmic axis cannot show.
   const finite = (values, log) => values.map((value) => (typeof value === "number" && !(log && value <= 0) ? value : null));
 
-  // Columns on one axis of steps. A step that a curve does not have is undefined, which is no gap.
+  // Columns on one axis of steps. A step that a curve does not have is undefined: uPlot draws the line across it.
+  // A value that is not finite is null: uPlot leaves a gap.
   function aligned(curves, log) {
     const tables = curves.map(({ steps, values, range }) => [
       steps, finite(values, log), ...(range ? [finite(range.low, log), finite(range.high, log)] : []),

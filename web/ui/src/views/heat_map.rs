@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::plot::{fit_text, number_text};
+use super::plot::{describe_cell, fit_text, number_text};
 use super::sweep::{Sweep, SweepCell};
 
 /// How many colours the style sheet has for cells, from the worse to the better end.
@@ -26,7 +26,7 @@ pub(crate) struct HeatMap {
     pub upwards: String,
     pub rows: Vec<Label>,
     pub cells: Vec<HeatCell>,
-    /// The ends of the colours; `None` where there is one colour.
+    /// The ends of the colours; `None` if all cells have one colour.
     pub scale: Option<Scale>,
     /// Whether some cell has no value.
     pub has_missing: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Scale {
     pub last_is: &'static str,
 }
 
-/// How wide and how high cells are, by the number of columns: what does not fit is left out of them.
+/// The width and height of cells, by the number of columns. Text that does not fit is left out.
 fn cell_size(columns: usize, rows: usize) -> (f64, f64) {
     let width = match columns {
         0..=8 => 96.0,
@@ -192,7 +192,7 @@ fn heat_cell(
         y,
         shade,
         lines: lines.iter().map(|line| fit_text(line, most)).collect(),
-        title: title(sweep, cell, &[axes.0, axes.1]),
+        title: describe_cell(sweep, cell, &[axes.0, axes.1]),
         task: cell.tasks.first().copied(),
         best: cell.best,
         may_be_best: cell.may_be_best,
@@ -217,27 +217,4 @@ pub(crate) fn colour_ends(sweep: &Sweep) -> Option<(f64, f64)> {
     });
     let (low, high) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), end| (low.min(end), high.max(end)));
     (low < high && low.is_finite() && high.is_finite()).then_some((low, high))
-}
-
-/// What a pointer on a cell shows: where it is, its value, and every observation.
-pub(crate) fn title(sweep: &Sweep, cell: &SweepCell, axes: &[&str]) -> String {
-    let at = |axis: &&str| {
-        let value = if sweep.x.as_deref() == Some(*axis) { &cell.x } else { &cell.y };
-        format!("{axis} = {value}")
-    };
-    let place: Vec<String> = axes.iter().map(at).collect();
-    let kind = match (cell.provisional, cell.best, cell.may_be_best) {
-        (true, ..) => ", still running",
-        (false, true, _) => ", the best",
-        (false, false, true) => ", may be the best",
-        (false, false, false) => "",
-    };
-    let missing = if cell.missing_text.is_empty() { String::new() } else { format!(", {}", cell.missing_text) };
-    let mut lines = vec![
-        place.join(", "),
-        format!("{}: {}", sweep.metric, cell.measured.text),
-        format!("n = {}{missing}{kind}", cell.measured.n),
-    ];
-    lines.extend(cell.measured.listed.iter().enumerate().map(|(i, text)| format!("#{} {text}", i + 1)));
-    lines.join("\n")
 }

@@ -1,9 +1,8 @@
-//! A sweep over one axis: means with their intervals, and every observation beside them, in CSS pixels for the template.
+//! Lays out a sweep over one axis, in CSS pixels for the template: means with their intervals, and every observation.
 
 use serde::Serialize;
 
-use super::heat_map::title;
-use super::plot::{PlotScale, fit_text, number_text, round_ticks};
+use super::plot::{PlotScale, describe_cell, fit_text, number_text, round_ticks};
 use super::sweep::{Sweep, SweepCell};
 
 const WIDTH: f64 = 640.0;
@@ -113,7 +112,7 @@ fn plotted_cell(sweep: &Sweep, cell: &SweepCell, axis: &str, x: f64, y: &PlotSca
         mean: mean.map(|mean| y.place(mean)),
         interval,
         observations: finite.map(|value| y.place(*value)).collect(),
-        title: title(sweep, cell, &[axis]),
+        title: describe_cell(sweep, cell, &[axis]),
         task: cell.tasks.first().copied(),
         best: cell.best,
         provisional: cell.provisional,
@@ -137,8 +136,8 @@ fn ends(sweep: &Sweep) -> (f64, f64) {
     (low - room, high + room)
 }
 
-/// Numbers that span almost a decade are spread by their ratios, as state counts and lengths are chosen. What is no number is
-/// spread evenly.
+/// The places of cells along the axis. Numbers that span a factor of 4 or more are placed on a logarithmic scale, as state counts
+/// and lengths are chosen. Values that are not numbers are placed at equal distances.
 fn places(numbers: Option<&[f64]>, count: usize) -> Vec<f64> {
     let (left, right) = (LEFT + 18.0, WIDTH - RIGHT - 18.0);
     let Some(numbers) = numbers else {
@@ -157,7 +156,7 @@ fn is_spread_by_ratios(numbers: &[f64]) -> bool {
     numbers.len() > 2 && low > 0.0 && high / low >= 4.0
 }
 
-/// A line through the means, with a gap where there is none.
+/// A line through the means, with a gap at cells without a mean.
 fn path(points: &[PlottedCell]) -> String {
     let mut pen_is_up = true;
     let mut path = String::new();

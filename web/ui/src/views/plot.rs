@@ -1,4 +1,6 @@
-//! What charts that the server draws have in common: scales, ticks and texts that fit.
+//! Scales, ticks and texts that the charts drawn by the server share.
+
+use super::sweep::{Sweep, SweepCell};
 
 /// A scale from values to CSS pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,6 +73,29 @@ pub(crate) fn fit_text(text: &str, most: usize) -> String {
     }
     let kept: String = text.chars().take(most.saturating_sub(1)).collect();
     format!("{kept}…")
+}
+
+/// The title of a cell of a sweep, line by line: its values on the axes, its mean, and every observation.
+pub(crate) fn describe_cell(sweep: &Sweep, cell: &SweepCell, axes: &[&str]) -> String {
+    let at = |axis: &&str| {
+        let value = if sweep.x.as_deref() == Some(*axis) { &cell.x } else { &cell.y };
+        format!("{axis} = {value}")
+    };
+    let place: Vec<String> = axes.iter().map(at).collect();
+    let kind = match (cell.provisional, cell.best, cell.may_be_best) {
+        (true, ..) => ", still running",
+        (false, true, _) => ", the best",
+        (false, false, true) => ", may be the best",
+        (false, false, false) => "",
+    };
+    let missing = if cell.missing_text.is_empty() { String::new() } else { format!(", {}", cell.missing_text) };
+    let mut lines = vec![
+        place.join(", "),
+        format!("{}: {}", sweep.metric, cell.measured.text),
+        format!("n = {}{missing}{kind}", cell.measured.n),
+    ];
+    lines.extend(cell.measured.listed.iter().enumerate().map(|(i, text)| format!("#{} {text}", i + 1)));
+    lines.join("\n")
 }
 
 #[cfg(test)]

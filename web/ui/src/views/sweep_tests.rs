@@ -117,7 +117,7 @@ fn a_heat_map_holds_the_spread_in_its_cells_and_every_observation_in_their_title
     assert!(last.title.ends_with("#1 64.1 s\n#2 64.2 s"), "{}", last.title);
     // The first row is at the bottom, and the columns go to the right.
     assert!(map.rows[0].at > map.rows[1].at && map.cells[0].y > last.y && map.cells[0].x < last.x);
-    // A smaller loss is better, and the deepest shade stands for better.
+    // A smaller loss is better, and the deepest shade means better.
     assert_eq!((map.cells[0].shade, last.shade), (Some(SHADES - 1), Some(0)));
     let scale = map.scale.unwrap();
     assert_eq!((scale.first_is, scale.last_is), ("worse", "better"));

@@ -127,6 +127,10 @@ fn sides_with_other_replicates_are_compared_without_pairs() {
     let found = judge_claim(claim("a", "a.x > b.x", None), &run);
     assert_eq!(found.verdict, Verdict::Supported, "{}", found.reason);
     assert!(!found.measured.unwrap().paired);
+    // Replicates that one side lacks count too. In the first three alone, `d` is always below `e`.
+    run.add_job("d", &[9.0, 9.1, 9.2, 90.0, 90.1]).add_job("e", &[10.0, 10.1, 10.2]);
+    let found = judge_claim(claim("a", "e.x > d.x", None), &run);
+    assert_eq!(found.verdict, Verdict::Undecided, "{}", found.reason);
     run.add_task("c", json!({}), None, &[("x", 1.0)]);
     assert!(judge_claim(claim("a", "a.x > c.x", None), &run).reason.contains("single observation"));
     assert!(judge_claim(claim("a", "a.x * b.x > 1", None), &run).reason.contains("different replicates"));
@@ -159,6 +163,22 @@ fn exponents_and_crossovers_are_fitted_in_every_replicate() {
     assert!((crossover.measured.unwrap().value / 200.0 - 1.0).abs() < 0.05);
     let other = verdict("crossover(linear.x, square.x, over: n)", Some(Claimed::Between(300.0, 500.0)));
     assert_eq!(other.verdict, Verdict::Refuted, "{}", other.reason);
+    // The power laws cross at 1, far below what was measured.
+    run.add_cell("flat", json!({"n": 64.0}), &[64.0, 64.1, 63.9, 64.0]).add_cell(
+        "flat",
+        json!({"n": 128.0}),
+        &[128.0; 4],
+    );
+    let inside = judge_claim(claim("a", "2 * crossover(flat.x, square.x, over: n) < 10", None), &run);
+    assert!(
+        inside.verdict == Verdict::Undecided && inside.reason.contains("outside the measured"),
+        "{}",
+        inside.reason
+    );
+    run.add_cell("words", json!({"n": "big"}), &[1.0, 2.0]).add_cell("words", json!({"n": 2}), &[1.0, 2.0]);
+    let words = judge_claim(claim("a", "exponent(words.x, over: n) < 1", None), &run);
+    assert!(words.reason.contains("no number above zero"), "{}", words.reason);
+    let verdict = |check: &str, claimed| judge_claim(claim("a", check, claimed), &run);
     let beyond = verdict("crossover(linear.x, square.x, over: n)", Some(Claimed::Between(4_000.0, 5_000.0)));
     assert!(
         beyond.verdict == Verdict::Undecided && beyond.reason.contains("outside the measured"),
