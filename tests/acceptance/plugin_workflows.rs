@@ -32,7 +32,7 @@ fn shipped(name: &str) -> std::path::PathBuf {
     root().join("plugins/wasm/shipped").join(name).join(format!("{name}.wasm"))
 }
 
-/// Appends a custom section, which changes the content of a component and not what it does.
+/// Appends a custom section, which changes the hash of a component and not its behaviour.
 fn change(component: &Path) {
     let mut bytes = std::fs::read(component).expect("the component");
     bytes.extend([0, 4, 3, b'n', b'e', b'w']);
@@ -78,7 +78,7 @@ fn a_changed_component_reruns_the_tasks_that_use_it_and_those_behind_them() {
     change(&folder.path().join("calibration.wasm"));
     assert_eq!(home.run(&file, &SMALL).succeeded().worked(), ["train", "calibrated"]);
     change(&folder.path().join("dyck.wasm"));
-    // A dataset records what it was made by, so that those who read it run again.
+    // A dataset records the plugin that generated it, so the tasks that read the dataset run again too.
     assert_eq!(home.run(&file, &SMALL).succeeded().worked(), ["data", "train", "calibrated"]);
     let text = std::fs::read_to_string(&file).expect("the workflow").replace("memory: 16MiB", "memory: 32MiB");
     std::fs::write(&file, text).expect("the workflow");

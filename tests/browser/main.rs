@@ -50,7 +50,7 @@ fn area(browser: &Browser, selector: &str) -> (i64, i64, i64, i64) {
     (x, y, width, height)
 }
 
-/// The label at the pointer on the curves; empty where there is none.
+/// The label at the pointer on the curves; empty if no curve is near.
 const TIP: &str =
     "[...document.querySelectorAll('#curves .curve-tip:not([hidden])')].map((e) => e.textContent).join('')";
 

@@ -1,4 +1,4 @@
-"""Reads after a restart of the server what mlflow_session.py left, and goes on with it.
+"""Reads the runs of mlflow_session.py after a restart of the server, and continues the run that is still open.
 
 Usage: mlflow_check.py URI LEFT, where LEFT is what the session printed.
 """

@@ -1,4 +1,4 @@
-"""Reads an export with the tool that it is for, and compares it with what the run reported.
+"""Reads an export with the tools that it is made for, and compares it with what the run reported.
 
 Usage: read_export.py FORMAT FOLDER EXPECTED, where EXPECTED is a JSON list of {address, metrics, matrix}.
 """

@@ -12,10 +12,13 @@ const LAYERS: [&str; 7] = ["backends", "workflows", "plugins", "orchestrator", "
 
 /// Only these crates may use what is behind a wall: a dependency, and the crates that own it.
 const WALLS: &[(&str, &[&str])] = &[
-    // Only storage knows SQL, and only metrics knows polars.
+    // Only storage knows SQL. Only metrics knows polars, and only the readers of datasets use its parts.
     ("sea-orm", &["assay-schema", "assay-store"]),
     ("sea-orm-migration", &["assay-schema", "assay-store"]),
     ("polars", &["assay-metrics"]),
+    ("polars-arrow", &["assay-data"]),
+    ("polars-error", &["assay-data"]),
+    ("polars-parquet", &["assay-data"]),
     // Only the CUDA backend knows CUDA.
     ("cudarc", &["assay-cuda"]),
     ("tract-onnx", &["assay-steps"]),

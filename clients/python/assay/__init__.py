@@ -29,7 +29,7 @@ _BY_HAND = "assay-run"
 
 
 class StepError(Exception):
-    """What a step asked for is not there, or what it reported is not a metric."""
+    """An input is missing, a path is not allowed, or a reported value is not a metric."""
 
 
 def in_step():
@@ -38,7 +38,7 @@ def in_step():
 
 
 def params(**defaults):
-    """The values of the step's `params:` as a dict. Those that the step does not have are taken from `defaults`.
+    """The values of the step's `params:` as a dict. `defaults` has the values that the step does not set.
 
     By hand: the defaults.
     """
@@ -53,8 +53,8 @@ def params(**defaults):
 def log(step=None, values=None, /, **metrics):
     """Reports numbers: `log(10, loss=0.5)`, or `log(10, {"train/loss": 0.5})`.
 
-    `step` is a whole number from 0, the x axis of the metric's curve. Without it the numbers are final values. What a number may be is
-    what `float` takes, such as a NumPy scalar or a tensor with one element. A number that is not finite ends the step.
+    `step` is a whole number from 0, the x axis of the metric's curve. Without it the numbers are final values. A value is anything that
+    `float` accepts, such as a NumPy scalar or a tensor with one element. A number that is not finite ends the step.
 
     By hand: prints `step=10 loss=0.5`.
 
@@ -78,14 +78,14 @@ def log(step=None, values=None, /, **metrics):
 def _number(name, value):
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise StepError(f"the metric `{name}` is {value!r}, which is not a number") from error
 
 
 def _whole_number(step):
     try:
         number = float(step)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise StepError(f"the step is {step!r}, which is not a number") from error
     if not math.isfinite(number) or number < 0 or number != int(number):
         raise StepError(f"the step is {step!r}, which is not a whole number from 0")
@@ -110,7 +110,7 @@ def input(name):  # noqa: A001 - the word of the workflow file
 def output(name):
     """The path at which to write a file that the step lists under `outputs:`, as in `outputs: {model: model}`.
 
-    `name` may have folders, which are made: `output("plots/loss.png")`. By hand: a path below `assay-run`.
+    Folders in `name` are created: `output("plots/loss.png")`. By hand: a path below `assay-run`.
 
     Raises `StepError` if the path leaves the folder of outputs.
     """
@@ -124,10 +124,10 @@ def output(name):
 
 
 def resume():
-    """The folder that all attempts at the same work share: what an attempt leaves there, the next one finds.
+    """The folder for checkpoints, which all attempts at the same work share: the next attempt finds what one left there.
 
-    Write a file under another name and rename it, so that an attempt that is killed leaves the old file or the new one. By hand: a
-    folder below `assay-run`.
+    Write a file under another name and rename it: an attempt that is killed then leaves the old file or the new one, not a part. By
+    hand: a folder below `assay-run`.
     """
     folder = pathlib.Path(os.environ.get("ASSAY_RESUME") or pathlib.Path(_BY_HAND, "resume"))
     folder.mkdir(parents=True, exist_ok=True)

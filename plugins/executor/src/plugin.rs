@@ -1,4 +1,4 @@
-//! A plugin of a step: `assay plugin-host` as a child process, behind the trait that steps know.
+//! A plugin of a step: `assay plugin-host` as a child process, behind the trait `assay_steps::Plugin`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The instance that a step uses.
 const INSTANCE: u32 = 0;
 
-/// A plugin in a process of its own, which ends when this is dropped.
+/// A plugin in its own process, which ends when this is dropped.
 pub(crate) struct HostedPlugin(PluginProcess);
 
 impl HostedPlugin {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_memory_and_time_have_classes_of_their_own() {
+    fn limits_of_memory_and_time_have_their_own_classes() {
         let failure = |limit| PluginFailure {
             plugin: "bomb".into(),
             function: "dataset.batch".into(),

@@ -5,7 +5,7 @@
 //! `BEHAVIOUR` or `BEHAVIOUR:N`: misbehave in the first N attempts, then be `ok`. Without a name, and with `ok`, it
 //! completes; `ASSAY_CHAOS_OUTPUTS=dataset,model` names the outputs that it then writes (none without it), which the
 //! config can do as well, `{"outputs": ["dataset"]}`. What must happen before the greeting is only taken from the
-//! environment. `assay-executor-chaos plugin BEHAVIOUR` is the process of a plugin in place of an executor.
+//! environment. `assay-executor-chaos plugin BEHAVIOUR` is the process of a plugin instead of an executor.
 
 mod behaviours;
 mod plugin;

@@ -1,4 +1,4 @@
-//! `assay-executor-chaos plugin BEHAVIOUR`: a plugin's process that is no sandbox, and that misbehaves in one way.
+//! `assay-executor-chaos plugin BEHAVIOUR`: a plugin's process without a sandbox, which misbehaves in one way.
 //!
 //! `honest` makes sequences from seed, split and number, counts right predictions, and lengthens sequences step by step.
 

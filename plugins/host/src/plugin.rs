@@ -1,6 +1,6 @@
 //! Starts `assay plugin-host` for one plugin, passes calls on and ends the process when it answers too late.
 //!
-//! Unlike an executor, a plugin is asked by a step that waits for each answer: nothing here is asynchronous.
+//! Unlike an executor, a plugin is called by a step that waits for each answer, so nothing here is asynchronous.
 
 use std::io::{BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ const STDERR_BYTES: usize = 4096;
 /// How the process is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginCommand {
-    /// The program, which takes `--memory BYTES` behind the arguments.
+    /// The program, which takes `--memory BYTES` after the arguments.
     pub program: PathBuf,
     /// What comes first on its command line.
     pub arguments: Vec<String>,
 }
 
 impl PluginCommand {
-    /// `assay plugin-host`: this very program, or the `assay` beside it where this is an executor of its own.
+    /// `assay plugin-host`: this program, or the `assay` beside it if this is a separate program of an executor.
     ///
     /// # Errors
-    /// In words, if there is no such program.
+    /// A message, if the program does not exist.
     pub fn find() -> Result<Self, String> {
         let own = std::env::current_exe().map_err(|error| format!("the program cannot find itself: {error}"))?;
         let is_executor = own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("assay-executor-"));
@@ -77,7 +77,7 @@ impl PluginProcess {
     /// Starts the process and loads a component.
     ///
     /// # Errors
-    /// If it cannot be started, or if the file is no plugin of this interface.
+    /// If it cannot be started, or if the file is not a plugin of this interface.
     pub fn start(
         command: &PluginCommand,
         name: &str,
@@ -141,13 +141,13 @@ impl PluginProcess {
         Ok(process)
     }
 
-    /// What the plugin says of itself.
+    /// How the plugin describes itself.
     #[must_use]
     pub fn about(&self) -> &PluginAbout {
         &self.about
     }
 
-    /// The lines that the plugin logged since this was last asked: level and text.
+    /// The lines that the plugin logged since the last call: level and text.
     pub fn drain_log(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.log)
     }
@@ -178,7 +178,7 @@ impl PluginProcess {
     /// Makes sequences.
     ///
     /// # Errors
-    /// If the plugin fails, or what it made contradicts itself.
+    /// If the plugin fails, or its sequences contradict what it said of the dataset.
     pub fn batch(
         &mut self,
         instance: u32,
@@ -269,7 +269,7 @@ impl PluginProcess {
     /// The next stage of a curriculum, and its next state.
     ///
     /// # Errors
-    /// If the plugin fails, or the stage does not lie ahead.
+    /// If the plugin fails, or the stage does not end after `step`.
     pub fn next(
         &mut self,
         instance: u32,
@@ -325,7 +325,7 @@ impl PluginProcess {
         let sent = write_packet(&mut self.input, &Packet { message: PluginRequest { instance, call }, lists });
         match sent {
             Ok(()) => {}
-            // The process is gone, and how it ended says more than the pipe.
+            // The process has ended; its status explains more than the error of the pipe.
             Err(FrameError::Io(_)) => return Err(self.explain_end(function)),
             Err(error) => {
                 return Err(plain_failure(&self.name, function, format!("cannot be called: {error}")));
@@ -366,7 +366,7 @@ impl PluginProcess {
         failure
     }
 
-    /// The process has closed its pipes: says how it ended.
+    /// Explains how a process ended that has closed its pipes.
     fn explain_end(&mut self, function: &str) -> PluginFailure {
         let _ = self.child.kill();
         let status = self.child.wait();

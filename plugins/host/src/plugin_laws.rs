@@ -2,7 +2,7 @@
 //!
 //! - dataset: a batch equals its parts, in any order and in any instance, and the same call gives the same answer again
 //! - metric: the merged states of parts give the values of the whole, in any order
-//! - curriculum: a restored state goes on as the undisturbed one does
+//! - curriculum: a new instance with the same state gives the same stages
 
 use assay_protocol::{PluginFailure, PluginObservation, PluginSplit, PluginStage, PluginValue};
 
@@ -34,7 +34,7 @@ pub fn check_dataset(process: &mut PluginProcess, config: &str, seed: u64) -> Re
     let facts = process.open_dataset(0, config)?;
     let mut violations = Vec::new();
     if process.open_dataset(1, config)? != facts {
-        let detail = "`open` says something else of the dataset in a second instance".into();
+        let detail = "`open` describes the dataset differently in a second instance".into();
         violations.push(Violation { law: "two instances give the same answers", detail });
     }
     for split in [PluginSplit::Train, PluginSplit::Valid, PluginSplit::Test] {
@@ -49,12 +49,12 @@ pub fn check_dataset(process: &mut PluginProcess, config: &str, seed: u64) -> Re
             let part = process.batch(1, seed, split, u64::from(first), count)?;
             if part != slice_sequences(&whole, first, count) {
                 let place = format!("sequences {first} to {} of `{split:?}`", first + count - 1);
-                let detail = format!("{place} are others when they are asked for by themselves");
+                let detail = format!("{place} differ if they are requested separately");
                 violations.push(Violation { law: "a batch equals its parts in any order", detail });
             }
         }
         if process.batch(0, seed, split, 0, SEQUENCES)? != whole {
-            let detail = format!("the first {SEQUENCES} sequences of `{split:?}` are others the second time");
+            let detail = format!("the first {SEQUENCES} sequences of `{split:?}` differ the second time");
             violations.push(Violation { law: "the same call gives the same answer", detail });
         }
     }
@@ -72,7 +72,7 @@ fn slice_sequences(whole: &PluginSequences, first: u32, count: u32) -> PluginSeq
     }
 }
 
-/// Predictions that are made up: the same for the same number.
+/// Made-up predictions: the same number gives the same ones.
 struct MadeBatch {
     inputs: Vec<u32>,
     offsets: Vec<u32>,
@@ -154,7 +154,7 @@ pub fn demonstrate_metric(process: &mut PluginProcess, config: &str) -> Result<V
     process.values(0)
 }
 
-/// So many stages of a curriculum in a made-up training, whose loss falls. `config` is JSON.
+/// The first `count` stages of a curriculum in a made-up training, whose loss falls. `config` is JSON.
 ///
 /// # Errors
 /// If a call fails.
@@ -187,7 +187,7 @@ fn made_observation(step: u64, number: u64) -> Vec<PluginObservation> {
 
 fn first_difference(whole: &[PluginValue], merged: &[PluginValue]) -> Option<String> {
     if whole.len() != merged.len() {
-        return Some(format!("{} values in place of {}", merged.len(), whole.len()));
+        return Some(format!("{} values instead of {}", merged.len(), whole.len()));
     }
     let (expected, found) = whole.iter().zip(merged).find(|(expected, found)| expected != found)?;
     Some(format!("`{}` is {} and not `{}` {}", found.name, found.value(), expected.name, expected.value()))
@@ -212,7 +212,7 @@ pub fn check_curriculum(process: &mut PluginProcess, config: &str, seed: u64) ->
         process.open_curriculum(1, config, seed, &lengths)?;
         let restored = process.next(1, state, step, seen)?;
         if restored != undisturbed {
-            let detail = format!("the stage at step {step} is another one in a new instance with the same state");
+            let detail = format!("the stage at step {step} differs in a new instance with the same state");
             violations.push(Violation { law: "a restored state equals the undisturbed one", detail });
         }
         step = undisturbed.0.until_step;

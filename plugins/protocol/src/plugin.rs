@@ -1,4 +1,4 @@
-//! The messages between whoever uses a plugin and the process that runs it, `assay plugin-host`.
+//! The messages between the caller of a plugin and the process that runs it, `assay plugin-host`.
 //!
 //! A request and its reply are one packet each: a frame with the message as JSON and the sizes of its lists, then the bytes
 //! of the lists. Long lists of tokens, labels and scores are never written as JSON. The process answers each
@@ -15,7 +15,7 @@ use crate::frame::{FrameError, read_frame, write_frame};
 /// The name and version of the interface between Assay and plugins.
 pub const PLUGIN_INTERFACE: &str = "assay:plugin@0.1.0";
 
-/// What limits mean and how host calls are answered; raised when the same plugin could give another answer. Part of the
+/// The version of what limits mean and how host calls are answered; raised when the same plugin could give another answer. Part of the
 /// cache key of every task that uses a plugin.
 pub const PLUGIN_SEMANTICS: u32 = 1;
 
@@ -74,11 +74,11 @@ impl Default for PluginLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PluginSplit {
-    /// For the optimizer to see.
+    /// The optimizer trains on it.
     Train,
-    /// For choices to be made by.
+    /// Choices such as early stopping use it.
     Valid,
-    /// For the final figure.
+    /// The final figures are computed on it.
     Test,
 }
 
@@ -209,7 +209,7 @@ impl PluginRequest {
     pub const MOST_INSTANCES: u32 = 4;
 }
 
-/// What a plugin says of itself.
+/// How a plugin describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginAbout {
     /// Its name.
@@ -226,7 +226,7 @@ pub struct PluginAbout {
     pub hash: String,
 }
 
-/// What a dataset plugin says of its dataset.
+/// How a dataset plugin describes its dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFacts {
     /// Each token as it is printed, in the order of the ids.
@@ -240,7 +240,7 @@ pub struct PluginFacts {
 /// A stage of a curriculum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginStage {
-    /// The step at which the curriculum is asked again.
+    /// The step after which the curriculum is called again.
     pub until_step: u64,
     /// The longest sequences of this stage, in tokens.
     pub max_length: u32,
@@ -258,7 +258,7 @@ pub enum PluginAnswer {
     Facts(PluginFacts),
     /// Sequences that were checked. Lists: tokens, offsets, labels (`u32`).
     Sequences,
-    /// Nothing but that it was done.
+    /// The call was done; it returns nothing.
     Done,
     /// Lists: a state (`u8`).
     State,
@@ -273,7 +273,7 @@ pub enum PluginAnswer {
     Failed(PluginFailure),
 }
 
-/// Which limit a call ran into.
+/// Which limit a call reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PluginLimit {
@@ -306,7 +306,7 @@ pub struct PluginFailure {
     pub function: String,
     /// What happened, as the rest of a sentence about the function; about the plugin, if it could not be loaded.
     pub message: String,
-    /// The limit that it ran into, if it was one.
+    /// The limit that the call reached, if that is why it failed.
     pub limit: Option<PluginLimit>,
     /// What to do about it.
     pub hint: Option<String>,
@@ -407,7 +407,7 @@ pub fn list_of_u32(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The numbers of a list; `None` if its length is no multiple of four.
+/// The numbers of a list; `None` if its length is not a multiple of four.
 #[must_use]
 pub fn u32_of_list(list: &[u8]) -> Option<Vec<u32>> {
     let (numbers, rest) = list.as_chunks::<4>();
@@ -420,7 +420,7 @@ pub fn list_of_f32(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The numbers of a list; `None` if its length is no multiple of four.
+/// The numbers of a list; `None` if its length is not a multiple of four.
 #[must_use]
 pub fn f32_of_list(list: &[u8]) -> Option<Vec<f32>> {
     u32_of_list(list).map(|bits| bits.into_iter().map(f32::from_bits).collect())

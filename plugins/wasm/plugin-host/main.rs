@@ -1,4 +1,4 @@
-//! `assay plugin-host` as a program of its own, for the tests of this crate.
+//! `assay plugin-host` as a separate program, for the tests of this crate.
 
 use std::process::ExitCode;
 

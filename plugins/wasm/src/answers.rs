@@ -1,4 +1,4 @@
-//! Checks of what a plugin answers, before anyone relies on it.
+//! Checks the answers of a plugin before they are passed on.
 
 use assay_protocol::{PluginFacts, PluginLimit, PluginLimits};
 
@@ -18,20 +18,20 @@ fn wrong(message: impl std::fmt::Display) -> Cause {
     Cause::new(format!("gave an invalid answer: {message}"))
 }
 
-/// Checks what a dataset says of itself.
+/// Checks the facts of a dataset: its vocabulary, classes and longest sequence.
 pub(crate) fn check_facts(facts: &PluginFacts) -> Result<(), Cause> {
     if facts.vocabulary.is_empty() || facts.vocabulary.len() > MOST_SYMBOLS {
         return Err(wrong(format!("a vocabulary of {} tokens, outside 1..={MOST_SYMBOLS}", facts.vocabulary.len())));
     }
     if facts.classes == 1 || facts.classes as usize > MOST_SYMBOLS {
         return Err(wrong(format!(
-            "{} classes: 0 stands for predicting the next token, or there are 2 or more",
+            "{} classes: give 0 to predict the next token, and 2 or more otherwise",
             facts.classes
         )));
     }
     let least = if facts.classes == 0 { 2 } else { 1 };
     if facts.max_length < least {
-        return Err(wrong(format!("sequences of at most {} tokens: there must be {least} or more", facts.max_length)));
+        return Err(wrong(format!("sequences of at most {} tokens: give {least} or more", facts.max_length)));
     }
     Ok(())
 }
@@ -41,7 +41,7 @@ pub(crate) fn check_sequences(sequences: &Sequences, facts: &PluginFacts, count:
     let Sequences { tokens, offsets, labels } = sequences;
     if offsets.len() != count as usize + 1 {
         return Err(wrong(format!(
-            "{} offsets in place of {} for {count} sequences",
+            "{} offsets instead of {} for {count} sequences",
             offsets.len(),
             count as usize + 1
         )));
@@ -63,7 +63,7 @@ pub(crate) fn check_sequences(sequences: &Sequences, facts: &PluginFacts, count:
     }
     let wanted = if facts.classes == 0 { 0 } else { count as usize };
     if labels.len() != wanted {
-        return Err(wrong(format!("{} labels in place of {wanted}", labels.len())));
+        return Err(wrong(format!("{} labels instead of {wanted}", labels.len())));
     }
     match labels.iter().find(|label| **label >= facts.classes) {
         Some(label) => Err(wrong(format!("label {label} is outside the {} classes", facts.classes))),
@@ -77,7 +77,7 @@ pub(crate) fn check_state(state: &[u8], limits: &PluginLimits) -> Result<(), Cau
         return Ok(());
     }
     let message = format!("gave a state of {} bytes; the limit is {}", state.len(), limits.state);
-    Err(Cause::new(message).of_limit(PluginLimit::State).with_hint("keep sums in place of samples"))
+    Err(Cause::new(message).of_limit(PluginLimit::State).with_hint("keep sums instead of samples"))
 }
 
 /// Checks the names of a metric's values.
@@ -99,7 +99,7 @@ pub(crate) fn check_values(values: &[Value]) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Checks that a stage lies ahead.
+/// Checks that a stage ends after the current step and admits sequences.
 pub(crate) fn check_stage(stage: &Stage, step: u64) -> Result<(), Cause> {
     if stage.until_step <= step {
         return Err(wrong(format!("a stage until step {} at step {step}: it must end later", stage.until_step)));
@@ -129,13 +129,13 @@ mod tests {
                 format!("gave an invalid answer: {expected}")
             );
         };
-        refused(&[0], &[0, 1], &[0], 2, "2 offsets in place of 3 for 2 sequences");
+        refused(&[0], &[0, 1], &[0], 2, "2 offsets instead of 3 for 2 sequences");
         refused(&[0, 1], &[0, 1, 3], &[0, 0], 2, "offsets from 0 to 3 for 2 tokens");
         refused(&[0, 1], &[0, 2, 2], &[0, 0], 2, "sequence 1 has 0 tokens, outside 1..=3");
         refused(&[0, 1], &[0, u32::MAX, 2], &[0, 0], 2, "sequence 0 has 4294967295 tokens, outside 1..=3");
         refused(&[0, 1, 0], &[0, 1, 3], &[], 0, "sequence 0 has 1 tokens, outside 2..=3");
         refused(&[0, 2], &[0, 1, 2], &[0, 0], 2, "token 2 is outside the vocabulary of 2");
-        refused(&[0, 1], &[0, 1, 2], &[0], 2, "1 labels in place of 2");
+        refused(&[0, 1], &[0, 1, 2], &[0], 2, "1 labels instead of 2");
         refused(&[0, 1], &[0, 1, 2], &[0, 2], 2, "label 2 is outside the 2 classes");
     }
 

@@ -1,7 +1,7 @@
 //! Builds components: from C with clang and its linker, from Python with componentize-py.
 //!
 //! A plugin is a folder with `plugin.c` or `app.py`; its component is the file NAME.wasm in it, where NAME is that of the folder.
-//! A component keeps the hash of its sources in a custom section, so that one that is older than its sources is found out.
+//! A component keeps the hash of its sources in a custom section, so that a component that is older than its sources is noticed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,14 +76,14 @@ pub fn read_sources_hash(component: &[u8]) -> Option<&str> {
 pub struct Built {
     /// The component.
     pub file: PathBuf,
-    /// Whether it was there already, made of the same sources.
+    /// Whether it already existed, built from the same sources.
     pub is_unchanged: bool,
 }
 
-/// Builds the plugin in a folder, unless its component is that of its sources already.
+/// Builds the plugin in a folder, unless its component was built from the same `plugin.c` or `app.py`.
 ///
 /// # Errors
-/// If there is no source, if a tool is missing or fails, or if the world's functions are not all there.
+/// If there is no source, if a tool is missing or fails, or if a function of the world is missing.
 pub fn build_plugin(folder: &Path) -> Result<Built, BuildError> {
     let whole = folder.canonicalize().map_err(|error| unusable(folder, &error))?;
     let name = whole.file_name().map_or_else(|| "plugin".into(), |name| name.to_string_lossy().into_owned());
@@ -92,7 +92,7 @@ pub fn build_plugin(folder: &Path) -> Result<Built, BuildError> {
     let (source, is_c) = if c.is_file() { (c, true) } else { (python, false) };
     if !source.is_file() {
         let message = format!("`{}` has neither `plugin.c` nor `app.py`", folder.display());
-        return Err(BuildError::new(message, Some("`assay plugin new NAME` begins a plugin")));
+        return Err(BuildError::new(message, Some("`assay plugin new NAME` creates a plugin")));
     }
     let text = std::fs::read(&source).map_err(|error| unusable(&source, &error))?;
     let hash = hash_sources(&text);
@@ -116,7 +116,7 @@ fn build_python_plugin(folder: &Path, text: &[u8]) -> Result<Vec<u8>, BuildError
     })?;
     let program = find_program("componentize-py").ok_or_else(|| {
         let install = "install it: `pip install componentize-py==0.25.1`";
-        BuildError::new("there is no `componentize-py` on PATH", Some(install))
+        BuildError::new("`componentize-py` was not found on PATH", Some(install))
     })?;
     let scratch = Scratch::make(folder)?;
     let (wit, module) = (scratch.0.join("wit"), scratch.0.join("plugin.wasm"));
@@ -130,11 +130,11 @@ fn build_python_plugin(folder: &Path, text: &[u8]) -> Result<Vec<u8>, BuildError
     Ok(component)
 }
 
-/// A folder for temporary files, which goes with this value.
+/// A folder for temporary files, which is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// The folder's name tells builds of different sources in one process apart.
+    /// The name of the folder differs between sources, so that one process can build several at the same time.
     fn make(source: &Path) -> Result<Self, BuildError> {
         let hash = blake3::hash(source.as_os_str().as_encoded_bytes()).to_hex();
         let folder = std::env::temp_dir().join(format!("assay-plugin-{}-{}", std::process::id(), &hash.as_str()[..16]));
@@ -145,12 +145,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left in the folder for temporary files harms nobody.
+        // A folder that cannot be removed stays among the temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs a tool and reads the file that it makes.
+/// Runs a tool and reads the file that it writes.
 fn run_tool(command: &mut Command, made: &Path) -> Result<Vec<u8>, BuildError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| BuildError::new(format!("cannot run `{program}`: {error}"), None))?;
@@ -164,7 +164,7 @@ fn run_tool(command: &mut Command, made: &Path) -> Result<Vec<u8>, BuildError> {
 /// Compiles one file of C and makes a component of it.
 ///
 /// # Errors
-/// If clang or its linker are missing, if they fail, or if the world's functions are not all there.
+/// If clang or its linker are missing, if they fail, or if a function of the world is missing.
 pub fn build_c_plugin(source: &Path) -> Result<Vec<u8>, BuildError> {
     let text = std::fs::read(source).map_err(|error| unusable(source, &error))?;
     let world = find_world(&String::from_utf8_lossy(&text)).ok_or_else(|| {
@@ -190,8 +190,8 @@ fn append_section(component: &mut Vec<u8>, name: &str, content: &[u8]) {
 
 fn compile_c(source: &Path) -> Result<Vec<u8>, BuildError> {
     let install = Some("install them: `apt-get install clang lld`, `dnf install clang lld` or `brew install llvm lld`");
-    let clang = find_program("clang").ok_or_else(|| BuildError::new("there is no `clang` on PATH", install))?;
-    let linker = find_program("wasm-ld").ok_or_else(|| BuildError::new("there is no `wasm-ld` on PATH", install))?;
+    let clang = find_program("clang").ok_or_else(|| BuildError::new("`clang` was not found on PATH", install))?;
+    let linker = find_program("wasm-ld").ok_or_else(|| BuildError::new("`wasm-ld` was not found on PATH", install))?;
     let scratch = Scratch::make(source)?;
     let header = scratch.0.join("assay_plugin.h");
     std::fs::write(&header, C_HEADER).map_err(|error| unusable(&header, &error))?;
@@ -209,7 +209,7 @@ fn compile_c(source: &Path) -> Result<Vec<u8>, BuildError> {
     run_tool(&mut command, &module)
 }
 
-/// A program on PATH, with or without a version behind its name; the latest version.
+/// A program on PATH: the one without a version in its name, or else the latest version.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut names = std::iter::once(name.to_owned()).chain(VERSIONS.rev().map(|version| format!("{name}-{version}")));

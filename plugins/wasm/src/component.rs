@@ -1,4 +1,4 @@
-//! A component's file: whether it is one, and whether its imports and exports are those of a plugin.
+//! Checks that a file is a component, and that its imports and exports are those of a plugin.
 
 use assay_protocol::{PLUGIN_INTERFACE, PluginLimit, PluginLimits};
 use wasmtime::Engine;
@@ -30,7 +30,7 @@ pub(crate) fn load_component(engine: &Engine, bytes: &[u8], limits: &PluginLimit
     Ok(Plugin { component, hash: blake3::hash(bytes).to_hex().to_string(), worlds })
 }
 
-/// Refuses what is no component. Nothing else reaches wasmtime.
+/// Refuses files that are not components, before wasmtime reads them.
 pub(crate) fn check_format(bytes: &[u8], limits: &PluginLimits) -> Result<(), Cause> {
     if bytes.len() as u64 > limits.file {
         let message = format!("is a file of {} bytes; the limit is {}", bytes.len(), limits.file);

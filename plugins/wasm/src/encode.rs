@@ -5,9 +5,9 @@ use wit_parser::Resolve;
 
 use crate::interface::{PluginWorld, WIT};
 
-/// Why a core module does not become a component.
+/// Why a core module cannot be made a component.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the module is no {world}: {why}")]
+#[error("the module is not a {world}: {why}")]
 pub struct EncodeError {
     /// The world that was asked for.
     pub world: String,

@@ -11,7 +11,7 @@ pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 /// How many frames a traceback has at most.
 const FRAMES: usize = 20;
 
-/// Makes the engine, and a thread that counts its epochs up as long as it exists.
+/// Makes the engine, and a thread that increments its epoch until the engine is dropped.
 pub(crate) fn start_engine(limits: &PluginLimits) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config.consume_fuel(true).epoch_interruption(true);

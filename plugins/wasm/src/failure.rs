@@ -1,4 +1,4 @@
-//! From what wasmtime says to what a person reads.
+//! Turns errors of wasmtime into messages for people.
 
 use assay_protocol::{PluginFailure, PluginLimit, PluginLimits};
 use wasmtime::{Trap, WasmBacktrace};
@@ -36,7 +36,7 @@ impl Cause {
         Cause { limit: Some(limit), ..self }
     }
 
-    /// Says whose failure it is.
+    /// Adds the plugin, the function and the end of the log.
     pub fn name(self, plugin: &str, function: &str, log: &[(String, String)]) -> PluginFailure {
         let last = &log[log.len().saturating_sub(LOG_LINES)..];
         PluginFailure {
@@ -65,7 +65,7 @@ fn cut_text(mut text: String) -> String {
     text
 }
 
-/// Explains an error of a call that had so much fuel. `otherwise` is what an error means that is neither a trap nor a limit.
+/// Explains an error of a call with this limit of fuel. `otherwise` describes errors that are neither traps nor limits.
 pub(crate) fn explain(error: &wasmtime::Error, limits: &PluginLimits, fuel: u64, otherwise: &str) -> Cause {
     let trace = error.downcast_ref::<WasmBacktrace>().map(ToString::to_string).map(cut_text);
     let mut cause = explain_without_trace(error, limits, fuel, otherwise);
@@ -92,15 +92,15 @@ fn explain_without_trace(error: &wasmtime::Error, limits: &PluginLimits, fuel: u
     match trap {
         Trap::OutOfFuel => Cause::new(format!("ran out of fuel; the limit of this call was {fuel} units"))
             .of_limit(PluginLimit::Fuel)
-            .with_hint("it may loop for ever; otherwise do less in one call"),
+            .with_hint("it may loop forever; otherwise do less in one call"),
         Trap::Interrupt => {
             Cause::new(format!("took longer than {} s", limits.call_seconds)).of_limit(PluginLimit::Time)
         }
         Trap::StackOverflow => Cause::new(format!("needs more stack than {} bytes", limits.stack))
             .of_limit(PluginLimit::Stack)
-            .with_hint("it may call itself for ever"),
+            .with_hint("it may call itself forever"),
         Trap::UnreachableCodeReached => Cause::new("aborted (it executed `unreachable`)")
-            .with_hint("an assertion or an exception that nobody caught; return a `problem` with its traceback"),
+            .with_hint("an assertion, an uncaught exception or, in Python, `print` or a file; return a `problem` with its traceback"),
         other => Cause::new(format!("trapped: {}", other.to_string().trim_start_matches("wasm trap: "))),
     }
 }

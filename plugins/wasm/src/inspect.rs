@@ -1,4 +1,4 @@
-//! What a component's file says of itself, without running or compiling it: for checks before a workflow runs.
+//! Reads what a component's file declares, without running or compiling it: for checks before a workflow runs.
 
 use assay_protocol::PluginLimits;
 use wasmparser::{Parser, Payload};
@@ -10,7 +10,7 @@ use crate::interface::PluginWorld;
 /// A component that can be a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectedComponent {
-    /// What it is for.
+    /// The worlds that it exports.
     pub worlds: Vec<PluginWorld>,
     /// BLAKE3 of the file, in hexadecimal.
     pub hash: String,
@@ -18,7 +18,7 @@ pub struct InspectedComponent {
     pub bytes: u64,
 }
 
-/// Why a file is no plugin.
+/// Why a file is not a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it {message}")]
 pub struct InspectError {
@@ -37,7 +37,7 @@ impl From<Cause> for InspectError {
 /// Reads the imports and exports of a component. Its code is checked when it is loaded.
 ///
 /// # Errors
-/// [`InspectError`] if it is no component, or was built for another interface.
+/// [`InspectError`] if it is not a component, or was built for another interface.
 pub fn inspect_component(bytes: &[u8]) -> Result<InspectedComponent, InspectError> {
     check_format(bytes, &PluginLimits::default())?;
     let (imports, exports) = read_names(bytes).map_err(|error| InspectError {

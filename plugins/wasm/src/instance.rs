@@ -11,30 +11,30 @@ use crate::failure::{Cause, explain};
 use crate::interface::{About, Facts, MetricBatch, PACKAGE, Problem, Seen, Sequences, Split, Stage, Value};
 use crate::store::InstanceState;
 
-/// An instance, with fuel, memory and time of its own.
+/// An instance, with its own fuel, memory and time.
 pub(crate) struct Instance {
     store: Store<InstanceState>,
     linked: Linked,
-    /// Set by the first call that was cut off: wasmtime refuses to enter such an instance, with a message that says nothing.
+    /// Set by the first call that was cut off. wasmtime refuses later calls to such an instance with a message that does not explain why.
     dead: bool,
-    /// Of a dataset, once it is open.
+    /// The facts of a dataset that is open.
     facts: Option<PluginFacts>,
     /// The fuel that the last call used.
     pub fuel: u64,
 }
 
-/// Units of fuel for a call that deals with so many sequences.
+/// The limit of fuel of a call that makes or scores `samples` sequences.
 fn fuel_limit(limits: &PluginLimits, samples: u64) -> u64 {
     limits.fuel_per_call.saturating_add(limits.fuel_per_sample.saturating_mul(samples))
 }
 
-/// Epochs of a call.
+/// The limit of a call's time, in epochs.
 fn epochs(limits: &PluginLimits) -> u64 {
     limits.call_seconds.saturating_mul(1000) / EPOCH.as_millis() as u64 + 1
 }
 
 impl Instance {
-    /// Instantiates a component, which runs its start function. The log is that of an instance which did not come to be.
+    /// Instantiates a component, which runs its start function. An error comes with the log up to it.
     pub fn start(
         engine: &Engine,
         linker: &Linker<InstanceState>,
@@ -91,7 +91,7 @@ impl Instance {
         let name = format!("{PACKAGE}/{interface}@0.1.0");
         let missing = || {
             Cause::new(format!("does not exist: the plugin does not export it from `{name}`"))
-                .with_hint("use the plugin for what it is; `assay plugin check` says what it exports")
+                .with_hint("`assay plugin check` shows what the plugin exports")
         };
         let instance = self.linked.get_export_index(&mut self.store, None, &name).ok_or_else(missing)?;
         let index = self.linked.get_export_index(&mut self.store, Some(&instance), function).ok_or_else(missing)?;
@@ -101,7 +101,7 @@ impl Instance {
         })
     }
 
-    /// Calls a function that answers with a problem where it cannot.
+    /// Calls a function that returns a `problem` if it fails.
     fn ask<P, R>(&mut self, interface: &str, function: &str, params: P, samples: u64) -> Result<R, Cause>
     where
         P: ComponentNamedList + Lower,

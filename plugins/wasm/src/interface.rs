@@ -1,4 +1,4 @@
-//! The types of `wit/plugin.wit`, as they are passed to plugins and come from them.
+//! The types of `wit/plugin.wit`, as they are passed to plugins and returned by them.
 
 use wasmtime::component::{ComponentType, Lift, Lower};
 

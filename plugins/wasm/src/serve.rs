@@ -24,14 +24,14 @@ const OWN_MEMORY: u64 = 2 << 30;
 /// Lets the kernel refuse this process more memory than a compilation and a few instances of the largest plugin need.
 ///
 /// # Errors
-/// In words, if the kernel refuses.
+/// A message, if the kernel refuses.
 pub fn limit_own_memory(plugin_memory: u64) -> Result<(), String> {
     let most = OWN_MEMORY + u64::from(PluginRequest::MOST_INSTANCES) * plugin_memory;
     let limit = Rlimit { current: Some(most), maximum: Some(most) };
     setrlimit(Resource::Data, limit).map_err(|error| format!("the memory of the process cannot be limited: {error}"))
 }
 
-/// What `load` left behind.
+/// A loaded plugin.
 struct Loaded {
     name: String,
     limits: PluginLimits,
@@ -64,7 +64,7 @@ struct Server {
 /// Answers requests until the input ends.
 ///
 /// # Errors
-/// If a request cannot be read or an answer cannot be written: the peer is gone, or is no Assay.
+/// If a request cannot be read or an answer cannot be written: the peer has exited, or speaks another protocol.
 pub fn serve_plugin(input: &mut impl Read, output: &mut impl Write) -> Result<(), FrameError> {
     let mut server = Server::default();
     while let Some(request) = read_packet::<PluginRequest>(input)? {
@@ -137,7 +137,7 @@ impl Server {
     }
 }
 
-/// Reads a file that is no larger than the limit by more than a byte, whatever it is.
+/// Reads a file, but at most one byte more than the limit, which is enough to refuse it.
 fn read_file(file: &std::path::Path, limits: &PluginLimits) -> Result<Vec<u8>, Cause> {
     let unreadable =
         |error: std::io::Error| Cause::new(format!("is in a file that cannot be read: `{}`: {error}", file.display()));
@@ -169,7 +169,7 @@ fn dispatch_call(
 ) -> Result<(PluginAnswer, Vec<Vec<u8>>), Cause> {
     let mut lists = Lists(lists.into_iter());
     Ok(match call {
-        PluginCall::Load { .. } => return Err(Cause::new("is no call to an instance")),
+        PluginCall::Load { .. } => return Err(Cause::new("is not a call to an instance")),
         PluginCall::OpenDataset { config } => (PluginAnswer::Facts(instance.open_dataset(&config)?), Vec::new()),
         PluginCall::Batch { seed, split, first, count } => {
             let made = instance.batch(seed, split, first, count)?;

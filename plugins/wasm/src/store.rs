@@ -1,4 +1,4 @@
-//! What the host keeps of an instance: its use of memory and tables, its log, and the functions that it may call.
+//! What the host keeps for an instance: its use of memory and tables, its log, and the functions that it may call.
 
 use assay_protocol::{PluginLimit, PluginLimits};
 use wasmtime::component::Linker;
@@ -9,10 +9,13 @@ use crate::interface::PACKAGE;
 /// Units of fuel that a host call costs, besides one for each byte of its texts.
 const HOST_CALL_FUEL: u64 = 1000;
 
-/// How many linear memories, tables and core instances a component may have.
+/// How many linear memories and tables a component may have, each.
 const MOST_PARTS: usize = 20;
 
-/// A limit that an instance ran into; the error of the call.
+/// How many core instances a component may have. One of componentize-py 0.25.1 has 38.
+const MOST_CORE_INSTANCES: usize = 100;
+
+/// The limit that an instance reached; the error of the call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct LimitReached {
@@ -37,7 +40,7 @@ impl InstanceState {
         InstanceState { limits, memory: 0, log: Vec::new(), lines: 0, bytes: 0, dropped: 0 }
     }
 
-    /// Keeps a line of the log, cut to what is left of the limit. Lines beyond it are counted.
+    /// Keeps a line of the log, cut to the bytes that the limit leaves. Lines beyond the limit are only counted.
     fn keep_line(&mut self, level: String, mut text: String) {
         let left = self.limits.log_bytes.saturating_sub(self.bytes) as usize;
         if self.lines >= self.limits.log_lines || left == 0 {
@@ -51,7 +54,7 @@ impl InstanceState {
         self.log.push((level, text));
     }
 
-    /// The lines since the last call, and how many were dropped.
+    /// The lines since the last call. If lines were dropped, the last line gives their number.
     pub fn drain_log(&mut self) -> Vec<(String, String)> {
         let mut log = std::mem::take(&mut self.log);
         if self.dropped > 0 {
@@ -92,7 +95,7 @@ impl ResourceLimiter for InstanceState {
     }
 
     fn instances(&self) -> usize {
-        MOST_PARTS
+        MOST_CORE_INSTANCES
     }
 
     fn tables(&self) -> usize {
@@ -104,7 +107,7 @@ impl ResourceLimiter for InstanceState {
     }
 }
 
-/// Takes the price of a host call off the fuel, so that a storm of them ends a call as a long loop does.
+/// Subtracts the price of a host call from the fuel, so that a call cannot make any number of them.
 fn charge_fuel(store: &mut StoreContextMut<'_, InstanceState>, bytes: usize) -> wasmtime::Result<()> {
     let price = HOST_CALL_FUEL + bytes as u64;
     let left = store.get_fuel()?;
@@ -124,7 +127,7 @@ pub(crate) fn host_functions(engine: &Engine) -> wasmtime::Result<Linker<Instanc
         store.data_mut().keep_line(level, text);
         Ok(())
     })?;
-    // The host counts sequences and batches itself: what a plugin says of its progress is paid for and not shown.
+    // The host counts sequences and batches itself: a plugin's own progress costs fuel and is not shown.
     host.func_wrap(
         "progress",
         |mut store: StoreContextMut<'_, InstanceState>, (_, _, unit): (u64, Option<u64>, String)| {
@@ -154,7 +157,7 @@ mod tests {
         let limits = PluginLimits { memory: 100, table: 10, ..PluginLimits::default() };
         let mut state = InstanceState::new(limits);
         assert!(state.memory_growing(0, 60, None).unwrap());
-        assert!(!state.memory_growing(60, 61, Some(60)).unwrap(), "beyond its own maximum a memory just does not grow");
+        assert!(!state.memory_growing(60, 61, Some(60)).unwrap(), "a memory does not grow beyond its own maximum");
         let error = state.memory_growing(0, 41, None).unwrap_err();
         assert_eq!(error.downcast_ref::<LimitReached>().unwrap().limit, PluginLimit::Memory);
         assert!(state.memory_growing(0, 40, None).unwrap());

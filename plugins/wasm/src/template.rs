@@ -1,4 +1,4 @@
-//! New plugins, to begin with: the sources of those that ship, under another name.
+//! Templates of new plugins: the shipped plugins in C and the Python sources of `templates`, under a new name.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub enum PluginLanguage {
     Python,
 }
 
-/// The source of a world's template, and the name that it carries.
+/// The name in a world's template, and the template's source.
 fn source_of(world: PluginWorld, language: PluginLanguage) -> (&'static str, &'static str) {
     match (language, world) {
         (PluginLanguage::C, PluginWorld::Dataset) => ("dyck", include_str!("../shipped/dyck/plugin.c")),
@@ -29,14 +29,14 @@ fn source_of(world: PluginWorld, language: PluginLanguage) -> (&'static str, &'s
 /// Writes a plugin that can be built and run as it is into a new folder.
 ///
 /// # Errors
-/// If the folder exists, if its name is no name of a plugin, or if it cannot be written.
+/// If the folder exists, if its name cannot be that of a plugin, or if it cannot be written.
 pub fn write_template(folder: &Path, world: PluginWorld, language: PluginLanguage) -> Result<(), BuildError> {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || !name.chars().all(fits) {
         return Err(BuildError {
             message: format!("`{}` cannot be the name of a plugin", folder.display()),
-            hint: Some("letters, digits, `_` and `-`".into()),
+            hint: Some("use letters, digits, `_` and `-`".into()),
         });
     }
     let failed = |error: std::io::Error| BuildError {
@@ -75,6 +75,7 @@ mod tests {
             write_template(&python, world, PluginLanguage::Python).unwrap();
             let source = std::fs::read_to_string(python.join("app.py")).unwrap();
             assert_eq!(find_python_world(&source), Some(world));
+            assert!(!source.contains("format_exc("), "it reads source files, which traps in a plugin");
             assert!(source.contains(&format!("\"py_{}\"", world.interface())));
             assert!(
                 write_template(&python, world, PluginLanguage::Python).unwrap_err().message.contains("cannot make")

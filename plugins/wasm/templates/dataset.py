@@ -12,7 +12,7 @@ from wit_world.imports import types
 
 
 def explained(function):
-    """Turns an exception into a problem with its traceback: otherwise only `unreachable` is left of it."""
+    """Turns an exception into a problem with its traceback. Without it, an exception is only reported as `unreachable`."""
 
     @functools.wraps(function)
     def call(*arguments):
@@ -21,7 +21,10 @@ def explained(function):
         except Err:
             raise
         except Exception as error:
-            raise Err(types.Problem(str(error) or type(error).__name__, None, None, traceback.format_exc()))
+            # `traceback.format_exc` would read the source file, and a plugin has no files.
+            frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+            trace = "\n".join(f"{code.co_filename}, line {line}, in {code.co_name}" for code, line in frames)
+            raise Err(types.Problem(f"{type(error).__name__}: {error}", None, None, trace))
 
     return call
 
@@ -48,7 +51,7 @@ class Dataset(exports.Dataset):
     def batch(self, seed, split, first, count):
         tokens, offsets, labels = [], [0], []
         for index in range(first, first + count):
-            # Each sequence has a generator of its own, so that it does not depend on the batch.
+            # Each sequence has its own generator, so that it does not depend on the batch.
             draw = random.Random(f"{seed}/{split.value}/{index}")
             bits = [draw.randrange(2) for _ in range(draw.randint(1, config["length"]))]
             tokens += bits

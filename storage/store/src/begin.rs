@@ -71,7 +71,8 @@ pub(crate) async fn insert_tasks(
     Ok(())
 }
 
-fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, StoreError> {
+/// The row of a task that waits.
+pub(crate) fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, StoreError> {
     let NewTask { address, cell, job, kind, matrix, replicate, needs, each } = new;
     Ok(task::ActiveModel {
         run: Set(run),

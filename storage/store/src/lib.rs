@@ -6,6 +6,7 @@
 //! metrics/RUN/IX-E.parquet the points of finished attempts
 //! submissions/RUN/         the files that came with a run which was submitted to a server
 //! uploads/RUN-IX-E/        what a worker node sent for an attempt that is under way
+//! uploads/mlflow/          files that MLflow clients are sending
 //! work/SESSION/            what is not finished: attempts' work folders, files on their way into the store
 //! resume/KEY/              what attempts at the work of a cache key leave for the next: checkpoints
 //! work/SESSION.lock        held as long as the process of that session lives

@@ -169,19 +169,7 @@ impl Batch<'_> {
         backend: String,
         at: u64,
     ) -> Result<(), StoreError> {
-        let row = attempt::ActiveModel {
-            run: Set(self.run),
-            ix: Set(i64::from(ix.0)),
-            epoch: Set(i64::from(epoch.0)),
-            worker: Set(worker),
-            backend: Set(backend),
-            executor: Set(None),
-            failure_class: Set(None),
-            failure_message: Set(None),
-            failure_hint: Set(None),
-            began_at: Set(to_signed(at)),
-            ended_at: Set(None),
-        };
+        let row = attempt_row((self.run, i64::from(ix.0), i64::from(epoch.0)), worker, backend, to_signed(at));
         attempt::Entity::insert(row).exec_without_returning(self.tx).await.map_err(write_error)?;
         let began: SimpleExpr = Func::coalesce([Expr::col(task::Column::StartedAt), Expr::val(to_signed(at))]).into();
         let update = task::Entity::update_many()
@@ -241,24 +229,10 @@ impl Batch<'_> {
     }
 
     async fn insert_points(&self, ix: TaskIx, epoch: Epoch, points: Vec<MetricPoint>) -> Result<(), StoreError> {
-        let (task, epoch) = (i64::from(ix.0), i64::from(epoch.0));
-        let before = points_so_far(self.tx, (self.run, task, epoch)).await.map_err(write_error)?;
         let now = to_signed(now_millis());
-        for (part, chunk) in points.chunks(ROWS).enumerate() {
-            let row = |(nth, point): (usize, &MetricPoint)| metric_point::ActiveModel {
-                run: Set(self.run),
-                ix: Set(task),
-                epoch: Set(epoch),
-                seq: Set(before + 1 + to_signed((part * ROWS + nth) as u64)),
-                name: Set(point.name.clone()),
-                step: Set(point.step.cast_signed()),
-                bits: Set(point.value.to_bits().cast_signed()),
-                at: Set(Some(now)),
-            };
-            let rows = chunk.iter().enumerate().map(row);
-            metric_point::Entity::insert_many(rows).exec_without_returning(self.tx).await.map_err(write_error)?;
-        }
-        Ok(())
+        let points: Vec<_> =
+            points.into_iter().map(|point| (point.name, point.step.cast_signed(), point.value, now)).collect();
+        insert_points(self.tx, (self.run, i64::from(ix.0), i64::from(epoch.0)), &points).await.map_err(write_error)
     }
 
     async fn insert_lines(&self, ix: TaskIx, epoch: Epoch, lines: Vec<LogLine>) -> Result<(), StoreError> {
@@ -366,8 +340,51 @@ impl Batch<'_> {
     }
 }
 
+/// The row of an attempt that is under way.
+pub(crate) fn attempt_row(attempt: (i64, i64, i64), worker: String, backend: String, at: i64) -> attempt::ActiveModel {
+    let (run, ix, epoch) = attempt;
+    attempt::ActiveModel {
+        run: Set(run),
+        ix: Set(ix),
+        epoch: Set(epoch),
+        worker: Set(worker),
+        backend: Set(backend),
+        executor: Set(None),
+        failure_class: Set(None),
+        failure_message: Set(None),
+        failure_hint: Set(None),
+        began_at: Set(at),
+        ended_at: Set(None),
+    }
+}
+
+/// Adds points to those of an attempt that are in the database: name, step, value and time.
+pub(crate) async fn insert_points(
+    tx: &DatabaseTransaction,
+    attempt: (i64, i64, i64),
+    points: &[(String, i64, f64, i64)],
+) -> Result<(), DbErr> {
+    let (run, ix, epoch) = attempt;
+    let before = points_so_far(tx, attempt).await?;
+    for (part, chunk) in points.chunks(ROWS).enumerate() {
+        let row = |(nth, (name, step, value, at)): (usize, &(String, i64, f64, i64))| metric_point::ActiveModel {
+            run: Set(run),
+            ix: Set(ix),
+            epoch: Set(epoch),
+            seq: Set(before + 1 + to_signed((part * ROWS + nth) as u64)),
+            name: Set(name.clone()),
+            step: Set(*step),
+            bits: Set(value.to_bits().cast_signed()),
+            at: Set(Some(*at)),
+        };
+        let rows = chunk.iter().enumerate().map(row);
+        metric_point::Entity::insert_many(rows).exec_without_returning(tx).await?;
+    }
+    Ok(())
+}
+
 /// The last number given to a point of an attempt, in the tail or, if that was sealed, in its segment.
-pub(crate) async fn points_so_far(tx: &DatabaseTransaction, attempt: (i64, i64, i64)) -> Result<i64, DbErr> {
+async fn points_so_far(tx: &DatabaseTransaction, attempt: (i64, i64, i64)) -> Result<i64, DbErr> {
     let (run, ix, epoch) = attempt;
     let tail: Option<Option<i64>> = metric_point::Entity::find()
         .select_only()

@@ -15,6 +15,7 @@ use crate::error::StoreErrorKind;
 use crate::query::Removed;
 use crate::session::is_alive;
 use crate::store::run_blocking;
+use crate::tracking::is_tracked;
 use crate::{AttemptRef, Store, StoreError, rows};
 
 impl Store {
@@ -33,7 +34,13 @@ impl Store {
         };
         if row.state == RunStateName::Running.name() && is_alive(&self.layout, &row.session)? {
             let message = format!("run {id} is under way");
-            return Err(StoreError::new(StoreErrorKind::Locked, message, "stop it first, or wait until it is over"));
+            let hint = match is_tracked(&row) {
+                true => {
+                    "its MLflow client has to end it; `MlflowClient().set_terminated(RUN_ID)` ends a run whose client is gone"
+                }
+                false => "stop it first, or wait until it is over",
+            };
+            return Err(StoreError::new(StoreErrorKind::Locked, message, hint));
         }
         let passed_on = pass_on(&tx, id.0).await?;
         let segments = segment::Entity::find().filter(segment::Column::Run.eq(id.0)).all(&tx).await.map_err(failed())?;

@@ -46,13 +46,13 @@ fn a_session_of_each_client_works_and_survives_a_restart() {
         succeed(script(python, "mlflow_check.py").args([&server.url, left]));
     }
     the_runs_are_ordinary_runs(&server);
-    // Nothing in the store is damaged, and nothing lies around.
+    // Nothing in the store is damaged, and no files are left over.
     server.kill();
     let verified = server.home.output(&["verify"]);
     assert!(verified.status.success(), "{}", said(&verified));
 }
 
-/// Lists, tables and comparisons show logged runs as any other.
+/// Lists, tables and comparisons show logged runs like other runs.
 fn the_runs_are_ordinary_runs(server: &Server) {
     let runs = server.json(&["runs", "--limit", "100"]);
     let runs = runs["runs"].as_array().expect("runs");
@@ -144,6 +144,7 @@ fn bad_requests_are_answered_in_the_form_of_mlflow() {
             "INVALID_PARAMETER_VALUE",
         ),
         ("POST", api("runs/update"), log(r#""status": "DONE""#), 400, "INVALID_PARAMETER_VALUE"),
+        ("POST", api("runs/update"), log(&format!(r#""status": {}"#, i64::MIN)), 400, "INVALID_PARAMETER_VALUE"),
         (
             "GET",
             format!("/api/2.0/mlflow-artifacts/artifacts/0/{id}/artifacts/absent"),
@@ -171,6 +172,11 @@ fn bad_requests_are_answered_in_the_form_of_mlflow() {
         let (found, answer) = request(&server, method, &path, &body);
         assert_eq!((found, answer["error_code"].as_str()), (status, Some(code)), "{method} {path}: {answer:#}");
         assert!(answer["message"].as_str().is_some_and(|message| !message.is_empty()));
+    }
+    // A path is a file or a folder, not both.
+    for (path, status) in [("f", 200), ("f/x", 400), ("d/e", 200), ("d", 400)] {
+        let address = format!("/api/2.0/mlflow-artifacts/artifacts/0/{id}/artifacts/{path}");
+        assert_eq!(request(&server, "PUT", &address, "x").0, status, "{path}");
     }
     assert_eq!(
         request(&server, "GET", &api(&format!("metrics/get-history?run_id={id}&metric_key=a")), ""),

@@ -56,7 +56,7 @@ fn three_lines_turn_a_script_into_a_step() {
     }
     let seed = |replicate: u32| ran.task(&format!("fit[lr=0.1]#{replicate}"))["outputs"]["facts"]["seed"].clone();
     assert_ne!(seed(1), seed(2));
-    // What is no number fails the task, with the words of the package.
+    // A value that is not a number fails the task with the message of the package.
     let failed = home.run("client.yaml", &["-P", &params[0], "-P", &params[1], "-P", "bad=low"]);
     assert_eq!(failed.state(), "failed");
     let told = failed.json.to_string();

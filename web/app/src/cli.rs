@@ -233,7 +233,7 @@ Examples:
     /// Begin, build, run and check plugins
     #[command(after_help = "\
 Examples:
-  assay plugin new sort --for dataset --lang c      a folder with a source to begin with
+  assay plugin new sort --for dataset --lang c      a folder with an example source
   assay plugin build sort                           sort/sort.wasm
   assay plugin run sort/sort.wasm --count 5
   assay plugin check sort/sort.wasm --config '{\"kinds\": 3}'")]

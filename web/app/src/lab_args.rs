@@ -252,7 +252,7 @@ pub struct PoolArgs {
     /// The server's address, as the nodes of the cluster reach it
     #[arg(long = "reach", value_name = "URL")]
     pub reach: Option<String>,
-    /// The `assay` program on the nodes of the cluster; by default where it lies on the server
+    /// The path of the `assay` program on the nodes of the cluster [default: its path on the server]
     #[arg(long, value_name = "PATH")]
     pub program: Option<String>,
     /// The image of a pilot's container (Kubernetes)

@@ -78,7 +78,7 @@ fn summary(record: &RunRecord) -> String {
     format!("run {} {state}  ({})", record.id(), parts.join(", "))
 }
 
-/// The plugins that results depend on, one line each; none where there are no plugins.
+/// The plugins that results depend on, one line each.
 pub fn plugin_lines(record: &RunRecord) -> Vec<String> {
     let index = PluginIndex::new(&record.tasks);
     let mut used: BTreeMap<(String, String), (Option<String>, BTreeSet<&str>)> = BTreeMap::new();

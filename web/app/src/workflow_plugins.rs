@@ -1,4 +1,4 @@
-//! The plugins that a workflow file declares, checked before anything runs: whether each file is there, and is a component of this
+//! The plugins that a workflow file declares, checked before anything runs: each file exists and is a component of this
 //! interface with the demanded hash.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ pub fn check_plugins(workflow: &Workflow) -> Problems {
     workflow.plugin_problems(|plugin| inspect(plugin).err())
 }
 
-/// Reads the file of a plugin; what is wrong with it and what to do are the error.
+/// Reads the file of a plugin. An error is a message and a hint.
 fn inspect(plugin: &PluginDeclaration) -> Result<InspectedComponent, (String, Option<String>)> {
     let shown = plugin.file.display();
     let unreadable = |error: std::io::Error| {
@@ -24,12 +24,12 @@ fn inspect(plugin: &PluginDeclaration) -> Result<InspectedComponent, (String, Op
     };
     let mut bytes = Vec::new();
     let file = File::open(&plugin.file).map_err(unreadable)?;
-    // A larger file is refused for its size.
+    // One byte more than the limit is enough to refuse a larger file.
     file.take(PluginLimits::default().file + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     let found = inspect_component(&bytes).map_err(|error| (error.to_string(), error.hint))?;
     match plugin.blake3.as_ref().filter(|demanded| **demanded != found.hash) {
         Some(demanded) => {
-            let hint = "check the file, then write its hash behind `blake3`".to_owned();
+            let hint = "check the file, then write its hash into `blake3`".to_owned();
             Err((format!("its file has the hash {}, not {demanded}", found.hash), Some(hint)))
         }
         None => Ok(found),
@@ -57,7 +57,7 @@ pub fn plugin_lines(workflow: &Workflow) -> Vec<String> {
     workflow.plugins().iter().filter_map(line).collect()
 }
 
-/// The same for a program.
+/// Each plugin with its hash and its limits, as JSON for a plan.
 pub fn plugins_json(workflow: &Workflow) -> Value {
     let one = |plugin: &PluginDeclaration| {
         let found = inspect(plugin).ok()?;

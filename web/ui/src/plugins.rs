@@ -13,7 +13,7 @@ use serde_json::Value;
 pub struct PluginDependency {
     /// Its name in the workflow file.
     pub name: String,
-    /// Its own version, as it was when the plugin ran; `None` before that.
+    /// The version that the plugin reported when it ran; `None` before that.
     pub version: Option<String>,
     /// BLAKE3 of its component, in hexadecimal.
     pub blake3: String,

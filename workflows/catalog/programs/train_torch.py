@@ -1,4 +1,4 @@
-# Trains a network of two layers on two interleaved spirals, and resumes from the state that an earlier attempt saved.
+# Trains a network of two hidden layers on two interleaved spirals, and resumes from the state that an earlier attempt saved.
 import json
 import math
 import os

@@ -213,7 +213,7 @@ impl Files {
             let line = 1 + error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count();
             DataError::new(
                 format!("`{name}`, line {line}: the text is not UTF-8"),
-                "convert it to UTF-8, as by `iconv`",
+                "convert it to UTF-8, for example with `iconv`",
             )
         })
     }

@@ -27,8 +27,8 @@ pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, re
 }
 
 /// The part of a task's resources that its cache key contains. For a measurement these are the backend, the threads, `exclusive` and
-/// the devices that `machine` lists for the backend, or for the backend on nodes with the label that it is pinned to. For any other result it is the backend alone: its bits do not depend on the
-/// number of threads. The default, the backend `cpu` alone, is left out.
+/// the devices that `machine` lists for the backend, or for the backend on nodes with the label that the task is pinned to. For any
+/// other result it is the backend alone: its bits do not depend on the number of threads. The default, the backend `cpu` alone, is left out.
 pub(crate) fn key_resources(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
     if kind.measures {
         let one = |r: &Resource| {
@@ -42,7 +42,7 @@ pub(crate) fn key_resources(kind: &StepKind, resources: &[Resource], machine: &B
     if backends.iter().all(|backend| *backend == Resource::default().backend) { Value::Null } else { json!(backends) }
 }
 
-/// Under which name a description of a lab has the devices of a backend on the nodes with a label.
+/// The name under which a description of a lab lists the devices of a backend on nodes with a label.
 #[must_use]
 pub fn labelled_backend(backend: &str, label: &str) -> String {
     format!("{backend}@{label}")

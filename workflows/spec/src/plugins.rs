@@ -1,4 +1,4 @@
-//! `plugins:` of a workflow file: the WebAssembly components that its jobs use, and what a config that names one becomes.
+//! `plugins:` of a workflow file: the WebAssembly components that its jobs use, and how they replace their names in configs.
 //!
 //! A property of a step kind's schema whose `format` is [`PLUGIN_NAME`] holds the name of a declared plugin. When a task is resolved,
 //! the name is replaced by the plugin itself: an object with the key [`PLUGIN_KEY`], the file as a [`LocalFile`], the version of the
@@ -7,7 +7,7 @@
 //! result within any larger one.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
@@ -15,6 +15,7 @@ use crate::draft::{Reader, is_identifier};
 use crate::files::LocalFile;
 use crate::node::{Data, Entry, Node};
 use crate::problem::{Log, Problems};
+use crate::resolve::folder_of;
 use crate::settings::SIZES;
 use crate::source::Span;
 use crate::suggest;
@@ -29,7 +30,7 @@ pub const PLUGIN_KEY: &str = "$plugin";
 /// The name and version of the interface between Assay and plugins.
 pub const PLUGIN_INTERFACE: &str = "assay:plugin@0.1.0";
 
-/// What limits mean and how host calls are answered; raised when the same plugin could give another answer.
+/// The version of what limits mean and how host calls are answered; raised when the same plugin could give another answer.
 pub const PLUGIN_SEMANTICS: u32 = 1;
 
 /// The most plugins of a file.
@@ -52,7 +53,7 @@ pub struct PluginDeclaration {
     pub name: String,
     /// The component, relative to the working folder if the workflow file is.
     pub file: PathBuf,
-    /// BLAKE3 of the component in hexadecimal, where the file demands it.
+    /// The BLAKE3 hash that the component must have, in hexadecimal, if the file demands one.
     pub blake3: Option<String>,
     /// Limits that differ from the default ones.
     pub limits: ChosenLimits,
@@ -62,7 +63,7 @@ pub struct PluginDeclaration {
     pub(crate) file_span: Span,
 }
 
-/// The limits of a plugin that a workflow file sets; `None` stands for the default.
+/// The limits of a plugin that a workflow file sets; `None` means the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChosenLimits {
     /// Bytes of all linear memories of an instance together.
@@ -129,7 +130,7 @@ impl Reader<'_> {
         Some(plugin)
     }
 
-    /// A text without expressions, which is not empty.
+    /// A text that is not empty and has no expressions.
     fn plain_text(&mut self, entry: &Entry, example: &str) -> Option<String> {
         match entry.value.as_str() {
             Some(text) if !text.is_empty() && !text.contains("${{") => Some(text.to_owned()),
@@ -229,7 +230,7 @@ fn find_names(value: &Value, keys: &[&str], path: &mut Vec<String>, found: &mut 
         Value::Object(map) => {
             let named = map.iter().find(|(key, value)| keys.contains(&key.as_str()) && value.is_string());
             for (key, part) in map {
-                // The config of a plugin is its own business.
+                // The config of a plugin may have any keys.
                 if named.is_none() || key != "config" {
                     descend(key.clone(), part);
                 }
@@ -244,7 +245,7 @@ fn find_names(value: &Value, keys: &[&str], path: &mut Vec<String>, found: &mut 
     }
 }
 
-/// What is wrong with a name that no plugin has.
+/// The message and the hint for a name that no plugin has.
 pub(crate) fn unknown_plugin(name: &str, plugins: &[PluginDeclaration]) -> (String, Option<String>) {
     let hint = match plugins {
         [] => Some(format!("declare it at the top of the file: `plugins: {{{name}: {{file: plugins/{name}.wasm}}}}`")),
@@ -372,11 +373,6 @@ impl Workflow {
         }
         log.into_problems(&self.shared.source)
     }
-}
-
-/// The folder of a file.
-fn folder_of(file: &str) -> &Path {
-    Path::new(file).parent().unwrap_or(Path::new(""))
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ impl Workflow {
 }
 
 /// The folder of a workflow file.
-fn folder_of(file: &str) -> &Path {
+pub(crate) fn folder_of(file: &str) -> &Path {
     Path::new(file).parent().unwrap_or(Path::new(""))
 }
 

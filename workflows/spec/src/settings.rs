@@ -239,6 +239,7 @@ impl Reader<'_> {
         None
     }
 }
+
 /// Whether this can be the label of a worker node: a word of at most 64 characters, without commas.
 fn is_label(text: &str) -> bool {
     let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';

@@ -174,9 +174,9 @@ pub struct Task {
 pub enum TriggerRule {
     /// All have succeeded; as soon as one has not, the task is skipped.
     AllSuccess,
-    /// All are over, however they ended: the condition decides, by `always()`.
+    /// All have ended, with any outcome: the condition decides, by `always()`.
     AllDone,
-    /// All are over, and so is everything that they need, directly or not: the condition asks for failures anywhere above, by
+    /// All have ended, and so has everything that they need, directly or not: the condition asks for failures anywhere above, by
     /// `failure()`, and a need may be skipped while something above it still runs.
     AncestorsDone,
 }

@@ -1,4 +1,4 @@
-//! `plugins:`: what is wrong with it is said with its place, and what a config that names one counts in the cache key.
+//! `plugins:`: problems are reported with their lines, and the cache key counts the components that a config names.
 
 use assay_spec::{ArtifactRef, PLUGIN_NAME, ResolvedStep, StepKind, Workflow, check, plugins_in};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn pinned(workflow: &Workflow, task: usize, hash: &dyn Fn(&str) -> String) -> Re
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_line() {
+fn problems_are_reported_with_their_lines() {
     let found = problems(
         "plugins:
   2sort: {file: a.wasm}
@@ -80,7 +80,7 @@ jobs:
 }
 
 #[test]
-fn a_plugin_that_nobody_declares_is_unknown() {
+fn a_plugin_that_is_not_declared_is_unknown() {
     let found = problems("jobs: {a: {uses: evaluate, with: {metrics: [{plugin: sort}]}}}");
     assert_eq!((found.len(), found[0].1.as_str()), (1, "unknown plugin `sort`"));
     assert!(found[0].2.contains("plugins: {sort: {file: plugins/sort.wasm}}"), "{}", found[0].2);

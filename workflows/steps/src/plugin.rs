@@ -1,4 +1,4 @@
-//! Plugins as steps see them: how a config names one, and what it can be asked. A plugin runs in a process of its own, which the
+//! Plugins as steps see them: how a config names one, and its functions. A plugin runs in its own process, which the
 //! executor starts behind [`Context::start_plugin`].
 
 use std::borrow::Cow;
@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::context::{Context, StepError};
 
-/// A plugin in a config: by its name as a person writes it, by its content as soon as the workflow runs.
+/// A plugin in a config: by its name in a workflow file, by its content in a resolved config.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)] // Written only; reading says what is wrong itself.
+#[serde(untagged)] // Written only: the own `Deserialize` below gives better messages.
 pub enum PluginRef {
     /// The name under `plugins:`.
     Name(String),
@@ -33,7 +33,7 @@ pub struct PluginContent {
     pub interface: String,
     /// The number of the semantics of limits and host calls.
     pub semantics: u32,
-    /// BLAKE3 of the component as the workflow file demands it.
+    /// The BLAKE3 hash of the component that the workflow file demands.
     #[serde(default)]
     pub blake3: Option<String>,
     /// Limits that differ from the default ones.
@@ -41,7 +41,7 @@ pub struct PluginContent {
     pub limits: PluginLimitChoices,
 }
 
-/// The limits of a plugin that a workflow file sets; `None` stands for the default.
+/// The limits of a plugin that a workflow file sets; `None` means the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginLimitChoices {
@@ -104,7 +104,7 @@ pub struct ConfiguredPlugin {
     pub config: Map<String, Value>,
 }
 
-/// What a plugin says of itself.
+/// How a plugin describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginAbout {
     /// Its name.
@@ -116,15 +116,15 @@ pub struct PluginAbout {
 /// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginSplit {
-    /// For the optimizer to see.
+    /// The optimizer trains on it.
     Train,
-    /// For choices to be made by.
+    /// Choices such as early stopping use it.
     Valid,
-    /// For the final figure.
+    /// The final figures are computed on it.
     Test,
 }
 
-/// What a plugin says of its dataset.
+/// How a plugin describes its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginDataset {
     /// Each token as it is printed, in the order of the ids.
@@ -135,7 +135,7 @@ pub struct PluginDataset {
     pub max_length: u32,
 }
 
-/// Sequences that a plugin made, checked against what it said of its dataset.
+/// Sequences that a plugin made, checked against the description of its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginSequences {
     /// All tokens, one sequence after another.
@@ -173,7 +173,7 @@ pub struct PluginObservation {
 /// A stage of a curriculum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginStage {
-    /// The step at which the plugin is asked again.
+    /// The step after which the plugin is called again.
     pub until_step: u64,
     /// The longest sequences of this stage, in tokens.
     pub max_length: u32,
@@ -181,11 +181,11 @@ pub struct PluginStage {
     pub note: String,
 }
 
-/// A running plugin. A failure names the plugin, the function and, if it was one, the limit.
+/// A running plugin. A failure names the plugin, the function and the limit, if one was reached.
 pub trait Plugin {
-    /// What it says of itself.
+    /// How it describes itself.
     fn about(&self) -> PluginAbout;
-    /// The lines that it logged since this was last asked: level and text.
+    /// The lines that it logged since the last call: level and text.
     fn drain_log(&mut self) -> Vec<(String, String)>;
     /// Opens a dataset.
     ///
@@ -195,7 +195,7 @@ pub trait Plugin {
     /// Makes the sequences `first .. first + count` of a split.
     ///
     /// # Errors
-    /// If the plugin fails, or what it made contradicts itself.
+    /// If the plugin fails, or its sequences contradict the description of the dataset.
     fn make_sequences(
         &mut self,
         seed: u64,
@@ -203,7 +203,7 @@ pub trait Plugin {
         first: u64,
         count: u32,
     ) -> Result<PluginSequences, StepError>;
-    /// Opens a metric anew.
+    /// Opens a metric without predictions.
     ///
     /// # Errors
     /// If the plugin refuses the config, or fails.
@@ -257,7 +257,7 @@ pub fn start_plugin(plugin: &PluginRef, context: &mut dyn Context) -> Result<Box
     if let Some(demanded) = content.blake3.as_ref().filter(|demanded| **demanded != content.component.hash) {
         let message =
             format!("the component of the plugin `{name}` has the hash {}, not {demanded}", content.component.hash);
-        return Err(refuse(message, "check the file, then write its hash behind `blake3`"));
+        return Err(refuse(message, "check the file, then write its hash into `blake3`"));
     }
     let file = context.input(&content.component)?;
     let started = context.start_plugin(content, &file)?;

@@ -7,7 +7,7 @@ use crate::context::{Context, StepError};
 use crate::dataset::Split;
 use crate::plugin::{ConfiguredPlugin, Plugin, PluginPredictions, PluginRef, forward_log, start_plugin};
 
-/// The most bytes of scores of one call: below what a call may pass, so that large batches are handed over in parts.
+/// The most bytes of scores of one call: below what a call may pass, so that large batches are passed in parts.
 const MOST_SCORES: usize = 16 << 20;
 
 /// A metric and the plugin that computes it.
@@ -84,7 +84,7 @@ fn config_of(declared: &ConfiguredPlugin) -> Value {
     Value::Object(declared.config.clone())
 }
 
-/// The predictions of a batch in parts of whole sequences, with at most so many bytes of scores unless one sequence has more.
+/// The predictions of a batch in parts of whole sequences, with at most `most_bytes` of scores unless one sequence has more.
 fn cut_predictions(
     split: &Split,
     indices: &[usize],

@@ -114,7 +114,7 @@ impl TestContext {
         json!(self.provide(&path))
     }
 
-    /// Provides a [`NativePlugin`] of this name; as a resolved config has it.
+    /// Provides a [`NativePlugin`] of this name, in the form of a resolved config.
     pub fn provide_plugin(&mut self, name: &str) -> Value {
         let path = self.folder_for_inputs().join(format!("{name}.wasm"));
         std::fs::write(&path, name).expect("a file");
@@ -176,7 +176,7 @@ pub(crate) fn toy_text() -> Dataset {
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }
 
-/// What plugins do, in this process: a dataset that counts, the mean of the targets, and a curriculum whose stages grow while the loss
+/// A plugin in this process: a dataset that counts, the mean of the targets, and a curriculum whose stages grow while the loss
 /// falls. The real ones are tested by `assay-wasm` and by the acceptance tests.
 #[derive(Default)]
 pub(crate) struct NativePlugin {

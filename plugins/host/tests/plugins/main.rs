@@ -21,7 +21,7 @@ fn started(behaviour: &str) -> PluginProcess {
     start(behaviour, limits()).unwrap_or_else(|failure| panic!("{behaviour}: {failure}"))
 }
 
-/// The failure of what must fail, as a person reads it.
+/// The failure of a call that must fail.
 fn failure_of<T>(result: Result<T, PluginFailure>) -> PluginFailure {
     match result {
         Ok(_) => panic!("it should have failed"),
@@ -63,7 +63,7 @@ fn a_process_that_runs_out_of_memory_names_the_limit() {
     let failure = failure_of(process.open_dataset(0, "{}"));
     assert_eq!((failure.function.as_str(), failure.limit), ("dataset.open", Some(PluginLimit::Memory)));
     assert_eq!(failure.trace.as_deref(), Some("memory allocation of 99 bytes failed"));
-    assert_eq!(failure_of(process.open_dataset(0, "{}")), failure, "it stays gone");
+    assert_eq!(failure_of(process.open_dataset(0, "{}")), failure, "later calls fail in the same way");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_process_that_does_not_answer_is_ended() {
     let mut process = start("loop", PluginLimits { call_seconds: 0, ..limits() }).unwrap();
     let failure = failure_of(process.open_metric(0, "{}"));
     assert_eq!((failure.function.as_str(), failure.limit), ("metric.open", Some(PluginLimit::Time)), "{failure}");
-    assert_eq!(failure_of(process.values(0)), failure, "it stays gone");
+    assert_eq!(failure_of(process.values(0)), failure, "later calls fail in the same way");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use assay_wasm::PluginWorld;
 
 use crate::guests::{component_of, dataset, failure_of, load};
 
-/// What becomes of a dataset whose `batch` does this.
+/// The failure of a dataset whose `batch` runs this code.
 fn batch_failure(batch: &str, extra: &str, limits: PluginLimits) -> PluginFailure {
     let mut process = load(&dataset("", batch, extra), limits).expect("it loads");
     process.open_dataset(0, "{}").expect("it opens");
@@ -94,7 +94,7 @@ fn a_huge_result_is_not_copied() {
 }
 
 #[test]
-fn pointers_discriminants_and_texts_that_are_none_are_refused() {
+fn invalid_pointers_discriminants_and_texts_are_refused() {
     refused("(i32.store (i32.const 516) (i32.const -16))", None, "gave an invalid answer");
     refused("(i32.store8 (i32.const 512) (i32.const 7))", None, "gave an invalid answer");
     let mut process =
@@ -150,7 +150,7 @@ fn a_trap_names_its_function_and_keeps_the_log() {
 }
 
 #[test]
-fn an_instance_that_trapped_answers_nothing_more_and_a_new_one_does() {
+fn an_instance_is_unusable_after_a_trap_and_a_new_one_works() {
     let once = "(if (i32.eqz (local.get 1)) (then unreachable))";
     let mut process = load(&dataset("", once, ""), PluginLimits::default()).unwrap();
     process.open_dataset(0, "{}").unwrap();
@@ -169,11 +169,11 @@ fn recursion_ends_at_the_stack() {
 
 #[test]
 fn wrong_lengths_tokens_and_labels_are_refused() {
-    refused("(i32.store (i32.const 528) (i32.const 2))", None, "2 offsets in place of 3 for 2 sequences");
+    refused("(i32.store (i32.const 528) (i32.const 2))", None, "2 offsets instead of 3 for 2 sequences");
     refused("(i32.store (i32.const 620) (i32.const 2))", None, "sequence 1 has 0 tokens, outside 1..=4");
     refused("(i32.store (i32.const 624) (i32.const 9))", None, "offsets from 0 to 9 for 2 tokens");
     refused("(i32.store (i32.const 600) (i32.const 2))", None, "token 2 is outside the vocabulary of 2");
-    refused("(i32.store (i32.const 536) (i32.const 1))", None, "1 labels in place of 2");
+    refused("(i32.store (i32.const 536) (i32.const 1))", None, "1 labels instead of 2");
     refused("(i32.store (i32.const 632) (i32.const 2))", None, "label 2 is outside the 2 classes");
 }
 
@@ -202,7 +202,7 @@ fn curriculum(state: u32, until: u64) -> Vec<u8> {
 }
 
 #[test]
-fn states_have_a_limit_and_stages_lie_ahead() {
+fn states_have_a_limit_and_stages_end_after_the_current_step() {
     let limits = PluginLimits { state: 1000, ..PluginLimits::default() };
     let mut process = load(&curriculum(1001, 10), limits.clone()).unwrap();
     let failure = failure_of(process.open_curriculum(0, "{}", 1, &[1, 2]));

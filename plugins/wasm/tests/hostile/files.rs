@@ -1,4 +1,4 @@
-//! Files that are no plugins of this interface.
+//! Files that are not plugins of this interface.
 
 use assay_protocol::{PluginLimit, PluginLimits};
 
@@ -16,7 +16,7 @@ fn component(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_component_is_refused() {
+fn files_that_are_not_components_are_refused() {
     refused(&component("(module)"), "is a core module, not a component");
     refused(b"\x7fELF\x02\x01\x01", "is a precompiled file, which is never loaded");
     refused(b"(component)", "is not WebAssembly");
@@ -64,6 +64,21 @@ fn a_function_that_is_missing_or_another_is_refused() {
         (instance $i) (export "assay:plugin/dataset@0.1.0" (instance $i))
         (instance $j) (export "assay:plugin/plugin@0.1.0" (instance $j)))"#;
     refused(&component(other), "cannot be started");
+}
+
+#[test]
+fn core_instances_have_a_limit() {
+    let component_with = |count: usize| {
+        let instances = "(core instance (instantiate $m))".repeat(count);
+        component(&format!(
+            r#"(component (core module $m) {instances}
+            (instance $i) (export "assay:plugin/dataset@0.1.0" (instance $i))
+            (instance $j) (export "assay:plugin/plugin@0.1.0" (instance $j)))"#
+        ))
+    };
+    // The missing function is noticed after the instances were started.
+    refused(&component_with(100), "does not exist: the plugin does not export it from `assay:plugin/plugin@0.1.0`");
+    refused(&component_with(101), "resource limit exceeded: instance count too high at 101");
 }
 
 #[test]

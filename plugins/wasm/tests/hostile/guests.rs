@@ -30,7 +30,7 @@ const DATASET: &str = r#"(module
   (data (i32.const 1024) "evil")
   EXTRA)"#;
 
-/// A dataset whose `open` and `batch` do this before they answer, with further definitions.
+/// A dataset whose `open` and `batch` run this code before they answer, with further definitions.
 pub fn dataset(open: &str, batch: &str, extra: &str) -> Vec<u8> {
     let text = DATASET.replace("OPEN", open).replace("BATCH", batch).replace("EXTRA", extra);
     component_of(&text, PluginWorld::Dataset)
@@ -41,7 +41,7 @@ pub fn component_of(text: &str, world: PluginWorld) -> Vec<u8> {
     encode_component(&wat::parse_str(text).expect("the text is WebAssembly"), world).expect("the module fits its world")
 }
 
-/// A file in a folder of its own.
+/// A file in its own folder.
 pub fn write_file(bytes: &[u8]) -> (TempDir, std::path::PathBuf) {
     let folder = TempDir::new().expect("a folder for the test");
     let file = folder.path().join("evil.wasm");
@@ -49,19 +49,19 @@ pub fn write_file(bytes: &[u8]) -> (TempDir, std::path::PathBuf) {
     (folder, file)
 }
 
-/// Loads a file in a process of its own.
+/// Loads a file in its own process.
 pub fn load_file(file: &Path, limits: PluginLimits) -> Result<PluginProcess, PluginFailure> {
     let command = PluginCommand { program: env!("CARGO_BIN_EXE_assay-plugin-host").into(), arguments: Vec::new() };
     PluginProcess::start(&command, "evil", file, limits)
 }
 
-/// Loads a component in a process of its own.
+/// Loads a component in its own process.
 pub fn load(component: &[u8], limits: PluginLimits) -> Result<PluginProcess, PluginFailure> {
     let (_folder, file) = write_file(component);
     load_file(&file, limits)
 }
 
-/// The failure of what must fail.
+/// The failure of a call that must fail.
 pub fn failure_of<T>(result: Result<T, PluginFailure>) -> PluginFailure {
     match result {
         Ok(_) => panic!("it should have been refused"),

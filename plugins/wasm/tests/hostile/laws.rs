@@ -27,9 +27,9 @@ fn broken_laws(batch: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_dataset_that_counts_its_calls_is_found_out() {
+fn a_dataset_that_counts_its_calls_breaks_a_law() {
     assert!(broken_laws("").is_empty());
-    // The first token, and with it the label, is that of the number of calls.
+    // The first token depends on the number of calls.
     let counting = "(i32.store (i32.const 4096) (i32.and (global.get $calls) (i32.const 1)))
         (global.set $calls (i32.add (global.get $calls) (i32.const 1)))";
     let laws = broken_laws(counting);
@@ -37,13 +37,13 @@ fn a_dataset_that_counts_its_calls_is_found_out() {
 }
 
 #[test]
-fn a_dataset_whose_sequences_depend_on_the_batch_is_found_out() {
-    // The first sequence of every batch is another one than it would be within a larger batch.
+fn a_dataset_whose_sequences_depend_on_the_batch_breaks_a_law() {
+    // The first sequence of a batch differs from the same sequence within a larger batch.
     assert_eq!(broken_laws("(i32.store (i32.const 4096) (i32.const 1))"), ["a batch equals its parts in any order"]);
 }
 
 #[test]
-fn a_curriculum_that_remembers_beside_its_state_is_found_out() {
+fn a_curriculum_that_keeps_more_than_its_state_breaks_a_law() {
     let text = r#"(module (memory (export "memory") 1) (global $calls (mut i32) (i32.const 0))
         (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) i32.const 8192)
         (func (export "assay:plugin/plugin@0.1.0#describe") (result i32) i32.const 256)

@@ -1,4 +1,4 @@
-//! What becomes of the process itself: it is killed, it takes too long, it is no plugin host.
+//! Failures of the process itself: it is killed, it takes too long, or it is not a plugin host.
 
 use assay_host::{PluginCommand, PluginProcess};
 use assay_protocol::{PluginLimit, PluginLimits, PluginSplit};
@@ -14,7 +14,7 @@ fn a_process_that_is_killed_costs_an_error() {
     let failure = failure_of(process.batch(0, 1, PluginSplit::Train, 0, 2));
     assert_eq!((failure.plugin.as_str(), failure.function.as_str()), ("evil", "dataset.batch"));
     assert!(failure.message.contains("ended its process (signal: 9 (SIGKILL))"), "{failure}");
-    assert_eq!(failure_of(process.open_dataset(0, "{}")), failure, "it stays gone");
+    assert_eq!(failure_of(process.open_dataset(0, "{}")), failure, "later calls fail in the same way");
 }
 
 /// A function of many nested additions, which takes the compiler longer than a second.
@@ -43,7 +43,7 @@ fn a_compile_bomb_costs_a_process() {
 }
 
 #[test]
-fn a_program_that_is_no_plugin_host_is_found_out() {
+fn a_program_that_is_not_a_plugin_host_is_refused() {
     let (_folder, file) = write_file(&dataset("", "", ""));
     let start = |program: &str, arguments: &[&str]| {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! The plugins that ship: they obey the laws, their components are those of their sources, and they compute what they claim.
+//! The shipped plugins: they obey the laws, their components were built from their sources, and they compute what they claim.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("shipped").join(name)
 }
 
-/// Loads a shipped plugin. With `ASSAY_BLESS=1` in the environment it is built again before, if its sources have changed.
+/// Loads a shipped plugin. With `ASSAY_BLESS=1` in the environment, it is built again first if its sources have changed.
 fn shipped(name: &str) -> PluginProcess {
     let (source, component) = (folder(name).join("plugin.c"), folder(name).join(format!("{name}.wasm")));
     let hash = hash_sources(&std::fs::read(&source).unwrap());
@@ -30,7 +30,7 @@ fn shipped(name: &str) -> PluginProcess {
 }
 
 #[test]
-fn dyck_words_are_balanced_exactly_where_their_label_says_so() {
+fn dyck_words_are_balanced_exactly_if_their_label_is_one() {
     let mut process = shipped("dyck");
     assert_eq!(check_dataset(&mut process, r#"{"kinds": 3}"#, 5).unwrap(), []);
     let facts = process.open_dataset(0, r#"{"kinds": 3, "min_pairs": 2, "max_pairs": 20}"#).unwrap();

@@ -13,7 +13,7 @@ use crate::Store;
 use crate::rows::{parse_outputs, to_json};
 
 impl Store {
-    /// Puts a file of the store among those of a run, in place of one of the same path.
+    /// Adds a file of the store to a run. It replaces a file with the same path.
     ///
     /// # Errors
     /// If the run does not exist or is deleted, or the store cannot be written.
@@ -30,7 +30,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a file of a run, or all files of a folder; an empty path stands for all files. The number of files removed.
+    /// Removes a file of a run, or all files of a folder, or all files of the run if the path is empty. Returns how many were removed.
     ///
     /// # Errors
     /// If the run does not exist, or the store cannot be written.

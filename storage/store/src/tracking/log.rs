@@ -13,20 +13,20 @@ use super::runs::{
     update_tracked,
 };
 use super::{TrackedBatch, TrackedMetric, TrackingError};
-use crate::record::points_so_far;
-use crate::rows::{from_json, to_json, to_signed};
+use crate::record::insert_points;
+use crate::rows::{from_json, to_json};
 use crate::seal::{metrics_error, points_of, to_point};
 use crate::store::run_blocking;
 use crate::{Store, StoreError};
 
-/// Rows in one statement: none has more than 8 values, and SQLite takes 32766 in a statement.
+/// Rows in one statement: each has 5 values, and SQLite takes 32766 in a statement.
 const ROWS: usize = 4000;
 
-/// What tells a point from another of the same run: name, step, time, and the bits of the value.
+/// The identity of a point in its run: name, step, time, and the bits of the value.
 type PointKey = (String, i64, i64, u64);
 
 impl Store {
-    /// Adds to a run. A point that it has already is dropped.
+    /// Adds to a run. A point that the run already has is dropped.
     ///
     /// # Errors
     /// If the run does not exist or is deleted, a parameter has another value already, a tag to be removed does not exist, or the store
@@ -64,7 +64,7 @@ impl Store {
         for point in points {
             let is_latest = latest.get(&point.name).is_none_or(|last| rank(&point) > rank(last));
             if !is_latest {
-                // It may be an older point that came late, or one that was sent again.
+                // It is an older point that came late, or one that was sent again.
                 if known.is_none() {
                     known = Some(self.known_points(tx, run).await?);
                 }
@@ -80,7 +80,8 @@ impl Store {
             }
             new.push(point);
         }
-        insert_points(tx, run, &new).await?;
+        let new: Vec<_> = new.into_iter().map(|point| (point.name, point.step, point.value, point.at)).collect();
+        insert_points(tx, (run, 0, 1), &new).await.map_err(database)?;
         write_latest(tx, run, latest.into_values()).await?;
         let done = task::Entity::find_by_id((run, 0)).one(tx).await.map_err(database)?;
         if done.is_some_and(|task| task.metrics.is_some()) {
@@ -114,25 +115,6 @@ fn point_key(point: &TrackedMetric) -> PointKey {
 /// The order of points: the largest is the latest. A value that is not a number counts as 0.
 fn rank(point: &TrackedMetric) -> (i64, i64, f64) {
     (point.step, point.at, if point.value.is_nan() { 0.0 } else { point.value })
-}
-
-async fn insert_points(tx: &DatabaseTransaction, run: i64, points: &[TrackedMetric]) -> Result<(), TrackingError> {
-    let before = points_so_far(tx, (run, 0, 1)).await.map_err(database)?;
-    for (part, chunk) in points.chunks(ROWS).enumerate() {
-        let row = |(nth, point): (usize, &TrackedMetric)| metric_point::ActiveModel {
-            run: Set(run),
-            ix: Set(0),
-            epoch: Set(1),
-            seq: Set(before + 1 + to_signed((part * ROWS + nth) as u64)),
-            name: Set(point.name.clone()),
-            step: Set(point.step),
-            bits: Set(point.value.to_bits().cast_signed()),
-            at: Set(Some(point.at)),
-        };
-        let rows = chunk.iter().enumerate().map(row);
-        metric_point::Entity::insert_many(rows).exec_without_returning(tx).await.map_err(database)?;
-    }
-    Ok(())
 }
 
 async fn write_latest(

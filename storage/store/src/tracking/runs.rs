@@ -1,10 +1,10 @@
 //! Runs: opening, reading and changing them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_schema::{attempt, run, task, tracked_metric, tracked_run};
-use assay_server::{RunStateName, TaskStateName};
+use assay_server::{NewTask, RunStateName, TaskStateName};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait, NotSet, QueryFilter, QueryOrder,
     Set,
@@ -14,11 +14,16 @@ use serde_json::{Value, json};
 use super::error::{absent_run, database};
 use super::experiments::find_experiment;
 use super::{NewTrackedRun, ORIGIN, TASK, TrackedMetric, TrackedRun, TrackedRunChange, TrackedStatus, TrackingError};
+use crate::begin::task_row;
+use crate::record::attempt_row;
 use crate::rows::{floats_to_json, from_json, now_millis, to_json, to_signed};
 use crate::{AttemptRef, Store, StoreError};
 
 /// Runs in one statement.
 const ROWS: usize = 1000;
+
+/// Held while a run is sealed.
+static SEALING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// The tag that holds a run's name.
 pub(super) const NAME_TAG: &str = "mlflow.runName";
@@ -59,8 +64,9 @@ impl Store {
             origin: Set(ORIGIN.to_owned()),
         };
         let id = row.insert(&tx).await.map_err(database)?.id;
-        task::Entity::insert(task_row(id, now)).exec_without_returning(&tx).await.map_err(database)?;
-        let attempt = attempt_row(id, new.user.clone(), now);
+        task::Entity::insert(running_task(id, now)?).exec_without_returning(&tx).await.map_err(database)?;
+        let worker = if new.user.is_empty() { ORIGIN.to_owned() } else { new.user.clone() };
+        let attempt = attempt_row((id, 0, 1), worker, ORIGIN.to_owned(), now);
         attempt::Entity::insert(attempt).exec_without_returning(&tx).await.map_err(database)?;
         let row = tracked_run::ActiveModel {
             run: Set(id),
@@ -75,8 +81,10 @@ impl Store {
             inputs: Set(json!([])),
         };
         tracked_run::Entity::insert(row).exec_without_returning(&tx).await.map_err(database)?;
+        // Read before the commit: after an error the client opens the run again.
+        let run = run_views(&tx, vec![find_run(&tx, &new.key).await?]).await?.pop();
         tx.commit().await.map_err(database)?;
-        self.tracked_run(&new.key).await?.ok_or_else(|| absent_run(&new.key))
+        run.ok_or_else(|| absent_run(&new.key))
     }
 
     /// A run by the name that clients address it by.
@@ -97,6 +105,7 @@ impl Store {
         let tx = self.database.snapshot().await?;
         let query = tracked_run::Entity::find().order_by_desc(tracked_run::Column::Run);
         let mut found = query.all(&tx).await.map_err(database)?;
+        let experiments: BTreeSet<i64> = experiments.iter().copied().collect();
         found.retain(|row| experiments.contains(&row.experiment));
         run_views(&tx, found).await
     }
@@ -140,12 +149,15 @@ impl Store {
                 status.is_final()
             }
         };
+        let run = run_views(&tx, vec![find_run(&tx, key).await?]).await?.pop();
         tx.commit().await.map_err(database)?;
         if ended {
+            // Two processes of a client may end a run at once. Two sealings at once would write one segment, each with other points.
+            let _one = SEALING.lock().await;
             // The change is written. Points that are not sealed are read from where they are, and `recover_runs` seals them later.
             let _ = self.seal_attempt(attempt_of(row.run)).await;
         }
-        Ok(self.tracked_run(key).await?.ok_or_else(|| absent_run(key))?)
+        run.ok_or_else(|| absent_run(key))
     }
 }
 
@@ -154,47 +166,25 @@ pub(super) fn attempt_of(run: i64) -> AttemptRef {
     AttemptRef { run: RunId(run), ix: TaskIx(0), epoch: Epoch(1) }
 }
 
-fn task_row(run: i64, now: i64) -> task::ActiveModel {
-    task::ActiveModel {
-        run: Set(run),
-        ix: Set(0),
-        address: Set(TASK.to_owned()),
-        job: Set(TASK.to_owned()),
-        kind: Set(ORIGIN.to_owned()),
-        matrix: Set(json!({})),
-        replicate: Set(None),
-        needs: Set(json!([])),
-        each_of: Set(None),
+/// The one task of a run.
+fn running_task(run: i64, now: i64) -> Result<task::ActiveModel, StoreError> {
+    let new = NewTask {
+        address: TASK.to_owned(),
+        cell: TASK.to_owned(),
+        job: TASK.to_owned(),
+        kind: ORIGIN.to_owned(),
+        matrix: BTreeMap::new(),
+        replicate: None,
+        needs: Vec::new(),
+        each: None,
+    };
+    Ok(task::ActiveModel {
         state: Set(TaskStateName::Running.name().to_owned()),
-        detail: Set(String::new()),
         config: Set(Some(json!({}))),
-        cache_key: Set(None),
-        outputs: Set(None),
-        metrics: Set(None),
-        source_run: Set(None),
-        source_ix: Set(None),
-        source_epoch: Set(None),
         attempts: Set(1),
         started_at: Set(Some(now)),
-        ended_at: Set(None),
-        cell: Set(TASK.to_owned()),
-    }
-}
-
-fn attempt_row(run: i64, user: String, now: i64) -> attempt::ActiveModel {
-    attempt::ActiveModel {
-        run: Set(run),
-        ix: Set(0),
-        epoch: Set(1),
-        worker: Set(if user.is_empty() { ORIGIN.to_owned() } else { user }),
-        backend: Set(ORIGIN.to_owned()),
-        executor: Set(None),
-        failure_class: Set(None),
-        failure_message: Set(None),
-        failure_hint: Set(None),
-        began_at: Set(now),
-        ended_at: Set(None),
-    }
+        ..task_row(run, 0, new)?
+    })
 }
 
 pub(super) async fn find_run(tx: &DatabaseTransaction, key: &str) -> Result<tracked_run::Model, TrackingError> {
@@ -265,7 +255,7 @@ async fn set_status(
     Ok(())
 }
 
-/// The last value of each metric of a run, as a task that is over has them.
+/// The last value of each metric of a run, as a task that has ended has them.
 pub(super) async fn last_values(tx: &DatabaseTransaction, run: i64) -> Result<Value, TrackingError> {
     let latest = tracked_metric::Entity::find().filter(tracked_metric::Column::Run.eq(run)).all(tx).await;
     let values = latest.map_err(database)?.into_iter().map(metric_view).map(|metric| (metric.name, metric.value));
@@ -276,7 +266,7 @@ pub(super) fn metric_view(row: tracked_metric::Model) -> TrackedMetric {
     TrackedMetric { name: row.name, value: f64::from_bits(row.bits.cast_unsigned()), at: row.at, step: row.step }
 }
 
-/// Rows with what belongs to them in other tables, in the same order.
+/// The runs of these rows, in the same order, with their data from other tables.
 async fn run_views(db: &impl ConnectionTrait, found: Vec<tracked_run::Model>) -> Result<Vec<TrackedRun>, StoreError> {
     let ids: Vec<i64> = found.iter().map(|row| row.run).collect();
     let (mut runs, mut metrics) = (BTreeMap::new(), BTreeMap::<i64, Vec<TrackedMetric>>::new());

@@ -47,9 +47,9 @@ pub enum TrackedStatus {
     Running,
     /// Not yet begun.
     Scheduled,
-    /// Over, without a failure.
+    /// Ended without a failure.
     Finished,
-    /// Over, with a failure.
+    /// Ended with a failure.
     Failed,
     /// Stopped.
     Killed,
@@ -83,7 +83,7 @@ impl TrackedStatus {
         Self::ALL.into_iter().find(|status| status.name() == name)
     }
 
-    /// Whether the run is over.
+    /// Whether the run has ended.
     #[must_use]
     pub fn is_final(self) -> bool {
         !matches!(self, TrackedStatus::Running | TrackedStatus::Scheduled)

@@ -1,4 +1,4 @@
-//! The options of `assay export` and `assay import`.
+//! The options of `assay export`.
 
 use std::path::PathBuf;
 

@@ -8,6 +8,7 @@ use assay_host::{
     demonstrate_metric,
 };
 use assay_protocol::{PluginFailure, PluginLimits, PluginSplit};
+use assay_spec::printable_lines;
 use assay_wasm::{BuildError, PluginLanguage, PluginWorld, build_plugin, write_template};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -140,7 +141,7 @@ fn begin(args: &NewArgs) -> Result<ExitCode, CommandError> {
     write_template(&args.folder, world, language).map_err(explain_build)?;
     let (folder, name) = (args.folder.display(), args.folder.file_name().unwrap_or_default().to_string_lossy());
     print_out(&format!(
-        "made {folder}; next: `assay plugin build {folder}`, `assay plugin check {folder}/{name}.wasm`"
+        "created {folder}; next: `assay plugin build {folder}`, `assay plugin check {folder}/{name}.wasm`"
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -160,23 +161,36 @@ fn explain_build(error: BuildError) -> CommandError {
 
 fn explain_failure(failure: PluginFailure) -> CommandError {
     let text = failure.to_string();
-    failure.hint.map_or(text.clone(), |hint| format!("{text}\nhint: {hint}")).into()
+    let text = failure.hint.map_or(text.clone(), |hint| format!("{text}\nhint: {hint}"));
+    printable_lines(&text).into_owned().into()
+}
+
+/// Prints text of a plugin, whose control characters must not reach a terminal.
+fn print_plugin_text(text: &str) -> Result<(), CommandError> {
+    print_out(&printable_lines(text))
 }
 
 fn load(args: &LoadArgs) -> Result<PluginProcess, CommandError> {
+    let config: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(&args.config);
+    if let Err(error) = config {
+        return Err(format!("`--config` is not a JSON object: {error}").into());
+    }
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
     let command = PluginCommand::find()?;
     let process =
         PluginProcess::start(&command, &name, &args.file, PluginLimits::default()).map_err(explain_failure)?;
     let about = process.about();
     let uses = about.interfaces.join(", ");
-    print_out(&format!("{} {} ({uses}): {}", about.name, about.version, about.description))?;
+    print_plugin_text(&format!("{} {} ({uses}): {}", about.name, about.version, about.description))?;
+    if !about.config_schema.is_empty() {
+        print_plugin_text(&format!("  config: {}", about.config_schema))?;
+    }
     Ok(process)
 }
 
 /// Prints what the plugin logged.
 fn print_log(process: &mut PluginProcess) -> Result<(), CommandError> {
-    process.drain_log().iter().try_for_each(|(level, text)| print_out(&format!("  {level}: {text}")))
+    process.drain_log().iter().try_for_each(|(level, text)| print_plugin_text(&format!("  {level}: {text}")))
 }
 
 fn demonstrate(args: &LoadArgs, count: u32) -> Result<ExitCode, CommandError> {
@@ -186,13 +200,15 @@ fn demonstrate(args: &LoadArgs, count: u32) -> Result<ExitCode, CommandError> {
             "dataset" => print_sequences(&mut process, args, count)?,
             "metric" => {
                 let values = demonstrate_metric(&mut process, &args.config).map_err(explain_failure)?;
-                values.iter().try_for_each(|value| print_out(&format!("  {} = {}", value.name, value.value())))?;
+                values
+                    .iter()
+                    .try_for_each(|value| print_plugin_text(&format!("  {} = {}", value.name, value.value())))?;
             }
             _ => {
                 let stages = demonstrate_curriculum(&mut process, &args.config, args.seed, count);
                 for stage in stages.map_err(explain_failure)? {
                     let (until, length) = (stage.until_step, stage.max_length);
-                    print_out(&format!("  until step {until}: at most {length} tokens ({})", stage.note))?;
+                    print_plugin_text(&format!("  until step {until}: at most {length} tokens ({})", stage.note))?;
                 }
             }
         }
@@ -208,7 +224,7 @@ fn print_sequences(process: &mut PluginProcess, args: &LoadArgs, count: u32) -> 
         let tokens = &made.tokens[pair[0] as usize..pair[1] as usize];
         let words: Vec<&str> = tokens.iter().map(|token| facts.vocabulary[*token as usize].as_str()).collect();
         let label = made.labels.get(index).map(|label| format!(" = {label}")).unwrap_or_default();
-        print_out(&format!("  {}{label}", words.join(" ")))?;
+        print_plugin_text(&format!("  {}{label}", words.join(" ")))?;
     }
     print_out(&format!("  {} units of fuel", process.fuel()))
 }

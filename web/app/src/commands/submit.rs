@@ -139,7 +139,7 @@ fn upload_path(path: &Path, hash: &str) -> String {
     format!("/api/v1/files/{hash}?name={}", name.collect::<String>())
 }
 
-/// Prints a run's progress until it is over, then shows it.
+/// Prints the progress of a run until it ends, then shows the run.
 async fn follow_run(remote: &Remote, run: i64, json: bool) -> Result<ExitCode, CommandError> {
     let mut last = Value::Null;
     loop {

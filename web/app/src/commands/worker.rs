@@ -48,7 +48,7 @@ pub async fn run(home: &Path, remote: &Remote, args: WorkerArgs) -> Result<ExitC
             signals.next().await;
             let _ = stop.send(()).await;
             if args.pilot {
-                // A cluster signals more than once, and ends the job itself when its patience is over.
+                // A cluster signals more than once, and kills the job after its grace period.
                 std::future::pending::<()>().await;
             }
         }

@@ -66,7 +66,7 @@ impl Plain {
         if self.detail == Detail::Quiet {
             return lines;
         }
-        // A minute after the last lines, or after the first of the attempts began that have had none.
+        // Lines are due a minute after the last ones. Before any lines, they are due a minute after an attempt began.
         let runs_long = |row: &&Row| row.began.is_some_and(|began| now.saturating_sub(began) >= PERIOD);
         if now.saturating_sub(self.reported) < PERIOD || !board.rows.iter().any(|row| runs_long(&row)) {
             return lines;

@@ -10,7 +10,7 @@
   const HEIGHT = 380;
   const NEAR = 36; // How far from the pointer a line may be, in CSS pixels.
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const drawn = new Map(); // Chart -> what it shows.
+  const drawn = new Map(); // Chart -> its state.
 
   function theme() {
     const style = getComputedStyle(document.documentElement);

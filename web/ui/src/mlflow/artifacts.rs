@@ -1,4 +1,4 @@
-//! Files of runs. They lie in the store by their content; a run names them by path.
+//! Files of runs. The store keeps them by content; a run refers to them by path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::runs::read_run_id;
 use super::validation::{check_run_id, shorten};
 use crate::lab::{Lab, send_file};
 
-/// How long an upload may bring nothing before it is given up.
+/// An upload that sends nothing for this long is aborted.
 const STALL: Duration = Duration::from_secs(60);
 /// The longest path of a file, in bytes.
 const LONGEST_PATH: usize = 1000;
@@ -132,11 +132,12 @@ pub(super) async fn receive(
     let (run, path) = split_address(&address)?;
     let name = path.rsplit('/').next().filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| ApiError::invalid("The address names no file"))?;
-    if lab.store.tracked_run(&run).await?.is_none() {
-        return Err(ApiError::absent(format!("Run with id={run} not found")));
-    }
-    if !entries(&lab.store.tracked_files(&run).await?, &path).is_empty() {
+    let files = lab.store.tracked_files(&run).await?;
+    if !entries(&files, &path).is_empty() {
         return Err(ApiError::invalid(format!("Invalid path: '{}' is a folder", shorten(&path))));
+    }
+    if let Some(file) = path.match_indices('/').map(|(at, _)| &path[..at]).find(|folder| files.contains_key(*folder)) {
+        return Err(ApiError::invalid(format!("Invalid path: '{}' is a file, not a folder", shorten(file))));
     }
     let folder = lab.home.join("uploads").join("mlflow");
     tokio::fs::create_dir_all(&folder).await.map_err(ApiError::internal)?;
@@ -145,7 +146,7 @@ pub(super) async fn receive(
         Ok(()) => lab.store.ingest_file(&temporary, name).await.map_err(ApiError::from),
         Err(error) => Err(error),
     };
-    // What cannot be removed is removed by nobody else, but names no file of a run.
+    // A file that cannot be removed now is removed when the server starts again.
     let _ = tokio::fs::remove_file(&temporary).await;
     lab.store.add_tracked_file(&run, &path, stored?).await?;
     Ok((StatusCode::OK, Json(json!({}))).into_response())
@@ -173,7 +174,7 @@ pub(super) async fn remove(State(lab): State<Arc<Lab>>, Path(address): Path<Stri
     Ok(Json(json!({})))
 }
 
-/// Clients send a file whole where uploads in parts are refused in these words.
+/// Clients send a file in one request if uploads in parts are refused with this message.
 pub(super) async fn refuse_multipart() -> ApiError {
     ApiError::not_implemented("Multipart upload is not supported for the current artifact repository")
 }

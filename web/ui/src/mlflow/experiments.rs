@@ -39,7 +39,7 @@ pub(super) fn to_json(experiment: &Experiment) -> Value {
     object
 }
 
-/// The place of the artifacts of an experiment's run.
+/// The address of the artifacts of a run.
 pub(super) fn artifact_uri(experiment: Option<&Experiment>, id: i64, key: &str) -> String {
     match experiment.map(|experiment| experiment.location.trim_end_matches('/')) {
         None | Some("") => format!("mlflow-artifacts:/{id}/{key}/artifacts"),

@@ -1,4 +1,4 @@
-//! The fields of a request: the JSON object of its body, or its query. What a field does not have is refused with its name.
+//! The fields of a request: the JSON object of its body, or its query. An error names the field that is missing or has another type.
 
 use serde_json::{Map, Value};
 
@@ -51,7 +51,7 @@ impl Fields {
         self.values.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text, if there is one.
+    /// An optional text.
     pub fn maybe_text(&self, name: &str) -> Result<Option<String>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -60,7 +60,7 @@ impl Fields {
         }
     }
 
-    /// A text, which is empty if there is none.
+    /// A text; empty if the field is missing.
     pub fn text_or_empty(&self, name: &str) -> Result<String, ApiError> {
         Ok(self.maybe_text(name)?.unwrap_or_default())
     }
@@ -77,12 +77,12 @@ impl Fields {
         integer(value).map(Some).ok_or_else(|| invalid_value(name, value))
     }
 
-    /// A whole number that has to be there.
+    /// A required whole number.
     pub fn integer(&self, name: &str) -> Result<i64, ApiError> {
         self.maybe_integer(name)?.ok_or_else(|| missing(name))
     }
 
-    /// A number. `"NaN"`, `"Infinity"` and `"-Infinity"` stand for what JSON does not have.
+    /// A number. JSON has no numbers that are not finite: they are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
     pub fn number(&self, name: &str) -> Result<f64, ApiError> {
         let value = self.get(name).ok_or_else(|| missing(name))?;
         let number = match value {
@@ -98,7 +98,7 @@ impl Fields {
         number.ok_or_else(|| invalid_value(name, value))
     }
 
-    /// The values of a list, which is empty if there is none. A single value stands for a list of one, as in a query.
+    /// The values of a list; empty if the field is missing. A single value is a list of one, as in a query.
     pub fn list(&self, name: &str) -> Vec<Value> {
         match self.get(name) {
             None => Vec::new(),
@@ -121,7 +121,7 @@ impl Fields {
         self.list(name).into_iter().map(text).collect()
     }
 
-    /// Whether there is such a field.
+    /// Whether the request has this field.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -138,7 +138,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// The error for a field that has to be there.
+/// The error for a required field that is missing.
 pub(super) fn missing(name: &str) -> ApiError {
     ApiError::invalid(format!(
         "Missing value for required parameter '{name}'. See the API docs for more information about request parameters."

@@ -91,7 +91,7 @@ pub(super) async fn list_history(store: &Store, fields: &Fields) -> Result<Value
     Ok(answer)
 }
 
-/// The points of a metric of several runs, for a chart: all of them, or those at steps that are spread evenly.
+/// The points of a metric of several runs, for a chart: all of them, or those at evenly spread steps.
 pub(super) async fn sample_histories(store: &Store, fields: &Fields) -> Result<Value, ApiError> {
     let (runs, name) = (fields.texts("run_ids")?, fields.text("metric_key")?);
     if runs.is_empty() || runs.len() > 100 {

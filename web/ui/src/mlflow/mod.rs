@@ -33,7 +33,7 @@ use fields::Fields;
 
 pub(crate) use error::{is_tracking_path, refuse_request};
 
-/// The largest request but for uploads, in bytes.
+/// The largest request except uploads, in bytes.
 const LARGEST_REQUEST: usize = 16 << 20;
 /// The version of MLflow whose API this is.
 const VERSION: &str = "3.0.0";
@@ -124,7 +124,7 @@ async fn dispatch(lab: &Lab, method: &Method, call: &str, fields: &Fields) -> Re
         ("GET", "metrics/get-history") => metrics::list_history(store, fields).await,
         ("GET", "metrics/get-history-bulk-interval") => metrics::sample_histories(store, fields).await,
         ("GET", "artifacts/list") => artifacts::list(store, fields).await,
-        // Models as records of their own are not kept; clients ask for those of a run when it ends.
+        // The store has no logged models; clients ask for those of a run when it ends.
         ("POST", "logged-models/search") => Ok(json!({})),
         _ => Err(ApiError::endpoint_not_found(&format!("{method} /api/2.0/mlflow/{call}"))),
     }

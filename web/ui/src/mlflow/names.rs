@@ -1,4 +1,4 @@
-//! Names that the server chooses: of a run for clients, and for people.
+//! The names that the server chooses for a run: an id for clients, and a name for people.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ const SECOND: [&str; 24] = [
     "mole", "newt", "otter", "owl", "quail", "seal", "shrew", "swan", "wolf", "wren",
 ];
 
-/// The name by which clients address a run: 128 random bits in hexadecimal, and a name for people from the same bits.
+/// An id for a new run, 128 random bits in hexadecimal, and a name for people from the same bits.
 pub(super) fn choose_names() -> Result<(String, String), ApiError> {
     let mut bits = [0_u8; 16];
     std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits)).map_err(ApiError::internal)?;

@@ -19,7 +19,7 @@ use super::validation::{
 /// The tag that holds a run's name.
 const NAME_TAG: &str = "mlflow.runName";
 
-/// A number as protocol buffers write it in JSON.
+/// A number in the JSON of protocol buffers.
 fn number_to_json(value: f64) -> Value {
     match value {
         value if value.is_nan() => "NaN".into(),
@@ -98,6 +98,8 @@ pub(super) async fn create(store: &Store, fields: &Fields) -> Result<Value, ApiE
         Some(time) => time,
         None => i64::try_from(crate::server::now()).unwrap_or(i64::MAX),
     };
+    // Read first: after an error the client opens the run again.
+    let experiments = store.experiments().await?;
     let run = store
         .create_tracked_run(NewTrackedRun {
             key,
@@ -109,7 +111,7 @@ pub(super) async fn create(store: &Store, fields: &Fields) -> Result<Value, ApiE
             version: env!("CARGO_PKG_VERSION").to_owned(),
         })
         .await?;
-    Ok(json!({"run": to_json(&run, &store.experiments().await?)}))
+    Ok(json!({"run": to_json(&run, &experiments)}))
 }
 
 pub(super) async fn find(store: &Store, fields: &Fields) -> Result<Value, ApiError> {
@@ -121,7 +123,7 @@ pub(super) async fn find(store: &Store, fields: &Fields) -> Result<Value, ApiErr
 
 fn read_status(fields: &Fields) -> Result<Option<TrackedStatus>, ApiError> {
     if let Ok(Some(number)) = fields.maybe_integer("status") {
-        let index = usize::try_from(number - 1).ok();
+        let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
         let status = index.and_then(|index| TrackedStatus::ALL.get(index).copied());
         return status.map(Some).ok_or_else(|| invalid_value("status", &number.into()));
     }
@@ -137,8 +139,9 @@ pub(super) async fn update(store: &Store, fields: &Fields) -> Result<Value, ApiE
         name: fields.maybe_text("run_name")?.filter(|name| !name.is_empty()),
         deleted: None,
     };
+    let experiments = store.experiments().await?;
     let run = store.change_tracked_run(&id, change).await?;
-    Ok(json!({"run_info": info_to_json(&run, &store.experiments().await?)}))
+    Ok(json!({"run_info": info_to_json(&run, &experiments)}))
 }
 
 pub(super) async fn set_deleted(store: &Store, fields: &Fields, deleted: bool) -> Result<Value, ApiError> {
@@ -155,9 +158,15 @@ pub(super) async fn search(store: &Store, fields: &Fields) -> Result<Value, ApiE
     let most = read_max_results(fields, 1000, 50_000)?;
     let begin = read_page_token(fields)?;
     let (filter, order_by) = (fields.text_or_empty("filter")?, fields.texts("order_by")?);
-    let found = store.tracked_runs(&ids).await?.into_iter().filter(|run| view.shows(run.deleted)).collect();
-    let mut found = filter_runs(found, &filter)?;
-    order_runs(&mut found, &order_by)?;
+    let found = store.tracked_runs(&ids).await?;
+    let select_runs = move || -> Result<Vec<TrackedRun>, ApiError> {
+        let found = found.into_iter().filter(|run| view.shows(run.deleted)).collect();
+        let mut found = filter_runs(found, &filter)?;
+        order_runs(&mut found, &order_by)?;
+        Ok(found)
+    };
+    // A long filter over many runs takes time, for which other requests must not wait.
+    let found = tokio::task::spawn_blocking(select_runs).await.map_err(ApiError::internal)??;
     let (page, next) = cut_page(found, begin, most);
     let experiments = store.experiments().await?;
     let mut answer = json!({});

@@ -1,4 +1,4 @@
-//! What names and values may be, with MLflow's limits.
+//! Checks of names and values, with MLflow's limits.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const LONGEST_PARAM: usize = 6000;
 /// The longest value of a tag, in characters; a longer one is cut off.
 const LONGEST_TAG: usize = 8000;
 
-/// Refuses what cannot name a metric, a parameter or a tag.
+/// Refuses a text that cannot name a metric, a parameter or a tag.
 pub(super) fn check_name(what: &str, name: &str) -> Result<(), ApiError> {
     let invalid = |why: String| ApiError::invalid(format!("Invalid {what} name: '{}'. {why}", shorten(name)));
     if name.is_empty() {
@@ -36,7 +36,7 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses what cannot be the name by which clients address a run.
+/// Refuses a text that cannot be the id of a run.
 pub(super) fn check_run_id(id: &str) -> Result<(), ApiError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let begins = id.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
@@ -46,7 +46,7 @@ pub(super) fn check_run_id(id: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Refuses what cannot name an experiment.
+/// Refuses a text that cannot name an experiment.
 pub(super) fn check_experiment_name(name: &str) -> Result<(), ApiError> {
     match name.chars().count() {
         0 => Err(ApiError::invalid("Invalid experiment name: ''")),
@@ -97,7 +97,7 @@ pub(super) fn read_max_results(fields: &Fields, default: usize, largest: usize) 
     })
 }
 
-/// The place at which a page begins. Tokens are ours: the decimal number.
+/// The index of the first entry of a page. A token is this index as a decimal number.
 pub(super) fn read_page_token(fields: &Fields) -> Result<usize, ApiError> {
     let token = fields.text_or_empty("page_token")?;
     if token.is_empty() {

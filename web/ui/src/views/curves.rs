@@ -93,7 +93,7 @@ fn alone(slot: usize, track: &Track) -> Curve {
 }
 
 /// The replicates of a cell as one line. At each step that some replicate has, every replicate that has come so far
-/// takes part: with its own value, or on the straight line between its neighbours where it measured at other steps.
+/// takes part: with its own value, or interpolated between its neighbouring steps.
 fn together(cell: &str, slot: usize, tracks: &[&Track]) -> Curve {
     let mut steps: Vec<u64> = tracks.iter().flat_map(|track| track.steps.iter().copied()).collect();
     steps.sort_unstable();

@@ -67,7 +67,7 @@ pub(crate) struct HeatCell {
     pub partial: bool,
 }
 
-/// What the ends of the colours stand for.
+/// The values at the ends of the colours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Scale {
     /// The value at the first shade, and whether that end is the better or the worse one; empty where neither is.

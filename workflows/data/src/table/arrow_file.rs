@@ -1,7 +1,5 @@
 //! Arrow's IPC format, one batch after another: the stream, as Hugging Face writes it, and the file.
 
-use std::io::{Read, Seek};
-
 use polars_arrow::array::Array;
 use polars_arrow::datatypes::ArrowSchema;
 use polars_arrow::io::ipc::read::{FileReader, StreamReader, StreamState, read_file_metadata, read_stream_metadata};
@@ -10,8 +8,8 @@ use polars_error::{PolarsResult, polars_err};
 
 use super::column::Rows;
 use super::features::{recorded_names, without_panic};
+use super::start::read_magic;
 use super::{Columns, TableRow};
-use crate::files::broken;
 use crate::{DataError, Files, Section};
 
 type Batch = RecordBatchT<Box<dyn Array>>;
@@ -22,7 +20,7 @@ enum Batches {
     File(FileReader<Section>),
 }
 
-/// The columns of a file, and what its writer adds to them: pairs of key and value.
+/// The columns of a file, and the metadata of its writer: pairs of key and value.
 pub(super) struct Described {
     pub schema: ArrowSchema,
     pub metadata: Vec<(String, String)>,
@@ -74,11 +72,7 @@ pub(super) fn describe(files: &Files, name: &str) -> Result<Described, DataError
 
 fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
     let mut section = files.section(name)?;
-    let mut magic = [0; 6];
-    let read = section.read(&mut magic).and_then(|read| section.rewind().map(|()| read));
-    if read.map_err(|error| broken(name, &error))? == 0 {
-        return Err(DataError::new(format!("`{name}` is empty"), "get it again"));
-    }
+    let magic: [u8; 6] = read_magic(&mut section, name)?;
     let pairs = |metadata: Option<&polars_arrow::datatypes::Metadata>| -> Vec<(String, String)> {
         metadata.into_iter().flatten().map(|(key, value)| (key.to_string(), value.to_string())).collect()
     };

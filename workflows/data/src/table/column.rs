@@ -1,4 +1,4 @@
-//! A column of a row group or batch, as text: what Parquet and Arrow have in common.
+//! Rows from the columns of a row group (Parquet) or a batch (Arrow): types are checked, and values become text.
 
 use std::borrow::Cow;
 
@@ -53,7 +53,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// The name of the class, where labels are numbers of classes.
+    /// The name of the class if labels are numbers of classes, otherwise the label.
     fn find_label(&self, value: String, place: RecordPlace) -> Result<String, DataError> {
         let Some(classes) = self.classes else { return Ok(value) };
         if value == "-1" {
@@ -73,7 +73,7 @@ impl Rows<'_> {
     }
 }
 
-/// Refuses a column that holds neither text nor, where it is for labels, numbers or truth values.
+/// Refuses a column that is not text. A column of labels may also hold whole numbers or truth values.
 ///
 /// # Errors
 /// If it is of another type.
@@ -109,12 +109,12 @@ fn describe_type(dtype: &ArrowDataType) -> &'static str {
         Binary | LargeBinary | BinaryView => "bytes",
         List(_) | LargeList(_) | FixedSizeList(..) => "lists",
         ArrowDataType::Struct(_) => "records",
-        ArrowDataType::Null => "no value at all",
+        ArrowDataType::Null => "no values",
         _ => "values of another type",
     }
 }
 
-/// The value in a row as text; none if it is null, or the type is none of [`check_type`].
+/// The value in a row as text; none if it is null, or of a type that [`check_type`] refuses.
 fn read_value(array: &dyn Array, row: usize) -> Option<Cow<'_, str>> {
     if array.is_null(row) {
         return None;

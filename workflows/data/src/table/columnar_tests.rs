@@ -45,7 +45,7 @@ fn rows_of_hugging_face_have_the_names_of_their_classes() {
 }
 
 #[test]
-fn names_of_classes_also_stand_in_dataset_info() {
+fn names_of_classes_may_be_in_dataset_info() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("train")).unwrap();
     std::fs::copy(fixtures().join("file.arrow"), folder.path().join("train/x.arrow")).unwrap();
@@ -79,11 +79,11 @@ fn columns_of_pandas_are_read_by_their_type() {
 }
 
 #[test]
-fn what_cannot_be_read_says_so() {
+fn files_that_cannot_be_read_are_errors() {
     let message = read_fixture("packed.arrow", "text", None).unwrap_err().message;
     assert_eq!(
         message,
-        "`packed.arrow` cannot be read as Arrow: its batches are compressed, and only those that are not can be read"
+        "`packed.arrow` cannot be read as Arrow: its batches are compressed, and only uncompressed ones can be read"
     );
     let folder = tempfile::tempdir().unwrap();
     let error = |name: &str, content: &[u8]| {
@@ -100,7 +100,7 @@ fn what_cannot_be_read_says_so() {
     );
 }
 
-/// Whether every cut and every damaged byte of a file gives rows or an error, and never a panic that leaves the reader.
+/// Truncated files are errors. Files with a damaged byte give rows or an error, and no panic leaves the reader.
 #[test]
 fn damaged_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();

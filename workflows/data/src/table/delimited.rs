@@ -67,7 +67,7 @@ fn describe_error(name: &str, error: &csv::Error, line: u64, quotes: bool) -> Da
             );
             let hint = match quotes {
                 true => "correct the record; if quotation marks belong to the text, give `quotes: false`",
-                false => "correct the record; if values stand in quotation marks, give `quotes: true`",
+                false => "correct the record; if values are quoted, give `quotes: true`",
             };
             DataError::new(found.message, hint)
         }

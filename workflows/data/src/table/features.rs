@@ -1,7 +1,7 @@
-//! What Hugging Face records of a dataset's columns, and the errors of its formats.
+//! The names of classes that Hugging Face records for a column, and the errors of the decoders of Parquet and Arrow.
 //!
-//! The names of classes (`ClassLabel`) stand in the metadata of each Parquet and Arrow file under the key `huggingface`, or in
-//! `dataset_info.json` beside the file or above it.
+//! The names (`ClassLabel`) are in the metadata of each Parquet and Arrow file under the key `huggingface`, or in
+//! `dataset_info.json` beside the file or in a folder above it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,8 +16,8 @@ const KEY: &str = "huggingface";
 /// `dataset_info.json` is not larger, in bytes.
 const MOST_INFO_BYTES: u64 = 16 << 20;
 
-/// The names of the classes of a column of Parquet or Arrow, in the order of their numbers; none of another format, or if the column is
-/// no `ClassLabel`.
+/// The names of the classes of a column of Parquet or Arrow, in the order of their numbers; none if the format is another one, or the
+/// column is not a `ClassLabel`.
 ///
 /// # Errors
 /// If the file, or its `dataset_info.json`, cannot be read.
@@ -78,8 +78,8 @@ fn names_of(value: &Value, column: &str) -> Option<Vec<String>> {
     feature.get("names")?.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// The result of reading a part of a file. The decoders of polars check most of what they read; where a damaged file makes one panic,
-/// it is an error of the file all the same.
+/// Calls a decoder of polars. The decoders check most of what they read; if a damaged file makes one panic, the result is an error that
+/// names the file.
 ///
 /// # Errors
 /// If the decoder fails.
@@ -103,13 +103,13 @@ pub(super) fn without_panic<T>(
     }
 }
 
-/// The name of polars' feature for compressed batches, which its message has where the feature is missing.
+/// The name of polars' feature for compressed batches. Without the feature, polars names it in its message.
 const COMPRESSION: &str = "io_ipc_compression";
 
 /// The first line of an error of polars.
 fn describe(text: &str) -> String {
     if text.contains(COMPRESSION) {
-        return "its batches are compressed, and only those that are not can be read".to_owned();
+        return "its batches are compressed, and only uncompressed ones can be read".to_owned();
     }
     text.lines().next().unwrap_or_default().chars().take(200).collect()
 }

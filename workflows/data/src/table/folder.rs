@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::{DataError, Files, base};
 
-/// The words that name a split, as Hugging Face's library has them: train, valid, test.
+/// The words that name a split (train, valid, test), as in Hugging Face's library.
 const WORDS: [&[&str]; 3] =
     [&["train", "training"], &["validation", "valid", "dev", "val"], &["test", "testing", "eval", "evaluation"]];
 
@@ -19,7 +19,7 @@ const WORDS: [&[&str]; 3] =
 pub struct FolderSplits {
     /// The files of train, valid and test, in the order of their names.
     pub splits: [Vec<String>; 3],
-    /// Tables of no split of these, such as `unsupervised`.
+    /// Tables of other splits, such as `unsupervised`.
     pub others: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
         let message = format!("`{}` holds both `{one}` and `{other}`", files.name());
         return Err(DataError::new(message, "name the folder with the files of one format"));
     }
-    // A folder without the name of a split, such as `unsupervised`, is no configuration where others have one.
+    // If some tables have a split, a folder of tables without one, such as `unsupervised`, is not another configuration.
     let divided: Vec<&str> = tables.iter().copied().filter(|table| split_of(table).is_some()).collect();
     check_configurations(files, if divided.is_empty() { &tables } else { &divided })?;
     let mut found = FolderSplits::default();
@@ -62,7 +62,7 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     Ok(found)
 }
 
-/// Files of several configurations, each in a folder of its own, are different datasets.
+/// Refuses the files of several configurations, which are different datasets in separate folders.
 fn check_configurations(files: &Files, tables: &[&str]) -> Result<(), DataError> {
     let configuration = |name: &&str| {
         let mut folders: Vec<String> = name.split('/').map(str::to_owned).collect();
@@ -76,7 +76,7 @@ fn check_configurations(files: &Files, tables: &[&str]) -> Result<(), DataError>
     }
     let shown: Vec<String> = found.iter().take(4).map(|folder| format!("`{folder}`")).collect();
     let message = format!("`{}` holds tables in {} folders: {}", files.name(), found.len(), shown.join(", "));
-    Err(DataError::new(message, "each folder is a configuration of its own: name one as `path`"))
+    Err(DataError::new(message, "each folder is a separate configuration: name one as `path`"))
 }
 
 /// The split of a file: that of its name, or of the innermost folder that names one.
@@ -84,7 +84,7 @@ fn split_of(name: &str) -> Option<usize> {
     name.rsplit('/').find_map(word_of)
 }
 
-/// The split that a word of a name stands for; none if it names none, or more than one.
+/// The split that a part of a path names; none if it names none, or more than one.
 fn word_of(part: &str) -> Option<usize> {
     let lower = part.to_ascii_lowercase();
     let words = lower.split(|letter: char| !letter.is_ascii_alphabetic());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclear_is_refused() {
+    fn ambiguous_folders_are_refused() {
         let message = |names: &[&str]| find(names).unwrap_err().message;
         assert_eq!(message(&["a.txt"]), "`set` holds no Parquet or Arrow file");
         assert_eq!(message(&["train.parquet", "test.arrow"]), "`set` holds both `train.parquet` and `test.arrow`");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -35,10 +35,8 @@ pub(super) fn visit_lines<E: From<DataError>>(
             continue;
         }
         let text = std::str::from_utf8(&line).map_err(|_| record_error(name, place, "it is not UTF-8"))?;
-        let Object(object) = serde_json::from_str(text).map_err(|error| match twice_key(&error) {
-            Some(what) => record_error(name, place, &what),
-            None => record_error(name, place, "it is not a JSON object"),
-        })?;
+        let object: Object =
+            serde_json::from_str(text).map_err(|_| record_error(name, place, "it is not a JSON object"))?;
         observe_object(&object, (name, place), columns, observe)?;
     }
     Ok(())
@@ -56,10 +54,10 @@ pub(super) fn visit_files<E: From<DataError>>(
     let mut is_empty = true;
     for name in files.names().filter(|name| name.to_ascii_lowercase().ends_with(".json")) {
         let text = files.read_text(name, MOST_RECORD_BYTES)?;
-        let value: Value = serde_json::from_str(text.trim_start_matches('\u{feff}'))
+        let object = parse_object(text.trim_start_matches('\u{feff}'))
             .map_err(|error| record_error(name, RecordPlace::Line(error.line().max(1) as u64), "it is not JSON"))?;
-        let Some(object) = value.as_object().filter(|object| object.contains_key(&columns.text)) else { continue };
-        observe_object(object, (name, RecordPlace::Line(1)), columns, observe)?;
+        let Some(object) = object.filter(|object| object.values.contains_key(&columns.text)) else { continue };
+        observe_object(&object, (name, RecordPlace::Line(1)), columns, observe)?;
         is_empty = false;
     }
     if is_empty {
@@ -70,13 +68,16 @@ pub(super) fn visit_files<E: From<DataError>>(
 }
 
 fn observe_object<E: From<DataError>>(
-    object: &Map<String, Value>,
+    object: &Object,
     (name, place): (&str, RecordPlace),
     columns: &Columns,
     observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
+    if let Some(key) = &object.repeated_key {
+        return Err(record_error(name, place, &format!("it has the key `{key}` twice")).into());
+    }
     let key = |wanted: &str| {
-        object.get(wanted).ok_or_else(|| record_error(name, place, &format!("it has no key `{wanted}`")))
+        object.values.get(wanted).ok_or_else(|| record_error(name, place, &format!("it has no key `{wanted}`")))
     };
     let text = |wanted: &str| {
         key(wanted)?.as_str().ok_or_else(|| record_error(name, place, &format!("`{wanted}` is not text")))
@@ -99,16 +100,19 @@ fn label_text(value: &Value, key: &str, (name, place): (&str, RecordPlace)) -> R
     }
 }
 
-/// An object none of whose keys occurs twice: of two values, one would be left out silently.
-struct Object(Map<String, Value>);
+/// An object, and the first key that occurs twice: a map alone would drop one of its values silently.
+struct Object {
+    values: Map<String, Value>,
+    repeated_key: Option<String>,
+}
 
-/// The beginning of the message of a key that occurs twice.
-const TWICE: &str = "it has the key `";
-
-fn twice_key(error: &serde_json::Error) -> Option<String> {
-    let message = error.to_string();
-    let end = message.find("` twice")? + "` twice".len();
-    message.starts_with(TWICE).then(|| message[..end].to_owned())
+/// Parses JSON; none if it is not an object.
+fn parse_object(text: &str) -> serde_json::Result<Option<Object>> {
+    match serde_json::from_str(text) {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_data() => serde_json::from_str::<Value>(text).map(|_| None),
+        Err(error) => Err(error),
+    }
 }
 
 impl<'de> Deserialize<'de> for Object {
@@ -120,14 +124,15 @@ impl<'de> Deserialize<'de> for Object {
                 formatter.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Object, A::Error> {
-                let mut object = Map::new();
+                let mut object = Object { values: Map::new(), repeated_key: None };
                 while let Some((key, value)) = access.next_entry::<String, Value>()? {
-                    if object.contains_key(&key) {
-                        return Err(A::Error::custom(format_args!("{TWICE}{key}` twice")));
+                    if object.repeated_key.is_none() && object.values.contains_key(&key) {
+                        object.repeated_key = Some(key);
+                    } else {
+                        object.values.insert(key, value);
                     }
-                    object.insert(key, value);
                 }
-                Ok(Object(object))
+                Ok(object)
             }
         }
         deserializer.deserialize_map(Keys)

@@ -1,5 +1,5 @@
-//! Tables (CSV, TSV, JSON Lines, JSON files, Parquet, Arrow), read record by record. Of a text format, only one record is held at a
-//! time, of Parquet a row group and of Arrow a batch, so that a table may be larger than the memory.
+//! Tables (CSV, TSV, JSON Lines, JSON files, Parquet, Arrow), read record by record. The reader of a text format holds one record at a
+//! time, that of Parquet a row group and that of Arrow a batch, so that a table may be larger than the memory.
 //!
 //! [`find_splits`] finds the tables of a folder in the layout of Hugging Face, and the split of each.
 
@@ -46,7 +46,7 @@ pub struct Delimited {
     pub delimiter: u8,
     /// Whether the first record names the columns. If not, they are called `1`, `2` and so on.
     pub header: bool,
-    /// Whether a value may stand in quotation marks, as in RFC 4180. If not, a quotation mark belongs to the value.
+    /// Whether a value may be quoted, as in RFC 4180. If not, a quotation mark belongs to the value.
     pub quotes: bool,
 }
 
@@ -196,6 +196,10 @@ mod tests {
         assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it is not JSON");
         std::fs::write(folder.path().join("a/2.json"), r#"{"text": "x"}"#).unwrap();
         assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it has no key `group`");
+        std::fs::write(folder.path().join("a/2.json"), r#"{"text": "x", "group": "a", "group": "b"}"#).unwrap();
+        assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it has the key `group` twice");
+        std::fs::write(folder.path().join("a/2.json"), "[1, ").unwrap();
+        assert_eq!(read().unwrap_err().message, "`a/2.json`, line 1: it is not JSON");
     }
 
     #[test]
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_text() {
+    fn a_byte_order_mark_is_not_part_of_the_text() {
         let label = columns("text", None, Some("label"));
         let expected = |place| vec![seen(place, "a", None, Some("1"))];
         assert_eq!(rows(b"\xef\xbb\xbftext,label\na,1\n", CSV, &label).unwrap(), expected("line 2"));

@@ -10,11 +10,12 @@ use polars_parquet::read::{
 
 use super::column::{Rows, check_type, is_text};
 use super::features::{recorded_names, without_panic};
+use super::start::read_magic;
 use super::{Columns, TableRow};
 use crate::files::broken;
 use crate::{DataError, Files, Section};
 
-/// The columns that are read of a row group have no more bytes than this.
+/// A column of a row group is refused if it has more bytes than this.
 const MOST_GROUP_BYTES: i64 = 4 << 30;
 
 /// See [`super::visit_rows`].
@@ -66,7 +67,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// What the writer adds to the columns: pairs of key and value.
+    /// The metadata of the writer: pairs of key and value.
     pub fn pairs(&self) -> Vec<(String, String)> {
         let pairs = self.metadata.key_value_metadata.iter().flatten();
         pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?))).collect()
@@ -79,13 +80,9 @@ impl Opened {
 /// If it is not Parquet, or damaged.
 pub(super) fn open(files: &Files, name: &str) -> Result<Opened, DataError> {
     let mut section = files.section(name)?;
-    let mut magic = [0; 4];
-    let read = section.read(&mut magic).map_err(|error| broken(name, &error))?;
-    if read == 0 {
-        return Err(DataError::new(format!("`{name}` is empty"), "get it again"));
-    }
+    let magic: [u8; 4] = read_magic(&mut section, name)?;
     if &magic != b"PAR1" {
-        let hint = "give its `format`; Parquet that gzip compressed as a whole has to be decompressed first";
+        let hint = "give its `format`; decompress a Parquet file that gzip compressed as a whole";
         return Err(DataError::new(format!("`{name}` is not Parquet: it does not begin with `PAR1`"), hint));
     }
     let metadata = without_panic(name, "Parquet", || read_metadata(&mut section))?;
@@ -116,7 +113,7 @@ fn read_column(
     let mut bytes = vec![0; (range.end - range.start) as usize];
     section.seek(SeekFrom::Start(range.start)).map_err(|error| broken(name, &error))?;
     section.read_exact(&mut bytes).map_err(|error| broken(name, &error))?;
-    // Text is read as text, also where the writer's program called it a dictionary.
+    // Text is read as text even if the writer declared it as a dictionary.
     let dtype = if is_text(field.dtype()) { ArrowDataType::Utf8View } else { field.dtype().clone() };
     let field = Field::new(field.name.clone(), dtype, field.is_nullable);
     let arrays = without_panic(name, "Parquet", || {
@@ -128,7 +125,7 @@ fn read_column(
     .map_err(|error| damaged(&error.message))?;
     match <[Box<dyn Array>; 1]>::try_from(arrays) {
         Ok([array]) if array.len() == group.num_rows() => Ok(array),
-        Ok([array]) => Err(damaged(&format!("it has {} rows in place of {}", array.len(), group.num_rows()))),
-        Err(arrays) => Err(damaged(&format!("it has {} parts in place of one", arrays.len()))),
+        Ok([array]) => Err(damaged(&format!("it has {} rows instead of {}", array.len(), group.num_rows()))),
+        Err(arrays) => Err(damaged(&format!("it has {} parts instead of one", arrays.len()))),
     }
 }

@@ -1,9 +1,9 @@
-//! Formulas of numbers alone.
+//! Evaluates formulas of numbers alone.
 
 use super::model::{Formula, Function, Operator};
 
 impl Operator {
-    /// The value of the operation; not finite where it has none.
+    /// The value of the operation; NaN or infinite if it is undefined.
     #[must_use]
     pub fn apply_to(self, left: f64, right: f64) -> f64 {
         match self {
@@ -17,7 +17,7 @@ impl Operator {
 }
 
 impl Function {
-    /// The value of the function; not finite where it has none.
+    /// The value of the function; NaN or infinite if it is undefined.
     #[must_use]
     pub fn apply_to(self, arguments: &[f64]) -> f64 {
         let first = arguments.first().copied().unwrap_or(f64::NAN);
@@ -30,7 +30,7 @@ impl Function {
             Function::Log => first.ln(),
             Function::Round => {
                 let digits = arguments.get(1).copied().unwrap_or(0.0).clamp(-12.0, 12.0);
-                // Written decimals such as 72.45 are a little below a half in binary: they are halves all the same.
+                // A decimal such as 72.45 may be slightly below a half in binary; it is rounded as a half all the same.
                 let scaled = first * 10f64.powf(digits);
                 (scaled + scaled.signum() * scaled.abs() * 1e-12).round() / 10f64.powf(digits)
             }
@@ -39,7 +39,7 @@ impl Function {
 }
 
 impl Formula {
-    /// The value of a formula without results; not finite where it uses results, or has no value.
+    /// The value of a formula of numbers alone. NaN if the formula uses results; NaN or infinite if it is undefined.
     #[must_use]
     pub fn constant_value(&self) -> f64 {
         match self {

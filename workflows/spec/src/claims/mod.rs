@@ -1,6 +1,6 @@
 //! `claims:`: statements about the results of a workflow, each with the check that tests it.
 //!
-//! [`model`] is what a claim means, [`constant`] what formulas of numbers alone come to, [`formula`] the language of `check` and `arithmetic`, [`read`] reads the section,
+//! [`model`] is what a claim means, [`constant`] evaluates formulas of numbers alone, [`formula`] is the language of `check` and `arithmetic`, [`read`] reads the section,
 //! and [`resolve`] looks up every job, axis, value, metric and unit that a check names.
 
 mod constant;

@@ -38,7 +38,7 @@ pub struct BestComparison {
     pub set: Vec<usize>,
     /// The scale of the comparison: where it is logarithmic, all differences here are of natural logarithms.
     pub scale: Scale,
-    /// The error that differences were held against.
+    /// The error of the differences.
     pub error: ErrorTerm,
     /// The p-value of the hypothesis that cells scatter alike as measured; `None` where nothing scatters.
     pub equal_variances: Option<f64>,
@@ -46,8 +46,8 @@ pub struct BestComparison {
     pub against_best: Vec<Estimate>,
     /// How much the leader is ahead of the cell that comes closest, in the direction of better; 0 or more.
     pub lead: f64,
-    /// The smallest difference between two cells that this experiment finds with the rule's power; `None` where each cell has
-    /// a variance of its own.
+    /// The smallest difference between two cells that this experiment finds with the rule's power; `None` if each cell has its own
+    /// variance.
     pub detectable: Option<f64>,
     /// How many replicates a cell would tell the leader from every other cell with the rule's power, if the means stayed
     /// as they are; `None` where even [`super::power::MOST_REPLICATES`] would not, and where the leader is already told.
@@ -259,7 +259,7 @@ mod tests {
         let found = compare(&[&calm, &[1.01, 1.011, 1.009], &wild], Direction::LowerIsBetter);
         assert!(matches!(found.error, ErrorTerm::Separate { .. }) && found.detectable.is_none());
         assert!(found.equal_variances.unwrap() < 0.01);
-        assert!(!found.set.contains(&1) && found.set.contains(&2), "the calm cells are told apart: {:?}", found.set);
+        assert!(!found.set.contains(&1) && found.set.contains(&2), "the calm cells are distinguished: {:?}", found.set);
     }
 
     /// Accuracies of 20 test sequences, by chance 0.90 three times in one cell and 0.95 three times in another. If their zero

@@ -1,8 +1,8 @@
-//! Cells of an experiment with their replicates, and the error that their comparison is held against.
+//! Cells of an experiment with their replicates, and the error of their comparison.
 //!
-//! Replicates of different cells that ran from one seed form a block: what the seed does to all cells alike is no error of
-//! a difference between cells. The model is `y = cell + block + error`, fitted by least squares; blocks may be
-//! incomplete, as where a replicate failed.
+//! Replicates of different cells that ran from one seed form a block: an effect of the seed on all cells alike is not part of
+//! the error of a difference between cells. The model is `y = cell + block + error`, fitted by least squares; blocks may be
+//! incomplete, for example if a replicate failed.
 
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +85,7 @@ pub const OWN_VARIANCE_FROM: f64 = 2.5;
 /// `tests/calibration.rs` has the rates of more cells.
 const BLOCK_LEVEL: f64 = 0.01;
 
-/// The means of cells with what their differences are held against.
+/// The means of cells with the error of their differences.
 pub(crate) struct CellMeans {
     /// Adjusted for blocks.
     pub means: Vec<f64>,
@@ -379,13 +379,13 @@ mod tests {
         assert!((fit.error_of(0, 1).0 - (2.0 * 9.75_f64 / 3.0).sqrt()).abs() < 1e-12);
         assert!((fit.error_of(0, 3).0 - ((9.75 + 36.0_f64) / 3.0).sqrt()).abs() < 1e-12);
         assert_eq!(fit.error_of(0, 3).1, 8.0);
-        // Seeds that move all cells alike are no scatter of a cell: its residuals decide.
+        // An effect of the seed on all cells alike is not scatter of a cell: its residuals decide.
         let shifted = |deviation: f64| Observation::blocked(&[-deviation, 50.0, 100.0 + deviation]);
         let fit = CellMeans::pooled(&[shifted(0.1), shifted(-0.1), shifted(0.1), shifted(-0.1), shifted(6.0)]);
         assert!(matches!(&fit.error, ErrorTerm::Pooled { own_variance, blocked: true, .. } if *own_variance == [4]));
     }
 
-    /// Three equal accuracies are no proof that a cell has no scatter.
+    /// Three equal accuracies do not prove that a cell has no scatter.
     #[test]
     fn a_cell_of_equal_values_has_the_error_of_the_others() {
         let cells = [[0.5, 0.5, 0.5], [0.6, 0.6, 0.6], [0.5, 0.55, 0.6]].map(|values| Observation::unblocked(&values));

@@ -74,7 +74,7 @@ pub enum Verdict {
     CannotTell,
 }
 
-/// Two samples held against each other.
+/// The comparison of two samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The median (or, of replicates, the mean) of the candidate.

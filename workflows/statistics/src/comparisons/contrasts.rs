@@ -18,8 +18,8 @@ pub struct Contrast {
     pub p: Option<f64>,
 }
 
-/// Cells with the error that planned comparisons are held against: pooled where [`equal_variances`] does not speak against
-/// it (with blocks where they matter), else separate.
+/// Cells with the error of planned comparisons: pooled if [`equal_variances`] does not speak against it (with blocks if they
+/// matter), otherwise separate.
 pub struct Experiment {
     fit: CellMeans,
     level: f64,
@@ -39,7 +39,7 @@ impl Experiment {
         Ok(Experiment { fit, level })
     }
 
-    /// The error that differences are held against.
+    /// The error of differences.
     #[must_use]
     pub fn error(&self) -> &ErrorTerm {
         &self.fit.error

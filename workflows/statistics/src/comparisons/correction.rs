@@ -3,8 +3,8 @@
 
 use crate::error::StatisticsError;
 
-/// Holm's step-down correction (S. Holm, 1979): the p-values, in their order, as they are to be held against alpha when
-/// all of them are looked at. The chance of any false finding among them then stays below alpha.
+/// Holm's step-down correction (S. Holm, 1979): the p-values, in their order, corrected for comparison with alpha
+/// when all of them are considered. The chance of any false finding among them then stays below alpha.
 ///
 /// # Errors
 /// With a p-value outside 0 to 1.
@@ -29,8 +29,8 @@ pub fn holm_of_tested(p_values: &[Option<f64>]) -> Result<Vec<Option<f64>>, Stat
     Ok(p_values.iter().map(|p| p.and_then(|_| corrected.next())).collect())
 }
 
-/// Benjamini and Hochberg's step-up correction (1995): the p-values, in their order, as they are to be held against alpha
-/// when the share of false ones among all findings is to stay below alpha on average. It is for screening many metrics; a
+/// Benjamini and Hochberg's step-up correction (1995): the p-values, in their order, corrected for comparison with
+/// alpha when the share of false ones among all findings is to stay below alpha on average. It is for screening many metrics; a
 /// claim takes [`holm`].
 ///
 /// # Errors

@@ -76,7 +76,7 @@ impl Design {
 
 /// The value that the t statistic of a difference from one cell has to exceed: Dunnett's one-sided value for all other
 /// cells, and never less than that of a single two-sided t-test. Without the latter, two cells that are equal would be
-/// told apart twice as often as `alpha` says, since either can be the better one.
+/// distinguished twice as often as `alpha` allows, since either can be the better one.
 #[must_use]
 pub fn critical_value(alpha: f64, loadings: &[f64], freedom: f64) -> f64 {
     let single = student_quantile(1.0 - alpha / 2.0, freedom);

@@ -21,7 +21,7 @@ use crate::estimate::{Estimate, Method};
 pub struct Analysis {
     /// The scale: where it is logarithmic, effects are differences of natural logarithms.
     pub scale: Scale,
-    /// The error that effects are held against.
+    /// The error of effects.
     pub error: ErrorTerm,
     /// The p-value of the hypothesis that cells scatter alike as measured; `None` where nothing scatters.
     pub equal_variances: Option<f64>,

@@ -27,7 +27,7 @@ pub struct ChangeRule {
     pub alpha: f64,
     /// The fewest values between two changes, 2 or more. 3 by default.
     pub shortest: usize,
-    /// How many permutations each search is held against. 999 by default.
+    /// The number of permutations that each search is compared with. 999 by default.
     pub permutations: usize,
     /// The seed of the permutations.
     pub seed: u64,

@@ -225,6 +225,16 @@ pub(super) fn is_inside(path: &Path) -> bool {
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
+/// A text as the name of a metric: other characters become `_`, and a text that is not a name is cut off after 80 characters.
+pub(super) fn to_metric_name(text: &str) -> String {
+    if is_metric_name(text) {
+        return text.to_owned();
+    }
+    let plain = |c: char| if is_metric_name(&c.to_string()) { c } else { '_' };
+    let name: String = text.chars().map(plain).take(80).collect();
+    if name.is_empty() { "_".to_owned() } else { name }
+}
+
 /// Whether a text can name a metric.
 pub(super) fn is_metric_name(name: &str) -> bool {
     let fits = (1..=250).contains(&name.len());

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::config::is_metric_name;
+use super::config::to_metric_name;
 use super::metrics::Point;
 use crate::context::StepError;
 use crate::event_file::EventReader;
@@ -42,7 +42,7 @@ impl EventFiles {
     /// Adds the points that were completed since the last call. `ended`: the program has ended, so that everything is read.
     ///
     /// # Errors
-    /// [`StepError::Failed`] with the name of a file that is damaged. The points before it were added.
+    /// [`StepError::Failed`] with the name of a file that is damaged or cannot be read. The points before it were added.
     pub fn read_points(&mut self, ended: bool, points: &mut Vec<Point>) -> Result<(), StepError> {
         if !ended && Instant::now() < self.next_look {
             return Ok(());
@@ -51,11 +51,17 @@ impl EventFiles {
         let (mut found, mut left) = (Vec::new(), ENTRIES);
         find_files(&self.folder, DEPTH, &mut left, &mut found);
         for path in found {
-            // A file that cannot be opened any more was removed by the program.
-            if !self.files.contains_key(&path)
-                && let Ok(file) = File::open(&path)
-            {
-                self.files.insert(path, EventFile { file, reader: EventReader::default() });
+            if self.files.contains_key(&path) {
+                continue;
+            }
+            match File::open(&path) {
+                Ok(file) => drop(self.files.insert(path, EventFile { file, reader: EventReader::default() })),
+                // The program has removed it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let shown = path.strip_prefix(&self.folder).unwrap_or(&path).display();
+                    return Err(StepError::failed(format!("cannot open the event file `{shown}`: {error}")));
+                }
             }
         }
         for (path, event_file) in &mut self.files {
@@ -88,17 +94,11 @@ fn read_file(file: &mut EventFile, relative: &Path, ended: bool, points: &mut Ve
     }
 }
 
-/// The name of a metric: the tag, behind the folder of its file if it is in one. Writers use folders for parts of a program, such as
+/// The name of a metric: the folder of its file, if it is in one, and the tag. Writers use folders for parts of a program, such as
 /// `train` and `validation`.
 fn metric_name(file: &Path, tag: &str) -> String {
     let folder = file.parent().map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
-    let name = if folder.is_empty() { tag.to_owned() } else { format!("{folder}/{tag}") };
-    if is_metric_name(&name) {
-        return name;
-    }
-    let plain = |c: char| if is_metric_name(&c.to_string()) { c } else { '_' };
-    let name: String = name.chars().map(plain).take(80).collect();
-    if name.is_empty() { "_".to_owned() } else { name }
+    to_metric_name(&if folder.is_empty() { tag.to_owned() } else { format!("{folder}/{tag}") })
 }
 
 /// Adds the regular files whose names are those of event files. Links are not followed: they may lead anywhere.

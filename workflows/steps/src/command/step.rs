@@ -151,7 +151,7 @@ impl Watch<'_> {
         let read = read.and_then(|()| self.events.read_points(ended, &mut points));
         if let Some(tracking) = &self.tracking {
             let (logged, lines) = tracking.take_reports();
-            lines.iter().for_each(|line| self.context.log(line));
+            lines.iter().flat_map(|line| line.lines()).for_each(|line| self.context.log(line));
             points.extend(logged);
         }
         self.report(points)?;

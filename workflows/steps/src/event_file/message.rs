@@ -21,7 +21,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, with their numbers; `None` stands for what is no message.
+/// The fields of a message, with their numbers. `None` means that the bytes are not a message.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -72,7 +72,7 @@ fn float(bytes: &[u8]) -> Option<f64> {
     Some(f64::from(f32::from_le_bytes(bytes.try_into().ok()?)))
 }
 
-/// The scalars of an `Event`; `None` if it is none.
+/// The scalars of an `Event`; `None` if the bytes are not an event.
 pub(super) fn decode_event(content: &[u8]) -> Option<Vec<Scalar>> {
     let mut reader = Reader(content);
     let (mut wall_time, mut step, mut values) = (0.0, 0, Vec::new());
@@ -98,7 +98,7 @@ fn decode_summary(content: &[u8]) -> Option<Vec<(String, f64)>> {
     Some(values)
 }
 
-/// A `Summary.Value`: `Some(None)` if it is no scalar.
+/// A `Summary.Value`: `Some(None)` if it is not a scalar.
 fn decode_value(content: &[u8]) -> Option<Option<(String, f64)>> {
     let mut reader = Reader(content);
     let (mut tag, mut value) = (String::new(), None);

@@ -26,7 +26,7 @@ pub enum EventFileError {
         /// Its length.
         bytes: u64,
     },
-    /// A record is no event.
+    /// A record is not an event.
     #[error("the record at byte {at} is not an event of TensorBoard")]
     NotAnEvent {
         /// Where the record begins.
@@ -47,7 +47,7 @@ impl EventReader {
     /// Adds bytes, and returns the scalars of the records that they complete.
     ///
     /// # Errors
-    /// If a record is damaged or is no event. Nothing can be read from there on.
+    /// If a record is damaged or is not an event. Nothing after it can be read.
     pub fn read_bytes(&mut self, bytes: &[u8]) -> Result<Vec<Scalar>, EventFileError> {
         self.rest.extend_from_slice(bytes);
         let (mut scalars, mut from) = (Vec::new(), 0);

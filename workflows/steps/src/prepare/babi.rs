@@ -21,7 +21,7 @@ use crate::context::{Context, StepError};
 use crate::dataset::{Goal, Sources, Split};
 use crate::random::{seed_for, shuffle};
 
-/// The word that stands for every word that no training question has.
+/// The word that replaces every word that no training question has.
 const UNKNOWN: &str = "<unknown>";
 
 /// The parameters of `dataset: babi`.

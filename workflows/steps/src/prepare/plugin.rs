@@ -11,8 +11,11 @@ use crate::plugin::{
     Plugin, PluginDataset as Facts, PluginRef, PluginSequences, PluginSplit, forward_log, report_plugins, start_plugin,
 };
 
-/// Sequences of one call. More would save no time: a call costs microseconds.
-const BATCH: usize = 256;
+/// The most sequences of one call. More would save no time: a call costs microseconds.
+const MOST_SEQUENCES: usize = 256;
+
+/// The most tokens of one call, unless a single sequence has more: 16 MiB, well below the limit of an answer.
+const MOST_TOKENS: usize = 4 << 20;
 
 /// A dataset that a plugin makes. Sequence i of a split depends on the plugin, its config and the seed alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +46,7 @@ impl PluginDataset {
     }
 
     pub fn find_problem(&self) -> Option<ConfigProblem> {
-        // How many different sequences there are, and how long they are, only the plugin knows.
+        // Only the plugin knows how many different sequences exist, and how long they are.
         sizes_problem(self.sizes(), 1, f64::INFINITY)
     }
 
@@ -53,6 +56,7 @@ impl PluginDataset {
         let mut plugin = start_plugin(&self.plugin, context)?;
         let facts = plugin.open_dataset(&Value::Object(self.config.clone()))?;
         let about = plugin.about();
+        let batch = (MOST_TOKENS / (facts.max_length as usize).max(1)).clamp(1, MOST_SEQUENCES);
         let mut splits = [(); 3].map(|()| Split::default());
         let (mut done, total) = (0, self.sizes().iter().sum::<usize>() as u64);
         let named = [PluginSplit::Train, PluginSplit::Valid, PluginSplit::Test];
@@ -62,7 +66,7 @@ impl PluginDataset {
                 if context.cancelled() {
                     return Err(StepError::Cancelled);
                 }
-                let count = BATCH.min(size - split.len());
+                let count = batch.min(size - split.len());
                 let made = plugin.make_sequences(self.seed, name, split.len() as u64, count as u32)?;
                 forward_log(self.plugin.name(), plugin.as_mut(), context);
                 done += count as u64;

@@ -253,7 +253,7 @@ impl Config {
         }
     }
 
-    /// The stages that are written out; none where a plugin decides them.
+    /// The stages in the config; empty if a plugin decides them.
     #[must_use]
     pub fn stages(&self) -> &[Stage] {
         match &self.curriculum {

@@ -74,7 +74,7 @@ impl Curriculum {
         self.order.next(&self.lengths, self.batching)
     }
 
-    /// Adds a stage behind the last one.
+    /// Adds a stage after the last one.
     ///
     /// # Errors
     /// [`StepError::Failed`] if it has no sample.
@@ -87,7 +87,7 @@ impl Curriculum {
         Ok(())
     }
 
-    /// The present stage; none before the first one was added.
+    /// The current stage; `None` before the first one was added.
     #[must_use]
     pub fn limits(&self) -> Option<Stage> {
         self.stages.get(self.stage).copied()
@@ -110,7 +110,7 @@ impl Curriculum {
         self.restore_stages(state, self.stages.clone())
     }
 
-    /// As [`Curriculum::restore`], with the stages that had been added by then.
+    /// As [`Curriculum::restore`], with the stages that had been added before the state was saved.
     pub fn restore_stages(&mut self, state: SamplerState, stages: Vec<Stage>) -> Result<(), String> {
         if state.stage >= stages.len() {
             return Err(format!("there is no stage {}", state.stage));

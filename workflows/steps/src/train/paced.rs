@@ -1,5 +1,5 @@
-//! A curriculum that a plugin decides while the training goes on: whenever a stage is over, the plugin is told what the training showed
-//! during it and answers with the next stage. All that it remembers is its state, which is saved with the training.
+//! A curriculum that a plugin decides while the training runs: at the end of each stage, the plugin gets the losses and accuracies of
+//! that stage and returns the next one. It remembers nothing but its state, which is saved with the training.
 
 use assay_models::Array;
 use serde::{Deserialize, Serialize};
@@ -16,22 +16,22 @@ pub struct PacedCurriculum {
     place: PacedPlace,
 }
 
-/// Where such a curriculum is: all that its further stages depend on, besides plugin, config, seed and data.
+/// The progress of such a curriculum: all that its further stages depend on, besides plugin, config, seed and data.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PacedPlace {
     /// The stages so far.
     pub stages: Vec<Stage>,
-    /// What the plugin remembers.
+    /// The state that the plugin returned last.
     pub state: Vec<u8>,
-    /// What the training showed since the plugin was asked last.
+    /// The losses and accuracies since the plugin was called last.
     pub seen: Vec<PluginObservation>,
 }
 
-/// The parts of [`PacedPlace`] that are no bytes, as JSON.
+/// [`PacedPlace`] without the plugin's state, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacedCounters {
     stages: Vec<Stage>,
-    /// Step, name and the bits of the value: a loss may be infinite, which JSON cannot say.
+    /// Step, name and the bits of the value: a loss may be infinite, which JSON cannot represent.
     seen: Vec<(u64, Vec<(String, u64)>)>,
 }
 
@@ -61,7 +61,7 @@ impl PacedCurriculum {
         (&self.declared.plugin, self.plugin.as_ref())
     }
 
-    /// Takes note of what the training showed after a step.
+    /// Records losses and accuracies after a step, for the next call of the plugin.
     pub fn observe(&mut self, step: u64, values: &[(&str, f64)]) {
         let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         self.place.seen.push(PluginObservation { step, values });
@@ -88,13 +88,13 @@ impl PacedCurriculum {
         Ok(Some(stage))
     }
 
-    /// Where it is.
+    /// Its progress.
     #[must_use]
     pub fn place(&self) -> &PacedPlace {
         &self.place
     }
 
-    /// Goes to where another one of the same plugin, config, seed and data was.
+    /// Continues from the progress of another one with the same plugin, config, seed and data.
     pub fn restore(&mut self, place: PacedPlace) {
         self.place = place;
     }
@@ -111,7 +111,7 @@ impl PacedPlace {
         (PacedCounters { stages: self.stages.clone(), seen }, Array::u32(&bytes, &[bytes.len()]))
     }
 
-    /// From what [`PacedPlace::parts`] gave; none if the array holds no bytes.
+    /// The inverse of [`PacedPlace::parts`]; `None` if a number of the array is not a byte.
     #[must_use]
     pub fn from_parts(counters: PacedCounters, bytes: &[u32]) -> Option<Self> {
         let values =

@@ -106,7 +106,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Goes to where an earlier attempt at this training saved its state last, if there was one, and reports again what it
-    /// had reported until then. What cannot be used is left alone, with a line in the log. Returns the model to go on with.
+    /// had reported until then. What cannot be used is left alone, with a line in the log. Returns the model to continue with.
     ///
     /// # Errors
     /// If the device fails.
@@ -205,7 +205,7 @@ impl<'a> Trainer<'a> {
         if context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
     }
 
-    /// Whether no step is left: the curriculum is over, or early stopping has ended it.
+    /// Whether no step is left: the curriculum has ended, or early stopping has ended the training.
     fn is_finished(&self) -> bool {
         self.step >= self.config.steps() || self.monitor.has_stopped()
     }

@@ -1,4 +1,4 @@
-//! What the config of `train` says of the curriculum.
+//! The curriculum in the config of `train`.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,11 +8,11 @@ use crate::plugin::PluginRef;
 
 /// A curriculum: stages that are written out, or a plugin that decides them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)] // Written only; reading goes by the type, a list or a mapping.
+#[serde(untagged)] // Written only: the own `Deserialize` below decides by the type, a list or a mapping.
 pub enum CurriculumConfig {
     /// In order.
     Stages(Vec<Stage>),
-    /// Decided while the training goes on.
+    /// Decided while the training runs.
     Plugin(PluginCurriculum),
 }
 

@@ -1,4 +1,4 @@
-//! The whole state of a training between two steps, as one safetensors file: with it, training goes on with the same
+//! The whole state of a training between two steps, as one safetensors file: with it, training continues with the same
 //! bits as if it had not stopped.
 //!
 //! | in the file | meaning |
@@ -9,7 +9,7 @@
 //! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and where each begins |
 //! | `window`, F64 `[3]` | sums since the last report: loss, gradient norm, seconds |
 //! | `reports.name`, U32, `reports.step`, U64, `reports.value`, F64 | every metric point so far |
-//! | `curriculum.state`, U32 | where a plugin decides the curriculum: the bytes of its state |
+//! | `curriculum.state`, U32 | if a plugin decides the curriculum: the bytes of its state |
 //! | `best.value`, F64 `[2]` | with early stopping or `keep: best`: the best value so far, and the reference of patience |
 //! | `best.parameters.NAME`, F32 | with `keep: best`: the parameters of the best evaluation so far |
 //! | metadata `assay.training` | [`Counters`] as JSON: the step, counts, and the names of the metrics |
@@ -58,7 +58,7 @@ pub struct Place {
     pub unvalidated: bool,
     /// Where the data stand.
     pub sampler: SamplerState,
-    /// Where the plugin stands that decides the curriculum, if one does.
+    /// The progress of the curriculum, if a plugin decides it.
     pub paced: Option<PacedPlace>,
     /// What the evaluations have shown, if anything asks for it.
     pub evaluations: Option<Evaluations>,
@@ -68,7 +68,7 @@ pub struct Place {
     pub reports: Reports,
 }
 
-/// The numbers of a state that are no arrays.
+/// The numbers of a state that are not arrays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Counters {
     /// The layout of the file.
@@ -98,7 +98,7 @@ struct Counters {
     evaluations: Option<EvaluationCounters>,
 }
 
-/// The numbers of [`Evaluations`] that are no arrays.
+/// The numbers of [`Evaluations`] that are not arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct EvaluationCounters {
     best_step: u64,

@@ -179,7 +179,7 @@ mod tests {
         let model = model.with_parameters(&spoiled.unwrap()).unwrap();
         let mut trainer = Trainer::new(&config, &model, &dataset, &mut context).unwrap();
         let Err(StepError::Check { message, .. }) = write_model(&mut trainer, (&model, 80), &mut context) else {
-            panic!("it is no result")
+            panic!("the model was accepted")
         };
         assert!(message.contains("`embedding.table` holds NaN after step 80"), "{message}");
         assert!(context.artifacts.is_empty());

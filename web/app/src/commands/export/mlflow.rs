@@ -1,6 +1,6 @@
 //! A run as a file store of MLflow: an experiment, with one run for each task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use assay_server::TaskStateName;
@@ -65,9 +65,10 @@ async fn write_task(
     for kind in ["artifacts", "metrics", "params", "tags"] {
         std::fs::create_dir_all(folder.join(kind))?;
     }
+    let mut taken = BTreeSet::new();
     for (name, value) in run.params(task) {
         let value: String = value.chars().take(LONGEST_PARAM).collect();
-        write_file(&folder.join("params").join(key(&name)), value.as_bytes())?;
+        write_file(&folder.join("params").join(unused_key(&name, &mut taken)), value.as_bytes())?;
     }
     let tags = [
         ("mlflow.runName", task.address.clone()),
@@ -88,8 +89,9 @@ async fn write_task(
         let line = format!("{time} {} {}\n", number(point.value), point.step.cast_signed());
         curves.entry(&point.name).or_default().push_str(&line);
     }
+    let mut taken = BTreeSet::new();
     for (name, lines) in curves {
-        write_file(&folder.join("metrics").join(key(name)), lines.as_bytes())?;
+        write_file(&folder.join("metrics").join(unused_key(name, &mut taken)), lines.as_bytes())?;
     }
     copy_files(store, exported, &folder.join("artifacts")).await
 }
@@ -105,9 +107,9 @@ async fn copy_files(store: &Store, exported: &ExportedTask, folder: &Path) -> Re
             }
         };
         let to = folder.join(if exported.task.kind == "mlflow" {
-            key(output)
+            inner_path(output)
         } else {
-            format!("{}/{}", key(output), key(name))
+            format!("{}/{}", inner_path(output), inner_path(name))
         });
         if let Some(parent) = to.parent() {
             std::fs::create_dir_all(parent)?;
@@ -159,8 +161,24 @@ fn number(value: f64) -> String {
 /// A name as clients accept it, which is a path as well: other characters become `_`.
 fn key(name: &str) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "_-./ ".contains(c) { c } else { '_' };
-    let name: String = name.chars().map(plain).take(250).collect();
-    let parts = name.split('/').filter(|part| !part.is_empty());
+    inner_path(&name.chars().map(plain).take(250).collect::<String>())
+}
+
+/// The key of a name, with a number if another name has the same key: no file replaces another one.
+fn unused_key(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let first = key(name);
+    let mut unused = first.clone();
+    let mut number = 2;
+    while !taken.insert(unused.clone()) {
+        unused = format!("{first}_{number}");
+        number += 1;
+    }
+    unused
+}
+
+/// A path that stays inside its folder.
+fn inner_path(path: &str) -> String {
+    let parts = path.split('/').filter(|part| !part.is_empty());
     let parts: Vec<&str> = parts.map(|part| if matches!(part, "." | "..") { "_" } else { part }).collect();
     if parts.is_empty() { "_".to_owned() } else { parts.join("/") }
 }
@@ -177,6 +195,14 @@ mod tests {
         check("/a//b", "a/b");
         check("acc@1 (%)", "acc_1 ___");
         check("", "_");
+        assert_eq!(inner_path("../epoch=3 (best).ckpt"), "_/epoch=3 (best).ckpt");
+    }
+
+    #[test]
+    fn names_with_the_same_key_keep_their_files() {
+        let mut taken = BTreeSet::new();
+        let keys = ["a@1", "a#1", "a_1", "b"].map(|name| unused_key(name, &mut taken));
+        assert_eq!(keys, ["a_1", "a_1_2", "a_1_3", "b"]);
     }
 
     #[test]

@@ -36,8 +36,8 @@ fn integers(values: impl Iterator<Item = u64>) -> ColumnValues {
     ColumnValues::Integers(values.map(|value| Some(value.cast_signed())).collect())
 }
 
-fn times(values: impl Iterator<Item = Option<u64>>) -> ColumnValues {
-    ColumnValues::Integers(values.map(|time| time.map(u64::cast_signed)).collect())
+fn optional_integers(values: impl Iterator<Item = Option<u64>>) -> ColumnValues {
+    ColumnValues::Integers(values.map(|value| value.map(u64::cast_signed)).collect())
 }
 
 fn metrics(run: &ExportedRun) -> Table {
@@ -76,12 +76,12 @@ fn tasks(run: &ExportedRun) -> Table {
         ("cell", texts(rows().map(|task| task.cell.clone()))),
         ("job", texts(rows().map(|task| task.job.clone()))),
         ("kind", texts(rows().map(|task| task.kind.clone()))),
-        ("replicate", times(rows().map(|task| task.replicate.map(u64::from)))),
+        ("replicate", optional_integers(rows().map(|task| task.replicate.map(u64::from)))),
         ("state", texts(rows().map(|task| task.state.name().to_owned()))),
         ("detail", texts(rows().map(|task| task.detail.clone()))),
         ("attempts", integers(rows().map(|task| u64::from(task.attempts)))),
-        ("started_at", times(rows().map(|task| task.started_at))),
-        ("ended_at", times(rows().map(|task| task.ended_at))),
+        ("started_at", optional_integers(rows().map(|task| task.started_at))),
+        ("ended_at", optional_integers(rows().map(|task| task.ended_at))),
         ("source_run", ColumnValues::Integers(rows().map(|task| task.source.map(|source| source.run.0)).collect())),
     ];
     Table { name: "tasks", columns }

@@ -9,16 +9,16 @@ use super::tokens::{Token, split_tokens};
 /// The longest pattern behind `LIKE`: matching takes time in proportion to it.
 const LONGEST_PATTERN: usize = 1000;
 
-/// What a clause or an order is about.
+/// The field that a clause or an order refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Of which kind.
+    /// The kind.
     pub entity: Entity,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// Kinds of what a record has.
+/// The kinds of a record's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entity {
     Attribute,
@@ -43,7 +43,7 @@ pub(super) struct Searchable {
     pub texts: &'static [&'static str],
     /// Other names of attributes, in lower case.
     pub aliases: &'static [(&'static str, &'static str)],
-    /// What it has besides attributes.
+    /// The other kinds of fields that it has.
     pub entities: &'static [Entity],
 }
 
@@ -102,7 +102,7 @@ fn compare(sign: &str, order: Ordering) -> bool {
     }
 }
 
-/// Whether a text matches a pattern of SQL: `%` stands for any text, `_` for any character.
+/// Whether a text matches a pattern of SQL: `%` matches any text, `_` any character.
 fn is_like(text: &str, pattern: &str) -> bool {
     let (text, pattern): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
     // `reached[i]`: whether the pattern so far matches the first `i` characters.
@@ -142,7 +142,7 @@ pub(super) fn parse_filter(filter: &str, searchable: &Searchable) -> Result<Vec<
     }
 }
 
-/// A clause at the beginning of the words, and the words behind it; `None` if there is none.
+/// Parses the clause at the beginning of the words, and returns it with the words behind it; `None` if they do not begin with a clause.
 fn parse_clause<'a>(tokens: &'a [Token], searchable: &Searchable) -> Option<Result<(Clause, &'a [Token]), ApiError>> {
     let (first, rest) = tokens.split_first()?;
     let Token::Word { parts, quoted } = first else { return None };
@@ -257,7 +257,7 @@ fn parse_list<'a>(
     Some((Ok(Test::In { values, negated }), after))
 }
 
-/// The key that a name stands for: `metrics.loss`, or an attribute without a prefix.
+/// The key of a name: `metrics.loss`, or an attribute without a prefix.
 pub(super) fn parse_key(parts: &[String], quoted: bool, searchable: &Searchable) -> Result<Key, ApiError> {
     let wrong = |why: String| ApiError::invalid(why);
     let entity = match parts[0].to_lowercase().as_str() {

@@ -29,7 +29,8 @@ pub(super) fn parse_order(text: &str, searchable: &Searchable) -> Result<Order, 
 }
 
 impl Order {
-    /// Compares two records by their values of the key. What has none comes last in both directions, and NaN before that.
+    /// Compares two records by their values of the key. In both directions, NaN is behind other numbers, and a record without a value is
+    /// last.
     pub fn compare(&self, a: Option<&Field>, b: Option<&Field>) -> Ordering {
         rank(a).cmp(&rank(b)).then_with(|| {
             let order = match (a, b) {

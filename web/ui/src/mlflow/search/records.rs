@@ -1,4 +1,4 @@
-//! What searches know of runs and experiments.
+//! The fields of runs and experiments that searches use.
 
 use assay_store::{Experiment, TrackedRun};
 
@@ -36,11 +36,12 @@ pub(in super::super) enum ViewType {
 }
 
 impl ViewType {
-    /// Reads it by its name or number; active records if there is none.
+    /// Reads a name or a number; without a value, active records are shown.
     pub fn read(fields: &Fields, name: &str) -> Result<ViewType, ApiError> {
         if let Ok(Some(number)) = fields.maybe_integer(name) {
             let known = [ViewType::Active, ViewType::Deleted, ViewType::All];
-            let known = usize::try_from(number - 1).ok().and_then(|index| known.get(index).copied());
+            let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+            let known = index.and_then(|index| known.get(index).copied());
             return known.ok_or_else(|| invalid_value(name, &number.into()));
         }
         match fields.text_or_empty(name)?.as_str() {

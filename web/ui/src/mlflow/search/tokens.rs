@@ -6,7 +6,7 @@ use super::super::validation::shorten;
 /// A word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A name, a keyword or a number; the names in it that were quoted have lost their quotes.
+    /// A name, a keyword or a number, without the quotes of its parts.
     Word {
         /// The parts between dots outside of quotes.
         parts: Vec<String>,
@@ -50,7 +50,7 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<Token>, ApiError> {
     Ok(tokens)
 }
 
-/// What stands between the quotes at the beginning of `rest`, and what follows them.
+/// The text between the quotes at the beginning of `rest`, and what follows them.
 fn quoted_part<'a>(rest: &'a str, whole: &str) -> Result<(&'a str, &'a str), ApiError> {
     let unclosed = || ApiError::invalid(format!("A quote is not closed in '{}'", shorten(whole)));
     let quote = rest.chars().next().ok_or_else(unclosed)?;

@@ -8,10 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::http::{Answer, Request, decode_percent};
-use crate::command::config::{is_inside, is_metric_name};
+use crate::command::config::{is_inside, is_metric_name, to_metric_name};
 use crate::command::metrics::{Point, number};
 
-/// The experiment that every name stands for.
+/// The longest value of a parameter in the log, in characters.
+const LONGEST_SHOWN: usize = 6000;
+/// The one experiment; every name of an experiment means it.
 const EXPERIMENT: &str = "0";
 /// Where files of a run lie, in addresses of clients.
 const FILES: &str = "/api/2.0/mlflow-artifacts/artifacts";
@@ -33,7 +35,7 @@ struct Run {
 /// What the program has logged.
 pub(super) struct Api {
     outputs: PathBuf,
-    /// The names of the experiments that the program knows; all of them stand for the attempt.
+    /// The name of the experiment that the program asked for last; all experiments are the attempt.
     experiment: String,
     runs: BTreeMap<String, Run>,
     /// The first run: the attempt.
@@ -117,8 +119,8 @@ impl Api {
 
     /// Answers a request.
     pub fn answer(&mut self, request: &Request) -> Answer {
-        if let Some(address) = request.path.strip_prefix(FILES) {
-            return self.answer_file(request, address.trim_start_matches('/'));
+        if let Some(answer) = answer_file(&self.outputs, request) {
+            return answer;
         }
         match request.path.as_str() {
             "/health" => return Answer { status: 200, kind: "text/plain", body: b"OK".to_vec() },
@@ -170,7 +172,7 @@ impl Api {
                 let (id, folder) = (run_id(fields)?, text(fields, "path").unwrap_or_default());
                 let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
                 let mut answer = json!({"root_uri": artifact_uri(&id)});
-                answer["files"] = self.list_files(&folder, &prefix)?;
+                answer["files"] = list_files(&self.outputs, &folder, &prefix)?;
                 Ok(answer)
             }
             other => Err((
@@ -254,7 +256,8 @@ impl Api {
         let mut lines = Vec::new();
         for (name, value) in params.iter().map(pair) {
             if run.params.insert(name.clone(), value.clone()).is_none() {
-                lines.push(format!("mlflow: parameter {prefix}{name} = {value}"));
+                let shown: String = value.chars().take(LONGEST_SHOWN).collect();
+                lines.push(format!("mlflow: parameter {prefix}{name} = {shown}"));
             }
         }
         run.tags.extend(tags.iter().map(pair));
@@ -267,7 +270,7 @@ impl Api {
             known.push(point);
             let (value, _, step) = point;
             reported.push(Point {
-                name: format!("{prefix}{name}"),
+                name: to_metric_name(&format!("{prefix}{name}")),
                 step: Some(u64::try_from(step).unwrap_or(0)),
                 value,
             });
@@ -293,54 +296,61 @@ impl Api {
         let metrics: Vec<Value> = run.metrics.iter().filter_map(latest).collect();
         json!({"info": info, "data": {"metrics": metrics, "params": to_list(&run.params), "tags": to_list(&run.tags)}, "inputs": {}})
     }
+}
 
-    fn answer_file(&mut self, request: &Request, address: &str) -> Answer {
-        if address.is_empty() && request.method == "GET" {
-            let place = text(&query_fields(&request.query), "path").unwrap_or_default();
-            return to_answer(file_path(&place).and_then(|folder| Ok(json!({"files": self.list_files(&folder, "")?}))));
-        }
-        let path = match file_path(address) {
-            Ok(path) if is_inside(Path::new(&path)) => self.outputs.join(path),
-            Ok(path) => return to_answer(Err(invalid(format!("Invalid path: '{path}'")))),
-            Err(refusal) => return to_answer(Err(refusal)),
-        };
-        let failed =
-            |error: std::io::Error| (500, "INTERNAL_ERROR", format!("cannot write `{}`: {error}", path.display()));
-        match request.method.as_str() {
-            "PUT" => {
-                let made = fs::create_dir_all(path.parent().unwrap_or(&self.outputs));
-                to_answer(made.and_then(|()| fs::write(&path, &request.body)).map_err(failed).map(|()| json!({})))
-            }
-            "GET" => match fs::read(&path) {
-                Ok(body) => Answer { status: 200, kind: "application/octet-stream", body },
-                Err(_) => to_answer(Err(absent(format!("there is no file '{address}'")))),
-            },
-            _ => to_answer(Err((404, "ENDPOINT_NOT_FOUND", "a step keeps the files that its program logs".into()))),
-        }
+/// Answers a request for files; `None` if it is for something else.
+pub(super) fn answer_file(outputs: &Path, request: &Request) -> Option<Answer> {
+    let address = request.path.strip_prefix(FILES)?.trim_start_matches('/');
+    if address.is_empty() && request.method == "GET" {
+        let place = text(&query_fields(&request.query), "path").unwrap_or_default();
+        let listed = file_path(&place).and_then(|folder| list_files(outputs, &folder, ""));
+        return Some(to_answer(listed.map(|files| json!({"files": files}))));
     }
+    let path = match file_path(address) {
+        Ok(path) if is_inside(Path::new(&path)) => outputs.join(path),
+        Ok(path) => return Some(to_answer(Err(invalid(format!("Invalid path: '{path}'"))))),
+        Err(refusal) => return Some(to_answer(Err(refusal))),
+    };
+    // A named pipe would block, and a device may have no end.
+    let is_other = fs::metadata(&path).is_ok_and(|data| !data.is_file());
+    let missing = || to_answer(Err(absent(format!("there is no file '{address}'"))));
+    let failed = |error: std::io::Error| (500, "INTERNAL_ERROR", format!("cannot write `{}`: {error}", path.display()));
+    Some(match request.method.as_str() {
+        "PUT" if is_other => to_answer(Err(invalid(format!("Invalid path: '{address}' is not a regular file")))),
+        "PUT" => {
+            let made = fs::create_dir_all(path.parent().unwrap_or(outputs));
+            to_answer(made.and_then(|()| fs::write(&path, &request.body)).map_err(failed).map(|()| json!({})))
+        }
+        "GET" if is_other => missing(),
+        "GET" => match fs::read(&path) {
+            Ok(body) => Answer { status: 200, kind: "application/octet-stream", body },
+            Err(_) => missing(),
+        },
+        _ => to_answer(Err((404, "ENDPOINT_NOT_FOUND", "a step keeps the files that its program logs".into()))),
+    })
+}
 
-    fn list_files(&self, folder: &str, prefix: &str) -> Result<Value, Refusal> {
-        if !folder.is_empty() && !is_inside(Path::new(folder)) {
-            return Err(invalid(format!("Invalid path: '{folder}'")));
-        }
-        let entries = fs::read_dir(self.outputs.join(folder)).into_iter().flatten().flatten();
-        let mut files: Vec<(String, Value)> = entries
-            .filter_map(|entry| {
-                let (name, data) = (entry.file_name().into_string().ok()?, entry.metadata().ok()?);
-                let path = format!("{prefix}{name}");
-                Some((
-                    name,
-                    if data.is_dir() {
-                        json!({"path": path, "is_dir": true})
-                    } else {
-                        json!({"path": path, "is_dir": false, "file_size": data.len()})
-                    },
-                ))
-            })
-            .collect();
-        files.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(files.into_iter().map(|(_, file)| file).collect())
+fn list_files(outputs: &Path, folder: &str, prefix: &str) -> Result<Value, Refusal> {
+    if !folder.is_empty() && !is_inside(Path::new(folder)) {
+        return Err(invalid(format!("Invalid path: '{folder}'")));
     }
+    let entries = fs::read_dir(outputs.join(folder)).into_iter().flatten().flatten();
+    let mut files: Vec<(String, Value)> = entries
+        .filter_map(|entry| {
+            let (name, data) = (entry.file_name().into_string().ok()?, entry.metadata().ok()?);
+            let path = format!("{prefix}{name}");
+            Some((
+                name,
+                if data.is_dir() {
+                    json!({"path": path, "is_dir": true})
+                } else {
+                    json!({"path": path, "is_dir": false, "file_size": data.len()})
+                },
+            ))
+        })
+        .collect();
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(files.into_iter().map(|(_, file)| file).collect())
 }
 
 fn run_id(fields: &Value) -> Result<String, Refusal> {

@@ -1,17 +1,17 @@
 //! What a program logs with MLflow becomes metrics of its step: a small server on the loopback address, for the time of one attempt.
 //!
 //! It knows the calls by which programs log, and answers them from memory: the first run that a program opens is the attempt, and the
-//! metrics of further runs have the run's name before theirs. Files go into the folder of outputs. Searches and everything else that
-//! works on many runs is what `assay server` is for.
+//! name of a further run is put before the names of its metrics. Files go into the folder of outputs. `assay server` has searches and
+//! everything else that works on many runs.
 
 mod api;
 mod http;
 
 use std::io::{self, BufReader};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Api;
@@ -20,13 +20,30 @@ use super::metrics::Point;
 
 /// How long a connection may be silent.
 const SILENCE: Duration = Duration::from_secs(600);
+/// How long no connection is accepted after that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The most connections at a time.
+const MOST_CONNECTIONS: usize = 1000;
 
 /// The server of an attempt. It ends when it is dropped; connections end with the program.
 pub(super) struct Tracking {
-    api: Arc<Mutex<Api>>,
+    shared: Arc<Shared>,
     address: String,
+}
+
+/// What the server shares with its connections.
+struct Shared {
+    api: Mutex<Api>,
+    /// The folder for files.
+    outputs: PathBuf,
     token: String,
-    ended: Arc<AtomicBool>,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    fn lock_api(&self) -> MutexGuard<'_, Api> {
+        self.api.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Tracking {
@@ -37,15 +54,14 @@ impl Tracking {
     pub fn start(outputs: &Path) -> io::Result<Tracking> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?.to_string();
-        let token = random_token()?;
-        let tracking = Tracking {
-            api: Arc::new(Mutex::new(Api::new(outputs))),
-            address,
-            token,
-            ended: Arc::new(AtomicBool::new(false)),
-        };
-        let (api, token, ended) = (Arc::clone(&tracking.api), tracking.token.clone(), Arc::clone(&tracking.ended));
-        std::thread::Builder::new().name("tracking".into()).spawn(move || accept(&listener, &api, &token, &ended))?;
+        let shared = Arc::new(Shared {
+            api: Mutex::new(Api::new(outputs)),
+            outputs: outputs.to_owned(),
+            token: random_token()?,
+            ended: AtomicBool::new(false),
+        });
+        let tracking = Tracking { shared: Arc::clone(&shared), address };
+        std::thread::Builder::new().name("tracking".into()).spawn(move || accept(&listener, &shared))?;
         Ok(tracking)
     }
 
@@ -55,7 +71,7 @@ impl Tracking {
         let direct = if own.is_empty() { "127.0.0.1".to_owned() } else { format!("{own},127.0.0.1") };
         [
             ("MLFLOW_TRACKING_URI", format!("http://{}", self.address)),
-            ("MLFLOW_TRACKING_TOKEN", self.token.clone()),
+            ("MLFLOW_TRACKING_TOKEN", self.shared.token.clone()),
             ("NO_PROXY", direct.clone()),
             ("no_proxy", direct),
         ]
@@ -63,14 +79,14 @@ impl Tracking {
 
     /// The points and the lines for the log that came since the last call.
     pub fn take_reports(&self) -> (Vec<Point>, Vec<String>) {
-        self.api.lock().unwrap_or_else(PoisonError::into_inner).take_reports()
+        self.shared.lock_api().take_reports()
     }
 }
 
 impl Drop for Tracking {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        // The thread waits for a connection; this one lets it see that it is over.
+        self.shared.ended.store(true, Ordering::Relaxed);
+        // The thread waits for a connection; this one wakes it.
         let _ = TcpStream::connect(&self.address);
     }
 }
@@ -81,28 +97,45 @@ fn random_token() -> io::Result<String> {
     Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn accept(listener: &TcpListener, api: &Arc<Mutex<Api>>, token: &str, ended: &AtomicBool) {
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for stream in listener.incoming() {
-        if ended.load(Ordering::Relaxed) {
+        if shared.ended.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(stream) = stream else { continue };
-        let (api, token) = (Arc::clone(api), token.to_owned());
+        let Ok(stream) = stream else {
+            // Too many files are open, or the client has closed the connection already.
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        // Each connection has a reference. One connection too many is closed at once.
+        if Arc::strong_count(shared) > MOST_CONNECTIONS {
+            continue;
+        }
+        let shared = Arc::clone(shared);
         // Without a thread the connection is closed, which the client sees.
-        let _ = std::thread::Builder::new().name("tracking".into()).spawn(move || serve(&stream, &api, &token));
+        let _ = std::thread::Builder::new().name("tracking".into()).spawn(move || serve(&stream, &shared));
     }
 }
 
 /// Answers the requests of a connection, one after the other.
-fn serve(stream: &TcpStream, api: &Mutex<Api>, token: &str) {
+fn serve(stream: &TcpStream, shared: &Shared) {
     let _ = stream.set_read_timeout(Some(SILENCE));
+    let _ = stream.set_write_timeout(Some(SILENCE));
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
-    while let Ok(Some(request)) = http::read_request(&mut reader) {
-        let answer = match request.token.as_deref() {
-            Some(own) if own == token => api.lock().unwrap_or_else(PoisonError::into_inner).answer(&request),
-            _ => api::refuse_token(),
-        };
+    while let Ok(Some(request)) = http::read_request(&mut reader, &shared.token) {
+        // A process that outlives the attempt must not write into a folder that is removed.
+        if shared.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        if request.token.as_deref() != Some(shared.token.as_str()) {
+            // Its body was not read, so that the connection cannot continue.
+            let _ = http::write_answer(stream, &api::refuse_token());
+            return;
+        }
+        // Files are read and written without the lock: the step, which takes the lock at each poll, must not wait for them.
+        let answer = api::answer_file(&shared.outputs, &request);
+        let answer = answer.unwrap_or_else(|| shared.lock_api().answer(&request));
         if http::write_answer(stream, &answer).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The parameters of `dataset: table`, and what makes them impossible.
+//! The parameters of `dataset: table`, and their checks.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ use crate::prepare::splits::SplitSizes;
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// The file with the training records, relative to the folder of the workflow file; of a text format, gzip is decompressed. Or a
-    /// folder in the layout of Hugging Face (Parquet or Arrow files whose names say the split). Its content goes into the store, and
+    /// folder in the layout of Hugging Face (Parquet or Arrow files whose names contain the split). Its content goes into the store, and
     /// into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
@@ -33,8 +33,8 @@ pub struct Table {
     /// Whether the first record of a CSV or TSV file names the columns. If not, they are called `1`, `2` and so on.
     #[serde(default = "yes")]
     pub header: bool,
-    /// Whether a value of a CSV or TSV file may stand in quotation marks, as in RFC 4180. If it is left out: of CSV yes, of TSV no,
-    /// where a quotation mark belongs to the text.
+    /// Whether values of a CSV or TSV file may be quoted, as in RFC 4180. If it is left out, they may be in CSV but not in TSV, where a
+    /// quotation mark belongs to the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quotes: Option<bool>,
     /// The column of the text.
@@ -93,7 +93,7 @@ pub enum Format {
     Parquet,
     /// Arrow's IPC format (stream or file, not compressed), read batch by batch.
     Arrow,
-    /// A folder of Parquet or Arrow files as Hugging Face publishes or saves it; the names of files and folders say the split.
+    /// A folder of Parquet or Arrow files as Hugging Face publishes or saves it; the names of files and folders contain the split.
     HuggingFace,
 }
 

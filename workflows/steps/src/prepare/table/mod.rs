@@ -3,7 +3,8 @@
 //!
 //! A table is read twice and never held as a whole. The first reading finds labels and lengths, from which the records of each split are
 //! chosen. The second reading takes the text of the chosen records. Both together need about 25 bytes for each record of the table
-//! (250 MB for 10 million), in addition to the dataset and, of Parquet and Arrow, one row group or batch of the columns that are read.
+//! (250 MB for 10 million), in addition to the dataset and the part of the file that is held: of Parquet the columns that are read of
+//! one row group, of Arrow a whole batch.
 //!
 //! A pair of texts becomes one sequence, with the token `<sep>` between them; each text is cut to half of `max_length`.
 

@@ -38,12 +38,12 @@ impl Table {
     /// [`StepError::Failed`] if a file cannot be read, a record is not as it should be, or a split has no record.
     pub fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         let Sources { splits: sources, classes, warnings } = self.open_tables(context)?;
-        // As those of the records, names are taken without the white space around them.
+        // Names are trimmed as the labels of the records are.
         let named = classes
             .filter(|_| self.classes.is_empty())
             .map(|names| names.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>());
         let mut survey = self.survey_records(&sources, named.as_deref().unwrap_or_default(), context)?;
-        // Classes with names keep the order of their numbers.
+        // Classes that a file names keep the order of their numbers.
         let order = match named {
             Some(_) => (0..survey.labels.len() as u32).collect(),
             None => sort_labels(&mut survey),
@@ -193,7 +193,7 @@ impl Table {
         })
     }
 
-    /// The most bytes of each text.
+    /// The number of bytes after which a text is cut.
     fn longest_text(&self) -> usize {
         if self.second_text.is_some() { (self.max_length - 1) / 2 } else { self.max_length }
     }
@@ -249,7 +249,7 @@ fn number_label(
     if label.is_empty() {
         return Err(record_error(row, "it has no label", "give every record a label, or leave it out of the file"));
     }
-    if labels.len() == MOST_LABELS {
+    if labels.len() >= MOST_LABELS {
         let what = format!("the label column has more than {MOST_LABELS} different values");
         return Err(record_error(row, &what, "give the column of the classes as `label`"));
     }

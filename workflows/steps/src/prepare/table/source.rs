@@ -11,7 +11,7 @@ use crate::prepare::source::LocalFile;
 pub(super) struct Source {
     /// The folder, archive or file that holds them.
     pub files: Files,
-    /// Their names in it, in order. Of JSON files, the name of the whole.
+    /// Their names in it, in order. For JSON files, the name of the folder or archive.
     pub names: Vec<String>,
     pub format: TableFormat,
 }
@@ -19,11 +19,11 @@ pub(super) struct Source {
 /// The tables of all splits.
 #[derive(Default)]
 pub(super) struct Sources {
-    /// Of train, valid and test; none where a split has no table of its own.
+    /// Of train, valid and test; none for a split that has no table.
     pub splits: [Option<Source>; 3],
     /// The names of all classes in the order of their numbers, if a file has them.
     pub classes: Option<Vec<String>>,
-    /// What a person should know of the folder.
+    /// Warnings about the folder.
     pub warnings: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Source {
         names.map(|name| (&self.files, name))
     }
 
-    /// What people call it.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         match self.names.as_slice() {
             [name] => name,
@@ -47,10 +47,10 @@ impl Source {
 }
 
 impl Table {
-    /// Opens the tables of all splits. A path of its own takes the place of a split of the folder.
+    /// Opens the tables of all splits. `valid_path` and `test_path` replace a split of the folder.
     ///
     /// # Errors
-    /// If a path cannot be read, or does not say which format it has.
+    /// If a path cannot be read, or its format is not known.
     pub(super) fn open_tables(&self, context: &dyn Context) -> Result<Sources, StepError> {
         let mut sources = self.open_path(&self.path, context)?;
         for (at, path) in [(1, &self.valid_path), (2, &self.test_path)] {
