@@ -13,7 +13,7 @@ pub(crate) use expansion::{WithoutCells, cells_wait};
 
 use crate::claims::Claim;
 use crate::configs::{self, Cells};
-use crate::declared::declared_directions;
+use crate::declared::{declared_directions, declares_measurement};
 use crate::draft::{Draft, DraftJob, DraftMatrix, Reader};
 use crate::expand::{self, MAX_TASKS, Strategy, Surroundings, view};
 use crate::expression::Computed;
@@ -313,6 +313,8 @@ impl<'a> Checker<'a> {
         if !self.charge(place, cost) {
             return;
         }
+        let kind = self.kinds[place].as_ref();
+        let exclusive = kind.is_some_and(|kind| declares_measurement(kind, job.with.as_ref(), &self.globals));
         let mut known: Option<Settings> = None;
         for task in places {
             let before = self.log.count();
@@ -322,6 +324,7 @@ impl<'a> Checker<'a> {
             };
             let task = &mut self.tasks[task];
             (task.resources, task.retry, task.timeout, task.continue_on_error) = settings.clone();
+            task.resources.iter_mut().for_each(|resource| resource.exclusive |= exclusive);
             known = Some(settings);
             let new = self.log.since(before);
             if !new.is_empty() {

@@ -29,8 +29,13 @@ pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, re
 /// The part of a task's resources that its cache key contains. For a measurement these are the backend, the threads, `exclusive` and
 /// the devices that `machine` lists for the backend, or for the backend on nodes with the label that the task is pinned to. For any
 /// other result it is the backend alone: its bits do not depend on the number of threads. The default, the backend `cpu` alone, is left out.
-pub(crate) fn key_resources(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
-    if kind.measures {
+pub(crate) fn key_resources(
+    kind: &StepKind,
+    config: &Value,
+    resources: &[Resource],
+    machine: &BTreeMap<String, Value>,
+) -> Value {
+    if kind.measures_machine(config) {
         let one = |r: &Resource| {
             let pinned = r.label.as_ref().and_then(|label| machine.get(&labelled_backend(&r.backend, label)));
             let devices = pinned.or_else(|| machine.get(&r.backend));
@@ -116,7 +121,7 @@ mod tests {
             };
             let resources: Vec<Resource> = resources.iter().map(on).collect();
             let machine = BTreeMap::from([("cpu".to_owned(), machine)]);
-            cache_key("work", 1, &json!({}), &key_resources(&kind, &resources, &machine), None)
+            cache_key("work", 1, &json!({}), &key_resources(&kind, &json!({}), &resources, &machine), None)
         };
         let key = |measures, resources: &[(&str, u32)]| key_on(measures, resources, json!({"name": "Imagined 9000"}));
         let plain = [("cpu", 1)];
@@ -132,6 +137,14 @@ mod tests {
             assert_ne!(key_on(true, &plain, other.clone()), key(true, &plain), "{other}");
             assert_eq!(key_on(false, &plain, other.clone()), key(false, &plain), "{other}");
         }
+        // A config may declare that its step measures.
+        let schema = json!({"properties": {"timed": {"x-declares": "measurement"}}});
+        let declaring = StepKind { schema: schema.into(), ..kind() };
+        let on = |config: Value| key_resources(&declaring, &config, &[Resource::default()], &BTreeMap::new());
+        for config in [json!({"timed": true}), json!({"timed": {"samples": 9}})] {
+            assert!(on(config.clone()).to_string().contains("exclusive"), "{config}");
+        }
+        assert_eq!((on(json!({"timed": false})), on(json!({}))), (Value::Null, Value::Null));
         // A measurement that is pinned to a label counts for the machines that have it.
         let kind = StepKind { measures: true, ..kind() };
         let machine = |bench: &str| {
@@ -139,7 +152,7 @@ mod tests {
             BTreeMap::from([("cpu".to_owned(), json!({"name": "any"})), pinned])
         };
         let pinned = [Resource { label: Some("bench-01".into()), ..Resource::default() }];
-        let on = |resources: &[Resource], bench: &str| key_resources(&kind, resources, &machine(bench));
+        let on = |resources: &[Resource], bench: &str| key_resources(&kind, &json!({}), resources, &machine(bench));
         assert_ne!(on(&pinned, "a"), on(&pinned, "b"));
         assert_ne!(on(&pinned, "a"), on(&[Resource::default()], "a"));
         assert_eq!(on(&[Resource::default()], "a"), on(&[Resource::default()], "b"));

@@ -13,7 +13,7 @@ pub struct StepKind {
     pub name: &'static str,
     /// Raised whenever the same config and inputs would give other results; part of the cache key.
     pub version: u32,
-    /// Whether what it reports measures what it runs on: then a result counts for the same backend and threads alone.
+    /// Whether all its steps measure the machine. See [`StepKind::measures_machine`].
     pub measures: bool,
     /// One sentence, for help and for the JSON Schema.
     pub about: &'static str,
@@ -27,7 +27,22 @@ pub struct StepKind {
     pub check: fn(&Value) -> Vec<Finding>,
 }
 
+/// What the property of a config declares with which a step measures the machine.
+pub(crate) const MEASUREMENT: &str = "measurement";
+
+/// Whether the value of a declaring property declares something.
+pub(crate) fn is_declared(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
 impl StepKind {
+    /// Whether a step with this config measures the machine, so that its result only holds for the same device, backend and threads.
+    #[must_use]
+    pub fn measures_machine(&self, config: &Value) -> bool {
+        let declared = || self.declaring_property(MEASUREMENT).and_then(|property| config.get(property));
+        self.measures || declared().is_some_and(is_declared)
+    }
+
     /// Whether a config names results beyond those of the kind: its schema has a property with `"x-declares"` and this text
     /// (`outputs`, `metrics`), whose keys are their names.
     #[must_use]

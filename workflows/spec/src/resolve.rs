@@ -181,7 +181,7 @@ impl Workflow {
             return Err(ResolveError::Invalid { task: task.address.clone(), problems });
         }
         let kind = &template.kind;
-        let on = key_resources(kind, &task.resources, &self.machine);
+        let on = key_resources(kind, &config, &task.resources, &self.machine);
         let folder = folder_of(self.shared.source.place_of(template.with_span.line).0);
         let mut files = local_files(&kind.schema, &config, folder);
         files.extend(insert_plugins(&kind.schema, &mut config, plugins));

@@ -1,8 +1,8 @@
 //! Whether a measurement had its machine to itself: how many processors other programs kept busy before, during and after
 //! it. A result that was disturbed says so by a metric, which goes wherever the result goes.
 //!
-//! The kernel counts the time in which each processor was busy, and the time that this process used; what is left was
-//! used by others, the other tasks of the run among them. Time stolen by a hypervisor is not known to be a load.
+//! The kernel counts the time in which each processor was busy, and the time that this process used, with the processes that it
+//! started and waited for. Others used the rest, among them other tasks of the run. Time stolen by a hypervisor is not known to be a load.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -132,7 +132,7 @@ struct Ticks {
     /// All that passed, summed over the processors.
     all: u64,
     processors: u64,
-    /// That this process used.
+    /// That this process used, and those of its children that have ended.
     own: u64,
 }
 
@@ -155,8 +155,10 @@ impl Ticks {
         let processors = machine.lines().filter(numbered).count() as u64;
         // The program's name stands in parentheses, and may hold anything.
         let (_, fields) = process.rsplit_once(')')?;
-        let mut times = fields.split_whitespace().skip(11).map_while(|word| word.parse::<u64>().ok());
-        let own = times.next()? + times.next()?;
+        // utime, stime, cutime and cstime.
+        let times = fields.split_whitespace().skip(11).take(4).map_while(|word| word.parse::<u64>().ok());
+        let times: Vec<u64> = times.collect();
+        let own = (times.len() == 4).then(|| times.iter().sum())?;
         (processors > 0).then_some(Ticks { busy, all, processors, own })
     }
 
@@ -185,14 +187,14 @@ mod tests {
     }
 
     fn process(user: u64) -> String {
-        format!("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 {user} 4 0 0 20")
+        format!("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 {user} 4 5 6 20")
     }
 
     #[test]
     fn what_this_process_did_not_use_was_used_by_others() {
         let at = |user, idle, own| Ticks::parse(&machine(user, idle), &process(own)).unwrap();
         let then = at(1000, 5000, 100);
-        assert_eq!(then, Ticks { busy: 1000, all: 6000, processors: 2, own: 104 });
+        assert_eq!(then, Ticks { busy: 1000, all: 6000, processors: 2, own: 115 });
         // 100 ticks passed on two processors. All that was busy was this process, on one or on both of them.
         assert_eq!(at(1100, 5100, 200).others_since(&then), 0.0);
         assert_eq!(at(1200, 5000, 300).others_since(&then), 0.0);
@@ -201,6 +203,23 @@ mod tests {
         // A fifth of a processor, and four ticks of a short time, are no load.
         assert_eq!(at(1120, 5080, 200).others_since(&then), 0.0);
         assert_eq!(at(1008, 5000, 104).others_since(&then), 0.0);
+    }
+
+    #[test]
+    fn what_a_child_used_was_used_by_this_process() {
+        let own = || Ticks::read().unwrap().own;
+        let before = own();
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let used = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            Ticks::parse(&machine(1, 1), &stat).unwrap().own
+        };
+        while used() < 20 {
+            sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own() - before >= 20);
     }
 
     #[test]

@@ -26,17 +26,21 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Makes the folders of one attempt and puts the files and links there.
+    /// Creates the folders of one run in `work` and puts the files and links there. Without `resume`, that folder is also in `work`.
     ///
     /// # Errors
     /// If something cannot be written, or an input was not provided.
-    pub fn prepare(config: &Config, context: &dyn Context) -> Result<Folders, StepError> {
-        let work = context.workdir();
+    pub fn prepare(
+        config: &Config,
+        work: PathBuf,
+        resume: Option<PathBuf>,
+        context: &dyn Context,
+    ) -> Result<Folders, StepError> {
         let folders = Folders {
             start: work.join("start"),
             inputs: work.join("inputs"),
             outputs: work.join("outputs"),
-            resume: context.resume_dir().unwrap_or_else(|| work.join("resume")),
+            resume: resume.unwrap_or_else(|| work.join("resume")),
             metrics: work.join("metrics.jsonl"),
             params: work.join("params.json"),
         };

@@ -1,12 +1,14 @@
 //! `uses: command`: any program as a step.
 //!
-//! [`step`] reads the config and runs one attempt. [`folders`] prepares the folders that the program sees, [`variables`] the
+//! [`step`] reads the config and runs one attempt: [`execution`] runs the program once, [`measured`] many times. [`folders`] prepares the folders that the program sees, [`variables`] the
 //! environment, and [`program`] starts it and waits for it. Metrics come from [`metrics`] (a file of JSON lines and
 //! `NAME=VALUE` on standard output), [`events`] (event files of TensorBoard) and [`tracking`] (what the program logs with MLflow).
 
 mod config;
 mod events;
+mod execution;
 mod folders;
+mod measured;
 mod metrics;
 mod program;
 mod step;

@@ -7,6 +7,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
 use super::survivors::{any_process, kill_survivors, terminate_processes};
 use crate::context::StepError;
 
@@ -36,6 +39,8 @@ pub(super) type Line = (Stream, String);
 /// How a program ended.
 pub(super) struct ProgramEnd {
     pub status: ExitStatus,
+    /// Wall-clock time from its start to its end.
+    pub duration: Duration,
     /// Its last lines on standard error, or on standard output if it wrote nothing there.
     pub last_lines: VecDeque<String>,
     /// Processes that it had left running.
@@ -45,6 +50,9 @@ pub(super) struct ProgramEnd {
 /// A program that runs.
 pub(super) struct Program<'a> {
     child: Child,
+    started: Instant,
+    /// Gets the moment at which the program ended.
+    ended: Receiver<Instant>,
     lines: Receiver<Line>,
     outputs: &'a Path,
     /// The time between SIGTERM and SIGKILL.
@@ -73,21 +81,26 @@ impl<'a> Program<'a> {
     /// What the operating system says.
     pub fn start(command: &mut Command, outputs: &'a Path) -> io::Result<Program<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = Instant::now();
         let mut child = command.spawn()?;
+        let (end_sender, ended) = sync_channel(1);
         let (sender, lines) = sync_channel(LINES_IN_FLIGHT);
         let stdout = child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
         let stderr = child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
         for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
             let (sender, Some(pipe)) = (sender.clone(), pipe) else { continue };
-            let started = std::thread::Builder::new().spawn(move || read_lines(pipe, stream, &sender));
-            if let Err(error) = started {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
+            spawn_beside(&mut child, move || read_lines(pipe, stream, &sender))?;
         }
+        let pid = Pid::from_child(&child);
+        spawn_beside(&mut child, move || {
+            // The process stays a zombie, so that `Child` can still wait for it.
+            let _ = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+            let _ = end_sender.send(Instant::now());
+        })?;
         Ok(Program {
             child,
+            started,
+            ended,
             lines,
             outputs,
             grace: GRACE,
@@ -102,8 +115,8 @@ impl<'a> Program<'a> {
     /// # Errors
     /// What the observer returned; the program is stopped then: by SIGTERM if the attempt was cancelled, otherwise at once.
     pub fn wait(mut self, observer: &mut dyn Observer) -> Result<ProgramEnd, StepError> {
-        let status = match self.wait_for_exit(observer) {
-            Ok(status) => status,
+        let (status, duration) = match self.wait_for_exit(observer) {
+            Ok(end) => end,
             Err(error) => {
                 self.stop(error == StepError::Cancelled);
                 return Err(error);
@@ -114,22 +127,21 @@ impl<'a> Program<'a> {
         self.pass_on_lines(Instant::now() + self.last_output, observer)?;
         observer.on_poll()?;
         let last = if self.last_stderr.is_empty() { &mut self.last_stdout } else { &mut self.last_stderr };
-        Ok(ProgramEnd { status, last_lines: std::mem::take(last), survivors })
+        Ok(ProgramEnd { status, duration, last_lines: std::mem::take(last), survivors })
     }
 
-    fn wait_for_exit(&mut self, observer: &mut dyn Observer) -> Result<ExitStatus, StepError> {
+    fn wait_for_exit(&mut self, observer: &mut dyn Observer) -> Result<(ExitStatus, Duration), StepError> {
         loop {
             let next_poll = Instant::now() + POLL;
+            // It returns early when both streams have ended, which most often means that the program has ended.
             self.pass_on_lines(next_poll, observer)?;
             observer.on_poll()?;
-            let ended = self.child.try_wait();
-            if let Some(status) =
-                ended.map_err(|error| StepError::failed(format!("cannot wait for the program: {error}")))?
-            {
-                return Ok(status);
+            if let Ok(ended) = self.ended.recv_timeout(next_poll.saturating_duration_since(Instant::now())) {
+                let status = self.child.wait();
+                let status =
+                    status.map_err(|error| StepError::failed(format!("cannot wait for the program: {error}")))?;
+                return Ok((status, ended.saturating_duration_since(self.started)));
             }
-            // When both streams have ended, `pass_on_lines` returns at once.
-            std::thread::sleep(next_poll.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -194,6 +206,16 @@ impl Drop for Program<'_> {
             self.stop(false);
         }
     }
+}
+
+/// Starts a thread that serves a program. If that fails, the program is killed.
+fn spawn_beside(child: &mut Child, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let spawned = std::thread::Builder::new().spawn(work);
+    if spawned.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    spawned.map(drop)
 }
 
 /// The time until the deadline; `None` once it has passed.
