@@ -348,6 +348,7 @@ impl PluginDeclaration {
             element: None,
             path: self.file.clone(),
             most: Some(MAX_COMPONENT),
+            is_python: false,
         }
     }
 }

@@ -7,6 +7,7 @@ use assay_spec::{ArtifactRef, Finding, LOCAL_FILES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::environment::Environment;
 use super::variables::{self, VARIABLES};
 use crate::quiet::Quiet;
 use crate::step::ArtifactSchema;
@@ -29,6 +30,10 @@ pub(super) struct Config {
     #[serde(default)]
     #[schemars(with = "LocalFilesSchema")]
     pub files: Files,
+    /// The environment in which the program finds `python` and its packages: `{python: .venv/bin/python}` or `{uv: uv.lock}`. Without
+    /// it, the program sees the environment of the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
     /// Artifacts of earlier jobs: the program finds `NAME` at `$ASSAY_INPUTS/NAME`. They are read-only.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, ArtifactSchema>")]

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use super::config::{Argument, Config, Metric};
+use super::environment;
 use super::events::EventFiles;
 use super::folders::Folders;
 use super::metrics::{MetricsFile, Point, points_in_output};
@@ -24,7 +26,7 @@ pub(super) enum MetricSink<'a> {
     Round(&'a mut BTreeMap<String, f64>),
 }
 
-/// Runs a program in its folders until it ends. Returns the wall-clock time from its start to its end.
+/// Runs a program in its folders, and in the environment of `interpreter` if there is one, until it ends. Returns the wall-clock time from its start to its end.
 ///
 /// # Errors
 /// If the program cannot be started, is cancelled, fails, or reports metrics that cannot be read or are not finite.
@@ -32,6 +34,7 @@ pub(super) fn run_program(
     arguments: &[Argument],
     config: &Config,
     folders: &Folders,
+    interpreter: Option<&Path>,
     sink: MetricSink<'_>,
     context: &mut dyn Context,
 ) -> Result<Duration, StepError> {
@@ -39,6 +42,13 @@ pub(super) fn run_program(
     let argv: Vec<String> = arguments.iter().map(|argument| variables::expand(&argument.0, &values)).collect();
     let tracking = start_tracking(config, folders, context);
     let mut command = command(&argv, config, folders, context, values, tracking.as_ref());
+    if let Some(interpreter) = interpreter {
+        // `PATH` of `env:` stays, behind the environment.
+        let path = config.env.get("PATH").map(|path| path.0.clone().into());
+        command
+            .env_remove("PYTHONHOME")
+            .envs(environment::variables(interpreter, path.or_else(|| std::env::var_os("PATH"))));
+    }
     let metrics =
         File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
     let mut watch = Watch {

@@ -43,13 +43,14 @@ impl Series<'_> {
 pub(super) fn measure_programs(
     config: &Config,
     measurement: &Measurement,
+    interpreter: Option<&Path>,
     context: &mut dyn Context,
 ) -> Result<Folders, StepError> {
     let mut all: Vec<Series<'_>> = (config.run.named().into_iter())
         .map(|(name, arguments)| Series { name, arguments, seconds: Vec::new(), metrics: BTreeMap::new() })
         .collect();
     let watch = Watch::begin(measurement.quiet)?;
-    let folders = run_rounds(&mut all, config, measurement, context)?;
+    let folders = run_rounds(&mut all, config, measurement, interpreter, context)?;
     watch.end(context)?;
     let refused = |error: StatisticsError| StepError::failed(format!("the samples cannot be analysed: {error}"));
     for series in &all {
@@ -65,6 +66,7 @@ fn run_rounds(
     all: &mut [Series<'_>],
     config: &Config,
     measurement: &Measurement,
+    interpreter: Option<&Path>,
     context: &mut dyn Context,
 ) -> Result<Folders, StepError> {
     let mut random = Random::new(measurement.seed);
@@ -81,7 +83,7 @@ fn run_rounds(
             let folders = Folders::prepare(config, work, None, context)?;
             let mut metrics = BTreeMap::new();
             let sink = MetricSink::Round(&mut metrics);
-            let duration = run_program(all[place].arguments, config, &folders, sink, context)?;
+            let duration = run_program(all[place].arguments, config, &folders, interpreter, sink, context)?;
             if let Some(sample) = (round + 1).checked_sub(u64::from(measurement.warmup)).filter(|sample| *sample > 0) {
                 let series = &mut all[place];
                 series.seconds.push(duration.as_secs_f64());

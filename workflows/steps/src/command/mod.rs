@@ -5,6 +5,7 @@
 //! `NAME=VALUE` on standard output), [`events`] (event files of TensorBoard) and [`tracking`] (what the program logs with MLflow).
 
 mod config;
+mod environment;
 mod events;
 mod execution;
 mod folders;

@@ -211,6 +211,37 @@ fn a_config_that_no_program_can_have_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_program_finds_the_python_of_its_environment() {
+    let mut context = context();
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("venv");
+    let made = std::process::Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&prefix).status();
+    assert!(made.unwrap().success());
+    let site = prefix.join("lib").read_dir().unwrap().next().unwrap().unwrap().path().join("site-packages");
+    let install = |version: &str| {
+        let info = site.join("thing-1.dist-info");
+        std::fs::create_dir_all(&info).unwrap();
+        std::fs::write(info.join("METADATA"), format!("Metadata-Version: 2.1\nName: thing\nVersion: {version}\n"))
+            .unwrap();
+    };
+    install("1.0");
+    let description = assay_environment::PythonDescription::read(&prefix.join("bin/python")).unwrap();
+    assert_eq!(description.packages, ["thing==1.0"]);
+    std::fs::write(folder.path().join("python"), description.to_json()).unwrap();
+    let artifact = context.provide(&folder.path().join("python"));
+    let config = json!({
+        "run": ["python", "-c", "import sys; print(sys.prefix)"],
+        "environment": {"python": artifact},
+    });
+    context.run(&RunCommand, config.clone()).unwrap();
+    assert_eq!(context.logs, [prefix.display().to_string()]);
+    // Another version of a package than the run was planned with is refused.
+    install("1.1");
+    let error = context.run(&RunCommand, config).unwrap_err().to_string();
+    assert!(error.contains("thing==1.0 is missing, thing==1.1 was added"), "{error}");
+}
+
+#[test]
 fn a_measured_program_is_run_again_and_again_in_new_folders() {
     let mut context = context();
     // A run that sees a file of an earlier one fails.
