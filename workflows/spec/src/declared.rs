@@ -1,4 +1,4 @@
-//! The declarations of metrics in a job's config, for the program that reports them, such as `metrics: {loss: {better: lower}}`.
+//! The metrics that a job's config declares for its program, such as `metrics: {loss: {better: lower}}`.
 
 use std::collections::BTreeMap;
 

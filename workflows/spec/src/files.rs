@@ -1,10 +1,10 @@
-//! Local files that a config names: found here, read elsewhere, and then known by their content.
+//! Local files in a config: found here, read by the caller, and then identified by their content.
 //!
-//! A property of a step kind's schema whose `format` is [`LOCAL_FILE`] holds a path, relative to the folder of the
-//! workflow file; one whose `format` is [`LOCAL_FILES`] holds a list of files and folders. This crate reads no file:
-//! [`ResolvedStep::files`] says which ones a config names, and whoever runs it puts each into the store and calls
-//! [`ResolvedStep::pin_all`], so that the config names content and the cache key follows from content. A list becomes a map from
-//! path to content.
+//! A property of a step kind's schema with the `format` [`LOCAL_FILE`] contains a path, relative to the folder of the workflow
+//! file; one with the `format` [`LOCAL_FILES`] contains a list of files and folders. This crate reads no files:
+//! [`ResolvedStep::files`] lists the files of a config, and the caller puts each into the store and calls
+//! [`ResolvedStep::pin_all`], so that the config and the cache key contain the content. A list becomes a map from path to
+//! content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub const LOCAL_FILE: &str = "local-file";
 /// The `format` of a schema's property that lists local files and folders.
 pub const LOCAL_FILES: &str = "local-files";
 
-/// The keyword of a property with one file that says how many bytes the file may have.
+/// The schema keyword for the size limit of the file, in bytes.
 pub const MOST_BYTES: &str = "x-max-bytes";
 
 /// A local file that a config names.
@@ -30,17 +30,17 @@ pub const MOST_BYTES: &str = "x-max-bytes";
 pub struct LocalFile {
     /// The key of the config; `plugins.NAME` for the component of a plugin.
     pub key: String,
-    /// The path as it is written, for an element of a list; `None` where the key holds one file.
+    /// The path as written, for an element of a list; `None` if the key has a single file.
     pub element: Option<String>,
-    /// Where the file lies.
+    /// The path of the file.
     pub path: PathBuf,
-    /// How many bytes it may have ([`MOST_BYTES`]): a larger one is to be refused before it is stored.
+    /// Its size limit ([`MOST_BYTES`]): a larger file must be refused before it is stored.
     pub most: Option<u64>,
 }
 
 impl ResolvedStep {
     /// Replaces the paths of all files by their contents, and recomputes the cache key. A list becomes a map of the contents under its
-    /// key; it is empty if the list names only empty folders.
+    /// key, which is empty if the list names only empty folders.
     pub fn pin_all(&mut self, contents: &[(LocalFile, ArtifactRef)]) {
         for listed in self.files.drain(..).filter(|file| file.element.is_some()) {
             if let Some(place) = self.config.get_mut(&listed.key) {
@@ -64,7 +64,7 @@ impl ResolvedStep {
     }
 }
 
-/// The local files that a config names, in the order of the keys. `folder` is that of the workflow file.
+/// The local files of a config, in the order of the keys. `folder` is the folder of the workflow file.
 pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<LocalFile> {
     let mut keys = BTreeMap::new();
     collect_keys(schema, &mut keys);
@@ -86,7 +86,7 @@ pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<
     files
 }
 
-/// The names of all properties, wherever in the schema, that hold paths of local files, and how large a file may be.
+/// The names of all properties in the schema that contain paths of local files, with their size limits.
 fn collect_keys<'a>(schema: &'a Value, keys: &mut BTreeMap<&'a str, Option<u64>>) {
     match schema {
         Value::Object(map) => {
