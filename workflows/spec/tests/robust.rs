@@ -164,7 +164,7 @@ fn arguments_of_filters_are_not_multiplied_by_lists() {
 
 #[test]
 fn hints_for_many_wrong_names_take_no_time() {
-    // Comparing 10,000 long names with 256 known ones each would take seconds: 164 million table cells per name.
+    // Comparing 10,000 long names with 256 known ones each would take seconds: 10 billion table cells.
     let long = |n: usize| format!("{}{n:05}", "q".repeat(58));
     let jobs: String = (0..256).map(|n| format!("  {}: {{uses: report}}\n", long(n))).collect();
     let needs: String = (0..10_000).map(|n| format!("z{}, ", &long(n)[1..])).collect();
