@@ -1,4 +1,4 @@
-//! The step kind `command`: runs one attempt of a program and collects what it left.
+//! The step kind `command`: runs one attempt of a program and collects its outputs.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -63,7 +63,7 @@ impl Step for RunCommand {
         let program = Program::start(&mut command, &folders.outputs).map_err(|error| cannot_start(&argv[0], &error))?;
         let end = program.wait(&mut watch)?;
         let finished = end.status.success();
-        // After a failure, the metrics up to there stay; a bad line among them does not hide the failure.
+        // After a failure, the metrics so far are kept; a bad line among them does not hide the failure.
         match watch.report_files(true) {
             Err(error) if finished => return Err(error),
             _ => {}
@@ -78,7 +78,7 @@ impl Step for RunCommand {
     }
 }
 
-/// What the schema cannot say.
+/// Checks that the schema cannot express.
 fn check(config: &Value) -> Vec<Finding> {
     parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
 }
@@ -91,18 +91,18 @@ fn command(
     values: Vec<(&'static str, String)>,
     tracking: Option<&Tracking>,
 ) -> Command {
-    // A program of the files is found whether or not it is written with `./`.
+    // A program in `files` is found with or without `./`.
     let local = folders.start.join(&argv[0]);
     let program = if local.is_file() { local.as_os_str() } else { argv[0].as_ref() };
     let mut command = Command::new(program);
     command.args(&argv[1..]).current_dir(&folders.start);
-    // The variables of the executor are not meant for the program.
+    // The executor's own variables are not passed to the program.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ASSAY_")) {
         command.env_remove(name);
     }
     let own = |name: &str| std::env::var(name).ok();
     command.envs(variables::limits(context.threads(), &context.device().name(), own));
-    // What Python prints appears at once, not when the program ends.
+    // Python's output then appears immediately, not when the program ends.
     command.env("PYTHONUNBUFFERED", "1");
     command.envs(tracking.into_iter().flat_map(Tracking::variables));
     command.envs(config.env.iter().map(|(name, value)| (name, variables::expand(&value.0, &values))));
@@ -110,7 +110,7 @@ fn command(
     command
 }
 
-/// The server for what the program logs with MLflow, unless the program is told to log elsewhere.
+/// The server for MLflow logging of the program, unless the program must log elsewhere.
 fn start_tracking(config: &Config, folders: &Folders, context: &mut dyn Context) -> Option<Tracking> {
     const ADDRESS: &str = "MLFLOW_TRACKING_URI";
     if config.env.contains_key(ADDRESS) || std::env::var_os(ADDRESS).is_some_and(|address| !address.is_empty()) {
@@ -133,7 +133,7 @@ fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
     StepError::Failed { message: format!("cannot start `{program}`: {error}"), hint: Some(hint.into()) }
 }
 
-/// Passes on what a program prints and reports.
+/// Forwards the output and the metrics of a program.
 struct Watch<'a> {
     context: &'a mut dyn Context,
     declared: &'a BTreeMap<String, Metric>,
@@ -160,7 +160,7 @@ impl Watch<'_> {
 
     fn report(&mut self, points: Vec<Point>) -> Result<(), StepError> {
         for Point { name, step, value } in points {
-            // A final value stands at the end of the metric's curve.
+            // A final value is put at the end of the metric's curve.
             let step = step.or_else(|| self.last.get(&name).copied()).unwrap_or(0);
             self.context.metric(&name, step, value);
             if !value.is_finite() {
@@ -180,7 +180,7 @@ impl Watch<'_> {
 impl Observer for Watch<'_> {
     fn on_line(&mut self, (stream, text): &Line) -> Result<(), StepError> {
         match stream {
-            // The worker keeps what an executor writes to standard error as lines of that stream.
+            // The worker stores an executor's standard error as lines of that stream.
             Stream::Stderr => drop(writeln!(std::io::stderr(), "{text}")),
             Stream::Stdout => {
                 self.context.log(text);
@@ -202,7 +202,7 @@ fn processes(count: usize) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
-/// The failure of a program that did not end with code 0.
+/// The failure of a program that did not exit with code 0.
 fn explain_exit(argv: &[String], end: &ProgramEnd) -> StepError {
     let mut message = match (end.status.code(), end.status.signal()) {
         (Some(code), _) => format!("`{}` exited with code {code}", argv[0]),
