@@ -1,11 +1,11 @@
-//! Local files that a config names: found here, read elsewhere, and then known by their content.
+//! Local files in a config: found here, read by the caller, and then identified by their content.
 //!
 //! A property of a step kind's schema whose `format` is [`LOCAL_FILE`] holds a path, relative to the folder of the
 //! workflow file; one whose `format` is [`LOCAL_FILES`] holds a list of files and folders, or one path with [`COMPANIONS`]; one whose
-//! `format` is [`LOCAL_PYTHON`] names an interpreter, whose content is a description of it. This crate reads no file:
-//! [`ResolvedStep::files`] says which ones a config names, and whoever runs it puts each into the store and calls
-//! [`ResolvedStep::pin_all`], so that the config names content and the cache key follows from content. A list becomes a map from
-//! path to content.
+//! `format` is [`LOCAL_PYTHON`] names an interpreter, whose content is a description of it. This crate reads no files:
+//! [`ResolvedStep::files`] lists the files of a config, and the caller puts each into the store and calls
+//! [`ResolvedStep::pin_all`], so that the config and the cache key contain the content. A list becomes a map from path to
+//! content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub const LOCAL_PYTHON: &str = "local-python";
 /// The keyword of a property with [`LOCAL_FILES`] that lists names of files which belong to a single path, in the same folder.
 pub const COMPANIONS: &str = "x-companions";
 
-/// The keyword of a property with one file that says how many bytes the file may have.
+/// The schema keyword for the size limit of the file, in bytes.
 pub const MOST_BYTES: &str = "x-max-bytes";
 
 /// A local file that a config names.
@@ -37,11 +37,11 @@ pub const MOST_BYTES: &str = "x-max-bytes";
 pub struct LocalFile {
     /// The key of the config, with dots between nested keys; `plugins.NAME` for the component of a plugin.
     pub key: String,
-    /// The path as it is written, for an element of a list; `None` where the key holds one file.
+    /// The path as written, for an element of a list; `None` if the key has a single file.
     pub element: Option<String>,
-    /// Where the file lies.
+    /// The path of the file.
     pub path: PathBuf,
-    /// How many bytes it may have ([`MOST_BYTES`]): a larger one is to be refused before it is stored.
+    /// Its size limit ([`MOST_BYTES`]): a larger file must be refused before it is stored.
     pub most: Option<u64>,
     /// Whether it is an interpreter of Python, whose content is a description of it and its packages.
     pub is_python: bool,
@@ -49,7 +49,7 @@ pub struct LocalFile {
 
 impl ResolvedStep {
     /// Replaces the paths of all files by their contents, and recomputes the cache key. A list becomes a map of the contents under its
-    /// key; it is empty if the list names only empty folders.
+    /// key, which is empty if the list names only empty folders.
     pub fn pin_all(&mut self, contents: &[(LocalFile, ArtifactRef)]) {
         for listed in self.files.drain(..).filter(|file| file.element.is_some()) {
             if let Some(place) = value_at(&mut self.config, &listed.key) {

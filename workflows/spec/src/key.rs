@@ -1,4 +1,4 @@
-//! The cache key: one hash over everything that can change what a task computes, and nothing else.
+//! The cache key: one hash over everything that can change the result of a task, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::workflow::Resource;
 
 /// BLAKE3 of the canonical JSON of `{config, kind, on, replicate, version}`, in lower-case hexadecimal.
 ///
-/// `config` counts artifacts by their hash alone: a file's name is for people. `on` is what counts of what the task runs on,
-/// see [`key_resources`], and is left out where nothing does. The replicate counts as 1 where there is none, so that giving a job a
-/// second replicate does not run the first one again.
+/// Artifacts in `config` count only by their hash: a file's name is for people. `on` is the relevant part of the task's resources,
+/// see [`key_resources`], and is omitted if null. A missing replicate counts as 1, so that adding a second replicate to a job does
+/// not rerun the first one.
 pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, replicate: Option<u32>) -> String {
     let mut text = String::from("{\"config\":");
     write_canonical(config, &mut text);
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(key(false, &[("cpu", 2)]), key(false, &plain));
         assert_ne!(key(true, &[("cpu", 2)]), key(true, &plain));
         assert_ne!(key(true, &plain), key(false, &plain));
-        // Another processor, or another number of them, makes other measurements and the same results.
+        // Another processor, or another number of processors, changes measurements but not other results.
         for other in [json!({"name": "Imagined 9001"}), json!({"name": "Imagined 9000", "count": 2})] {
             assert_ne!(key_on(true, &plain, other.clone()), key(true, &plain), "{other}");
             assert_eq!(key_on(false, &plain, other.clone()), key(false, &plain), "{other}");
@@ -156,7 +156,7 @@ mod tests {
         assert_ne!(on(&pinned, "a"), on(&pinned, "b"));
         assert_ne!(on(&pinned, "a"), on(&[Resource::default()], "a"));
         assert_eq!(on(&[Resource::default()], "a"), on(&[Resource::default()], "b"));
-        // As before there was anything of it in the key.
+        // The same key as before resources were part of the key.
         assert_eq!(key(false, &plain), cache_key("work", 1, &json!({}), &Value::Null, Some(1)));
     }
 }

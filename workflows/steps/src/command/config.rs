@@ -1,4 +1,4 @@
-//! What a workflow file says of a program: the block `with:` of `uses: command`.
+//! The config of a program: the block `with:` of `uses: command`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -243,7 +243,7 @@ impl JsonSchema for LocalFilesSchema {
 }
 
 impl Config {
-    /// What the schema cannot say.
+    /// Checks that the schema cannot express.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut report = |path: &[&str], message: String, hint: &str| {
@@ -350,7 +350,7 @@ impl Config {
     }
 }
 
-/// Whether a text names a file in a folder, and nothing below or above it.
+/// Whether a text is a plain file name without separators.
 fn is_plain_name(name: &str) -> bool {
     !name.contains('\0') && Path::new(name).components().eq([Component::Normal(name.as_ref())])
 }
@@ -361,7 +361,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A text as the name of a metric: other characters become `_`, and a text that is not a name is cut off after 80 characters.
+/// Converts a text into a metric name: invalid characters become `_`, and a text that is not a valid name is truncated to 80 characters.
 pub(super) fn to_metric_name(text: &str) -> String {
     if is_metric_name(text) {
         return text.to_owned();
@@ -371,7 +371,7 @@ pub(super) fn to_metric_name(text: &str) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
-/// Whether a text can name a metric.
+/// Whether a text is a valid metric name.
 pub(super) fn is_metric_name(name: &str) -> bool {
     let fits = (1..=250).contains(&name.len());
     fits && name

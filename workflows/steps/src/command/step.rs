@@ -1,4 +1,4 @@
-//! The step kind `command`: runs one attempt of a program and collects what it left.
+//! The step kind `command`: runs one attempt of a program and collects its outputs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -88,7 +88,7 @@ impl Step for RunCommand {
     }
 }
 
-/// What the schema cannot say.
+/// Checks that the schema cannot express.
 fn check(config: &Value) -> Vec<Finding> {
     parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Real programs run as steps: `sh` scripts that do what programs do, and what they should not do.
+//! Runs real programs as steps: `sh` scripts that behave well or badly.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ fn a_failure_shows_the_exit_code_and_the_last_lines() {
     let message = error.to_string();
     assert!(message.starts_with("`sh` exited with code 3"), "{message}");
     assert!(message.contains("line 20") && !message.contains("line 9\n"), "{message}");
-    // Errors come before what the program printed besides.
+    // Errors come before other output of the program.
     let message = fail("echo 'no such column' >&2; for i in $(seq 20); do echo line $i; done; exit 3").to_string();
     assert!(message.ends_with("its last lines:\n  no such column"), "{message}");
 }
@@ -117,7 +117,7 @@ fn a_bad_line_of_metrics_is_a_failure_with_its_number() {
     let error = context.run(&RunCommand, script(text)).unwrap_err().to_string();
     assert!(error.contains("line 2"), "{error}");
     assert_eq!(context.last("loss"), Some(1.0));
-    // What a program reports before it fails does not hide why it failed.
+    // Output before a failure does not hide the cause of the failure.
     let error = context.run(&RunCommand, script("printf nonsense >> $ASSAY_METRICS; exit 4")).unwrap_err().to_string();
     assert!(error.contains("code 4"), "{error}");
 }
@@ -170,7 +170,7 @@ fn a_process_that_cannot_be_found_does_not_hold_up_the_step() {
     assert!(killed.success(), "the process still ran");
 }
 
-/// Waits until a process has ended: whoever adopted it may not have taken its exit code yet.
+/// Waits until a process has exited: its adoptive parent may not have reaped it yet.
 fn assert_ends(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let runs = || {
