@@ -61,7 +61,7 @@ pub struct RemoteSettings {
     /// How long the end of an attempt that failed by a signal or an error waits for the signal that ends the worker too. Zero where
     /// nobody signals attempts behind the worker's back; a cluster that ends a job does.
     pub signal_patience: Duration,
-    /// Is given what a person should know.
+    /// Shows a message to a person.
     pub notify: Box<dyn Fn(String) + Send + Sync>,
 }
 

@@ -102,7 +102,7 @@ impl Spool {
     }
 }
 
-/// What is reported in the place of a report that is too large for a message.
+/// What is reported instead of a report that is too large for a message.
 fn replace_large(body: &ReportBody, bytes: usize) -> ReportBody {
     let what = match body {
         ReportBody::Ended { .. } => "the outputs of the attempt",
