@@ -106,15 +106,19 @@ impl Run {
     /// The ready tasks in groups with the same placement: the resources of each group, how many of its tasks may start now, and
     /// its first task. In placement order.
     pub fn ready_groups(&self) -> impl Iterator<Item = (&[Resource], u32, TaskIx)> {
-        let groups = self.classes.iter().filter_map(|class| {
-            let (job, plan) = (&self.jobs[class.job.0 as usize], &self.plan.jobs[class.job.0 as usize]);
-            let most = plan.max_parallel.map_or(u32::MAX, |most| most.saturating_sub(job.live));
-            let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(most);
-            Some((class.variants.as_slice(), count, *class.ready.first()?)).filter(|_| count > 0)
-        });
-        let mut groups: Vec<_> = groups.collect();
-        groups.sort_by_key(|(_, _, first)| *first);
-        groups.into_iter()
+        let mut groups: Vec<(TaskIx, &Class)> =
+            self.classes.iter().filter_map(|class| Some((*class.ready.first()?, class))).collect();
+        groups.sort_by_key(|(first, _)| *first);
+        // The classes of a job share its limit.
+        let room =
+            |(job, plan): (&Job, &JobPlan)| plan.max_parallel.map_or(u32::MAX, |most| most.saturating_sub(job.live));
+        let mut room: Vec<u32> = std::iter::zip(&self.jobs, &self.plan.jobs).map(room).collect();
+        groups.into_iter().filter_map(move |(first, class)| {
+            let left = &mut room[class.job.0 as usize];
+            let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(*left);
+            *left -= count;
+            (count > 0).then_some((class.variants.as_slice(), count, first))
+        })
     }
 
     /// The tasks, indexed by [`TaskIx`].

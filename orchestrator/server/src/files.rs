@@ -189,8 +189,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let python = folder.path().join("python");
-        fs::write(&python, "#!/bin/sh\necho '{\"version\": \"cpython 3.13.5\", \"packages\": [\"a==1\"]}'\n")
-            .unwrap();
+        fs::write(&python, "#!/bin/sh\necho '{\"version\": \"cpython 3.13.5\", \"packages\": [\"a==1\"]}'\n").unwrap();
         fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
         let file = LocalFile { element: None, is_python: true, ..listed(folder.path(), "python") };
         let mut descriptions = Descriptions::default();
