@@ -97,7 +97,7 @@ unsafe fn end<T>(made: *mut T) -> c_int {
 
 /// The value of an attribute, if the caller's value has its size.
 unsafe fn value<T: Copy>(from: *const c_void, bytes: usize) -> Option<T> {
-    // SAFETY: the caller says how many bytes there are.
+    // SAFETY: the caller states the number of bytes.
     (!from.is_null() && bytes == size_of::<T>()).then(|| unsafe { from.cast::<T>().read_unaligned() })
 }
 
@@ -136,7 +136,7 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
     from: *const c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: `make` made it; the caller says how many bytes the value has.
+    // SAFETY: `make` created it; the caller states the size of the value.
     let Some(description) = (unsafe { description.cast::<Description>().as_mut() }) else { return INVALID_VALUE };
     let number = unsafe { value::<c_int>(from, bytes) };
     match (attribute, number) {
@@ -183,7 +183,7 @@ unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
     from: *const c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: `make` made it; the caller says how many bytes the value has.
+    // SAFETY: `make` created it; the caller states the size of the value.
     let Some(layout) = (unsafe { layout.cast::<Layout>().as_mut() }) else { return INVALID_VALUE };
     let (number, long) = unsafe { (value::<c_int>(from, bytes), value::<i64>(from, bytes)) };
     match (attribute, number, long) {
@@ -308,7 +308,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     found: *mut c_void,
     count: *mut c_int,
 ) -> c_int {
-    // SAFETY: everything was made above, and the caller has room for what it asks for.
+    // SAFETY: everything was created above, and the caller has space for the requested results.
     unsafe {
         let Some(description) = description.cast::<Description>().as_ref() else { return INVALID_VALUE };
         let Some(layouts) = layouts([a, b, c, d]) else { return INVALID_VALUE };

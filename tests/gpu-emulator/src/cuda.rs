@@ -70,7 +70,7 @@ unsafe fn give<T>(to: *mut T, result: Done<T>) -> c_int {
     if to.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: every caller hands in a place for a T.
+    // SAFETY: every caller passes a pointer to a T.
     done(result.map(|value| unsafe { to.write(value) }))
 }
 
@@ -281,7 +281,7 @@ unsafe extern "C" fn cuLaunchKernel(
             grid: Index3 { x: grid_x, y: grid_y, z: grid_z },
             block: Index3 { x: block_x, y: block_y, z: block_z },
             shared,
-            // SAFETY: the caller gives what the kernel takes.
+            // SAFETY: the caller passes the kernel's arguments.
             arguments: unsafe { arguments(&sizes, parameters) }?,
         };
         engine.enqueue(stream as u64, Work::Launch(Arc::new(launch)))
