@@ -22,6 +22,7 @@
 mod api;
 mod assets;
 mod claims;
+pub mod comparison;
 mod error;
 mod lab;
 mod load;
